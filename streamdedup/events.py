@@ -1,0 +1,91 @@
+"""Events as columns: consecutive events of one partition, and the verdict on each.
+
+An `EventBatch` holds one buffer and where in it the keys and values are; nothing above `kafka/` can tell whether it
+was cut from raw record batches or joined from record objects.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Headers = Sequence[tuple[str, bytes | None]]
+Integers = npt.NDArray[np.int64]
+Verdicts = npt.NDArray[np.uint8]
+
+NULL = -1  # the size of a key or value that is null, as in Kafka's record format
+
+
+class Verdict(IntEnum):
+    """What was decided of an event: one uint8."""
+
+    PASS = 0
+    DUPLICATE = 1
+    BLOCKED = 2  # the operator asked for it to be dropped
+    MALFORMED = 3  # it has no key
+    REJECTED = 4  # the output would not take it, or not keep it
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Byte strings, or nulls, in one buffer: `starts` and `sizes` are int64 of shape (n,), a null has size -1."""
+
+    buffer: bytes
+    starts: Integers
+    sizes: Integers
+
+    @classmethod
+    def of(cls, cells: Sequence[bytes | None]) -> "Column":
+        """The column that holds `cells`."""
+        sizes = np.fromiter((NULL if c is None else len(c) for c in cells), np.int64, len(cells))
+        taken = np.maximum(sizes, 0)
+        return cls(b"".join(filter(None, cells)), np.cumsum(taken) - taken, sizes)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, row: int) -> bytes | None:
+        size = self.sizes[row]
+        return None if size < 0 else self.buffer[self.starts[row] : self.starts[row] + size]
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        buffer = self.buffer
+        for start, size in zip(self.starts.tolist(), self.sizes.tolist(), strict=True):
+            yield None if size < 0 else buffer[start : start + size]
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Consecutive events of `topic`/`partition`; every column has one row an event.
+
+    `offsets` ascend, with gaps where the log has them; `timestamps` are ms since 1970; `next_offset` is where reading
+    goes on.
+    """
+
+    topic: str
+    partition: int
+    offsets: Integers
+    timestamps: Integers
+    keys: Column
+    values: Column
+    headers: Sequence[Headers]
+    next_offset: int
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def head(self, count: int) -> "EventBatch":
+        """The first `count` events, which must be fewer than all."""
+        cut = slice(0, count)
+        return EventBatch(
+            self.topic,
+            self.partition,
+            self.offsets[cut],
+            self.timestamps[cut],
+            Column(self.keys.buffer, self.keys.starts[cut], self.keys.sizes[cut]),
+            Column(self.values.buffer, self.values.starts[cut], self.values.sizes[cut]),
+            self.headers[cut],
+            int(self.offsets[count]),
+        )

@@ -1,0 +1,157 @@
+"""How to reach the cluster: the options every client shares, and one bare client for requests of our own.
+
+`start_patiently` is the one place that waits for a broker that is away: with back-off, jitter and a cap.
+"""
+
+import asyncio
+import random
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any, TypeVar
+
+import structlog
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
+from aiokafka.helpers import create_ssl_context
+
+from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.kafka.options import KafkaOptions
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+BACKOFF_S = 0.2
+BACKOFF_S_MAX = 15.0
+LOG_EVERY_S = 60.0
+
+_REFUSALS = (
+    AuthenticationFailedError,
+    GroupAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
+
+
+def client_arguments(options: KafkaOptions) -> dict[str, Any]:
+    """The keyword arguments that consumers, producers and bare clients share. Call inside a running loop."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": options.bootstrap_servers,
+        "client_id": options.client_id,
+        "security_protocol": options.security_protocol,
+    }
+    if options.security_protocol in ("SSL", "SASL_SSL"):
+        arguments["ssl_context"] = _ssl_context(options)
+    if options.security_protocol.startswith("SASL"):
+        arguments |= _sasl(options)
+    return arguments
+
+
+@asynccontextmanager
+async def connected(options: KafkaOptions) -> AsyncIterator[Any]:
+    """A bare aiokafka client, closed at the end."""
+    client = await start_patiently(lambda: _bootstrap(options), "the cluster")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
+    """The result of `start`, tried again while the broker is away; cancel it to give up."""
+    loop = asyncio.get_running_loop()
+    wait_s, logged_at = BACKOFF_S, float("-inf")
+    while True:
+        try:
+            return await start()
+        except (KafkaConnectionError, OSError) as error:
+            if loop.time() - logged_at >= LOG_EVERY_S:
+                log.warning("broker_away", what=what, error=str(error), remedy="still trying")
+                logged_at = loop.time()
+        await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+        wait_s = min(wait_s * 2, BACKOFF_S_MAX)
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Fields for a log line. An error of unknown origin may quote a key, so only its type and place are told."""
+    if isinstance(error, KafkaError | OSError | StreamdedupError):
+        return {"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__}
+    return {
+        "error": type(error).__name__,
+        "where": "".join(traceback.format_tb(error.__traceback__)[-3:]),
+    }
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether waiting will not help: the broker does not want us."""
+    return isinstance(error, _REFUSALS)
+
+
+async def _bootstrap(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types
+    client = AIOKafkaClient(**client_arguments(options))
+    try:
+        await client.bootstrap()
+        await client.force_metadata_update()
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+def _ssl_context(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types
+    password = options.ssl_password.get_secret_value() if options.ssl_password else None
+    try:
+        context = create_ssl_context(
+            cafile=_path(options.ssl_cafile),
+            certfile=_path(options.ssl_certfile),
+            keyfile=_path(options.ssl_keyfile),
+            password=password,
+        )
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(
+            f"kafka.ssl_cafile, ssl_certfile, ssl_keyfile: they cannot be loaded ({error}); give PEM files that fit together"
+        ) from None
+    context.check_hostname = options.ssl_check_hostname
+    return context
+
+
+def _path(path: object) -> str | None:
+    return None if path is None else str(path)
+
+
+def _sasl(options: KafkaOptions) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"sasl_mechanism": options.sasl_mechanism}
+    if options.sasl_mechanism == "OAUTHBEARER":
+        arguments["sasl_oauth_token_provider"] = _token_provider(options)
+    else:
+        arguments["sasl_plain_username"] = options.sasl_plain_username
+        password = options.sasl_plain_password
+        arguments["sasl_plain_password"] = password.get_secret_value() if password else None
+    return arguments
+
+
+def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
+    where = f"kafka.sasl_oauth_token_provider {options.sasl_oauth_token_provider!r}"
+    module, _, name = (options.sasl_oauth_token_provider or "").partition(":")
+    try:
+        provider = getattr(import_module(module), name)()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{where}: {error}; give package.module:factory of something that can be imported"
+        ) from None
+    if not isinstance(provider, AbstractTokenProvider):
+        raise ConfigError(
+            f"{where} made a {type(provider).__name__}; the factory must return an aiokafka.abc.AbstractTokenProvider"
+        )
+    return provider
+

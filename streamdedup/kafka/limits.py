@@ -1,0 +1,72 @@
+"""What a topic would refuse, or delete at once: asked before an event is decided, since a refusal fails its whole batch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from streamdedup.events import EventBatch
+from streamdedup.kafka.sink import Record
+from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, Topic
+
+TOO_LARGE = "too large"
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at their longest
+HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
+RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
+FOREVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one topic: bytes a record batch, ms ahead of now, ms behind now."""
+
+    topic: str
+    bytes_max: int
+    ahead_ms_max: int
+    behind_ms_max: int
+    codec: int
+
+    @classmethod
+    def of(cls, topic: Topic, compression: str) -> "Limits":
+        """The limits that the broker states for `topic`; its defaults where it states none."""
+        created = topic.settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
+        ahead = topic.number("message.timestamp.after.max.ms", FOREVER) if created else FOREVER
+        retention = topic.number("retention.ms", -1) if created else -1
+        return cls(
+            topic.name,
+            topic.number("max.message.bytes", DEFAULT_MESSAGE_BYTES_MAX),
+            min(ahead, FOREVER),
+            FOREVER if retention < 0 else max(0, retention - RETENTION_MARGIN_MS),
+            CODECS[compression],
+        )
+
+    def refused(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
+        """Row -> reason, for the events of `batch` that the topic would not take or not keep."""
+        ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
+        behind = np.flatnonzero(batch.timestamps < now_ms - self.behind_ms_max)
+        reasons = dict.fromkeys(ahead.tolist(), f"stamped further ahead than {self.topic} allows")
+        reasons |= dict.fromkeys(behind.tolist(), f"older than {self.topic} keeps events")
+        for row in self._perhaps_too_large(batch):
+            record = (0, batch.keys[row], batch.values[row], batch.headers[row])
+            if not self.takes(record):
+                reasons[row] = TOO_LARGE
+        return reasons
+
+    def takes(self, record: Record) -> bool:
+        """Whether a record batch of this record alone is small enough."""
+        timestamp, key, value, headers = record
+        batch = DefaultRecordBatchBuilder(2, self.codec, 1, -1, -1, 0, self.bytes_max)
+        batch.append(0, timestamp=timestamp, key=key, value=value, headers=list(headers))
+        return len(batch.build()) <= self.bytes_max
+
+    def _perhaps_too_large(self, batch: EventBatch) -> Iterable[int]:
+        sizes = np.maximum(batch.keys.sizes, 0) + np.maximum(batch.values.sizes, 0)
+        if any(batch.headers):
+            sizes = sizes + np.fromiter(map(_header_bytes, batch.headers), np.int64, len(batch))
+        return np.flatnonzero(sizes + ENVELOPE_BYTES_MAX > self.bytes_max).tolist()
+
+
+def _header_bytes(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    return sum(4 * len(name) + len(value or b"") + HEADER_BYTES_MAX for name, value in headers)

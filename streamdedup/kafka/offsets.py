@@ -1,0 +1,98 @@
+"""The committed input offset, and the note that is committed with it.
+
+`consumer.committed()` says "nothing" while a coordinator loads, and can be stale behind a commit; a stable OffsetFetch,
+asked after the old owner was fenced, is neither. The note tells to which logs the offset belongs.
+"""
+
+import asyncio
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
+
+from streamdedup.kafka.protocol import StableOffsetFetch
+
+RETRY_S = 0.02
+UNSTABLE_OFFSET_COMMIT = 88  # aiokafka does not know it
+NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away, has moved
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a commit's metadata says: the logs that its offset belongs to. None where the broker tells no ids."""
+
+    cluster_id: str | None
+    input_id: str | None
+    output_id: str | None
+    label: int
+
+    def encode(self) -> str:
+        """The text to commit."""
+        return orjson.dumps({"streamdedup": 1, **asdict(self)}).decode()
+
+    @classmethod
+    def decode(cls, text: str | None) -> "Note | None":
+        """The note in a commit's metadata; None where an operator's tool made the commit."""
+        try:
+            found = orjson.loads(text or "")
+            return cls(
+                found["cluster_id"], found["input_id"], found["output_id"], int(found["label"])
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed offset of the input, with its note where it has one."""
+
+    offset: int
+    note: Note | None
+
+
+async def committed(
+    client: Any,  # noqa: ANN401 - aiokafka has no types
+    group: str,
+    topic: str,
+    partition: int,
+    *,
+    stable: bool,
+) -> Committed | None:
+    """The committed offset; None where there is none. Waits until it is decided: bound it with a time-out.
+
+    Raises NotImplementedError where `stable` is asked of a broker before 2.5.
+    """
+    request = (
+        StableOffsetFetch(group, topic, partition)
+        if stable
+        else OffsetFetchRequest(group, [(topic, [partition])])
+    )
+    while True:
+        try:
+            node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+            response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
+            row = response.topics[0][1][0] if response.topics else None
+            code = getattr(response, "error_code", 0) or (row[_error_column(row)] if row else 0)
+            if code == 0:
+                return _committed(row)
+            if code not in NOT_YET:
+                raise for_code(code)
+        except KafkaError as error:
+            if not (error.retriable or error.invalid_metadata):
+                raise
+            await client.force_metadata_update()
+        await asyncio.sleep(RETRY_S)
+
+
+def _error_column(row: tuple[Any, ...]) -> int:
+    return -2 if isinstance(row[-1], dict) else -1  # v7 ends in tagged fields
+
+
+def _committed(row: tuple[Any, ...] | None) -> Committed | None:
+    if row is None or row[1] < 0:
+        return None
+    metadata = row[_error_column(row) - 1]
+    return Committed(int(row[1]), Note.decode(metadata))

@@ -1,0 +1,339 @@
+"""How Kafka is reached and used, as an operator states it: `kafka`, `source`, `sink`, `delivery`.
+
+Leaves of `kafka` have aiokafka's names. Secrets come from the environment or from files.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
+
+from streamdedup.kafka.passthrough import Client, PassThrough, read_client_options
+from streamdedup.units import LocalPath, count, milliseconds, seconds, size_bytes
+
+
+def check_name(name: str) -> str:
+    """Refuse what Kafka refuses as the name of a topic or of a group's instance."""
+    if not re.fullmatch(_NAME, name) or name in (".", ".."):
+        raise ValueError(
+            "must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither . nor .."
+        )
+    return name
+
+
+_NAME = r"[a-zA-Z0-9._-]{1,249}"
+Name = Annotated[
+    str, AfterValidator(check_name), Field(json_schema_extra={"pattern": f"^{_NAME}$"})
+]
+
+
+def _join_servers(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(server, str) for server in value):
+        return ",".join(value)
+    return value
+
+
+def _check_servers(servers: str) -> str:
+    hosts = [host.strip() for host in servers.split(",")]
+    for host in hosts:
+        match = re.fullmatch(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::([0-9]{1,5}))?", host)
+        if match is None or not 0 < int(match[1] or 9092) < 65536:
+            raise ValueError(
+                f"has the wrong address {host!r}; write host:port, several separated by commas, "
+                "without a protocol"
+            )
+    return ",".join(hosts)
+
+
+def _check_readable(path: Path) -> Path:
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise ValueError(
+            f"cannot be read: {error.strerror}; name a file that this user may read"
+        ) from None
+
+
+def _check_factory(name: str) -> str:
+    parts = name.replace(":", ".").split(".")
+    if name.count(":") != 1 or not all(part.isidentifier() for part in parts):
+        raise ValueError("must have the form package.module:factory")
+    return name
+
+
+ReadableFile = Annotated[LocalPath, AfterValidator(_check_readable)]
+
+
+class KafkaOptions(BaseModel):
+    """How the cluster is reached, by one group of workers.
+
+    Secrets are read from the environment or from the files that `..._file` name, never from here.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    bootstrap_servers: Annotated[
+        str,
+        BeforeValidator(_join_servers, json_schema_input_type=str | list[str]),
+        AfterValidator(_check_servers),
+    ] = Field(
+        description="Brokers to ask first, `host:port`, separated by commas or as a list.",
+        examples=["localhost:9092"],
+    )
+    group_id: str = Field(
+        min_length=1,
+        description="The consumer group; workers of the same group share the partitions.",
+        examples=["dedup"],
+    )
+    group_instance_id: Name | None = Field(
+        default=None,
+        description="A name of this worker that stays the same over restarts and is no other's: "
+        "static membership, so that a restart does not move partitions.",
+    )
+    client_id: str = Field(
+        default="streamdedup", min_length=1, description="The name that brokers log for us."
+    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        default="PLAINTEXT",
+        description="Whether the connection is encrypted and who we say we are.",
+    )
+    ssl_cafile: ReadableFile | None = Field(
+        default=None, description="Certificates of the authorities trusted, PEM; else the system's."
+    )
+    ssl_certfile: ReadableFile | None = Field(
+        default=None, description="Our certificate, PEM; needs `ssl_keyfile`."
+    )
+    ssl_keyfile: ReadableFile | None = Field(
+        default=None, description="The private key of `ssl_certfile`, PEM."
+    )
+    ssl_check_hostname: bool = Field(
+        default=True, description="Whether the broker's certificate must bear its host name."
+    )
+    ssl_password_file: ReadableFile | None = Field(
+        default=None, description="A file holding the passphrase of `ssl_keyfile`."
+    )
+    ssl_password: SecretStr | None = Field(
+        default=None,
+        validate_default=True,
+        description="The passphrase of `ssl_keyfile`. Secret: only from the environment.",
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = (
+        Field(default=None, description="How we prove who we are; needed with the SASL protocols.")
+    )
+    sasl_plain_username: str | None = Field(
+        default=None, min_length=1, description="The user for PLAIN and SCRAM."
+    )
+    sasl_plain_password_file: ReadableFile | None = Field(
+        default=None, description="A file holding the password for PLAIN and SCRAM."
+    )
+    sasl_plain_password: SecretStr | None = Field(
+        default=None,
+        validate_default=True,
+        description="The password for PLAIN and SCRAM. Secret: only from the environment.",
+    )
+    sasl_oauth_token_provider: Annotated[str, AfterValidator(_check_factory)] | None = Field(
+        default=None,
+        description="For OAUTHBEARER, `package.module:factory`: a callable without arguments that "
+        "returns an aiokafka `AbstractTokenProvider`.",
+    )
+    consumer: PassThrough = Field(
+        default={},
+        description="Further options of `AIOKafkaConsumer`, by its names, but for those on which "
+        "the guarantee rests.",
+        examples=[{"session_timeout_ms": 10000}],
+    )
+    producer: PassThrough = Field(
+        default={},
+        description="Further options of `AIOKafkaProducer`, by its names, but for those on which "
+        "the guarantee rests.",
+        examples=[{"linger_ms": 5}],
+    )
+
+    @field_validator("ssl_password", "sasl_plain_password")
+    @classmethod
+    def _read_secret(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        path: Path | None = info.data.get(f"{info.field_name}_file")
+        if secret is not None or path is None:
+            return secret
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ValueError(f"cannot be read from {path} as UTF-8 text") from None
+        text = text.removesuffix("\n").removesuffix("\r")
+        if not text:
+            raise ValueError(f"cannot be read from {path}, which is empty")
+        return SecretStr(text)
+
+    @field_validator("consumer", "producer", mode="before")
+    @classmethod
+    def _read_options(cls, options: object, info: ValidationInfo) -> object:
+        if not options or not isinstance(options, Mapping):
+            return options
+        client: Client = "consumer" if info.field_name == "consumer" else "producer"
+        return read_client_options(client, options)
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
+        yield from self._secret_conflicts()
+        yield from self._ssl_conflicts()
+        if self.security_protocol.startswith("SASL"):
+            yield from self._sasl_conflicts()
+        else:
+            for leaf in _SASL_LEAVES:
+                if getattr(self, leaf) is not None:
+                    yield (
+                        (leaf, "security_protocol"),
+                        f"means nothing with kafka.security_protocol: {self.security_protocol}; "
+                        "delete it, or set SASL_SSL there",
+                    )
+
+    def _secret_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        for leaf in ("ssl_password", "sasl_plain_password"):
+            if {leaf, f"{leaf}_file"} <= self.model_fields_set:
+                yield (
+                    (f"{leaf}_file", leaf),
+                    f"is set, and so is kafka.{leaf}; set one of the two",
+                )
+
+    def _ssl_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        encrypted = self.security_protocol.endswith("SSL")
+        for leaf in _SSL_LEAVES:
+            if not encrypted and getattr(self, leaf) != type(self).model_fields[leaf].default:
+                yield (
+                    (leaf, "security_protocol"),
+                    f"means nothing with kafka.security_protocol: {self.security_protocol}; "
+                    "delete it, or set SSL or SASL_SSL there",
+                )
+        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
+            pair = ("ssl_certfile", "ssl_keyfile")
+            missing, given = pair if self.ssl_certfile is None else pair[::-1]
+            yield (missing, given), f"is required beside kafka.{given}; name the PEM file"
+        if self.ssl_password is not None and self.ssl_keyfile is None:
+            leaf = "ssl_password_file" if self.ssl_password_file else "ssl_password"
+            yield (leaf, "ssl_keyfile"), "means nothing without kafka.ssl_keyfile; delete it"
+
+    def _sasl_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.sasl_mechanism is None:
+            yield (
+                ("sasl_mechanism", "security_protocol"),
+                f"is required with kafka.security_protocol: {self.security_protocol}; choose "
+                "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+            )
+            return
+        oauth = self.sasl_mechanism == "OAUTHBEARER"
+        for leaf in _SASL_LEAVES[1:]:
+            wanted = oauth == (leaf == "sasl_oauth_token_provider")
+            given = getattr(self, leaf) is not None
+            if wanted and not given:
+                where = (
+                    f"STREAMDEDUP_KAFKA__{leaf.upper()} or kafka.{leaf}_file"
+                    if leaf == "sasl_plain_password"
+                    else f"kafka.{leaf}"
+                )
+                yield (
+                    (leaf, f"{leaf}_file", "sasl_mechanism"),
+                    f"is required with kafka.sasl_mechanism: {self.sasl_mechanism}; set {where}",
+                )
+            elif given and not wanted:
+                yield (
+                    (leaf, "sasl_mechanism"),
+                    f"means nothing with kafka.sasl_mechanism: {self.sasl_mechanism}; delete it",
+                )
+
+
+_SSL_LEAVES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_password")
+_SASL_LEAVES = (
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_oauth_token_provider",
+)
+
+
+class SourceOptions(BaseModel):
+    """The topic that is read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: Name = Field(description="The topic to read.", examples=["events"])
+    start: Literal["earliest", "latest"] = Field(
+        default="earliest",
+        description="Where a partition is begun that this group has never read and whose output "
+        "is empty.",
+    )
+    tombstones: Literal["pass", "judge", "drop"] = Field(
+        default="pass",
+        description="What happens to events with a null value: emitted unjudged, judged by their "
+        "key, or dropped.",
+    )
+    on_gap: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="What happens when the broker has deleted events that were not read yet.",
+    )
+
+
+class SinkOptions(BaseModel):
+    """The topics that are written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: Name = Field(
+        description="The output: every first occurrence, in the partition of the same number.",
+        examples=["events-unique"],
+    )
+    duplicates_topic: Name | None = Field(
+        default=None, description="Where duplicates go; not set, they are only counted."
+    )
+    dead_letter_topic: Name | None = Field(
+        default=None, description="Where events go that cannot be judged, with the reason."
+    )
+    create_topics: bool = Field(
+        default=False, description="Whether missing output topics are created at the start."
+    )
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="none", description="How what we write is compressed."
+    )
+    on_gap: Literal["stop", "accept"] = Field(
+        default="stop",
+        description="What happens when the output was trimmed beyond what we remember of it: "
+        "stop, or accept that keys are forgotten.",
+    )
+
+
+class DeliveryOptions(BaseModel):
+    """What is promised, and how much is done at once.
+
+    A transaction closes at whichever comes first: the interval, the events, the bytes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    guarantee: Literal["exactly_once", "at_least_once"] = Field(
+        default="exactly_once",
+        description="Whether output and offsets are committed in one transaction. "
+        "`at_least_once` works with brokers that have no transactions.",
+    )
+    commit_interval_ms: Annotated[int, milliseconds(1, 60_000)] = Field(
+        default=100, description="Longest time for which a transaction is filled."
+    )
+    batch_events_max: Annotated[int, count(1, 1_000_000, "events")] = Field(
+        default=20_000, description="Most events that are judged in one transaction."
+    )
+    batch_bytes_max: Annotated[int, size_bytes(2**10, 2**30)] = Field(
+        default=8 * 2**20, description="Most bytes of events that are judged in one transaction."
+    )
+    drain_s: Annotated[float, seconds(1, 3600)] = Field(
+        default=30.0, description="Time that a shutdown may take before it is cut short."
+    )

@@ -1,0 +1,196 @@
+"""Two requests that aiokafka lacks, built from its protocol classes, and two that it has, asked for one partition.
+
+OffsetFetch v7 with `require_stable` (KIP-447) never answers an offset whose transaction is undecided; Metadata v10
+(KIP-516) gives topic ids, the only sign that a topic was deleted and made again. Written against
+https://kafka.apache.org/protocol.
+"""
+
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    TaggedFields,
+)
+
+EARLIEST, LATEST = -2, -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+class Uuid:
+    """A topic id: 16 bytes; all zero where the broker knows none."""
+
+    @classmethod
+    def encode(cls, value: UUID) -> bytes:
+        """Sixteen bytes, most significant first."""
+        return value.bytes
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> UUID:
+        """The id in the next sixteen bytes."""
+        return UUID(bytes=data.read(16))
+
+    @classmethod
+    def repr(cls, value: UUID) -> str:
+        """For aiokafka's debug log."""
+        return str(value)
+
+
+class _OffsetFetchResponseV7(Response):
+    API_KEY = 9
+    API_VERSION = 7
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic", CompactString("utf-8")),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition", Int32),
+                        ("offset", Int64),
+                        ("leader_epoch", Int32),
+                        ("metadata", CompactString("utf-8")),
+                        ("error_code", Int16),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("error_code", Int16),
+        ("tags", TaggedFields),
+    )
+
+
+class _OffsetFetchRequestV7(RequestStruct):
+    API_KEY = 9
+    API_VERSION = 7
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _OffsetFetchResponseV7
+    SCHEMA = Schema(
+        ("group_id", CompactString("utf-8")),
+        (
+            "topics",
+            CompactArray(
+                ("topic", CompactString("utf-8")),
+                ("partitions", CompactArray(Int32)),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("require_stable", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class StableOffsetFetch(Request[_OffsetFetchRequestV7]):
+    """The committed offset of one partition, once no transaction on it is undecided."""
+
+    API_KEY = 9
+
+    def __init__(self, group: str, topic: str, partition: int) -> None:
+        self._group, self._topic, self._partition = group, topic, partition
+
+    def build(self, request: type[_OffsetFetchRequestV7]) -> _OffsetFetchRequestV7:
+        """The request for the one version there is."""
+        return request(self._group, [(self._topic, [self._partition], {})], True, {})
+
+
+class _MetadataResponseV10(Response):
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString("utf-8")),
+                ("port", Int32),
+                ("rack", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("topic", CompactString("utf-8")),
+                ("topic_id", Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_authorized_operations", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataRequestV10(RequestStruct):
+    API_KEY = 3
+    API_VERSION = 10
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _MetadataResponseV10
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields)
+            ),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class TopicsWithIds(Request[_MetadataRequestV10]):
+    """Ids, partitions and our rights of the topics named; asking creates none."""
+
+    API_KEY = 3
+
+    def __init__(self, topics: list[str]) -> None:
+        self._topics = topics
+
+    def build(self, request: type[_MetadataRequestV10]) -> _MetadataRequestV10:
+        """The request for the one version there is."""
+        named = [(UUID(int=0), topic, {}) for topic in self._topics]
+        return request(named, False, False, True, {})
+
+
+def list_offsets(topic: str, partition: int, which: int, isolation: int) -> Any:  # noqa: ANN401
+    """The request for EARLIEST or LATEST of one partition; LATEST read_committed is the last stable offset."""
+    return OffsetRequest(-1, isolation, [(topic, [(partition, which)])])
+
+
+def all_topics() -> Any:  # noqa: ANN401 - aiokafka has no types
+    """Metadata of every topic, for brokers that know no topic ids: asking for all creates none."""
+    return MetadataRequest(None)

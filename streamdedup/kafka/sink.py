@@ -1,0 +1,200 @@
+"""The writer of one output partition: sends survivors and side events, settles what the broker took, commits.
+
+Exactly once, everything of one commit is one transaction, and the fence is named after what it protects: the
+transactional id is `output topic/partition`. Any exception, time-out or replaced connection leaves the outcome in
+doubt: drop the writer, fence again, and ask the broker.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
+from aiokafka.structs import OffsetAndMetadata
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.events import Headers
+from streamdedup.kafka.connection import client_arguments, start_patiently
+from streamdedup.kafka.options import KafkaOptions, SinkOptions
+
+BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
+STOP_S = 1.0
+CANCELS_MAX = 20  # two were enough in every trial
+
+Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
+
+
+class DoubtError(StreamdedupError):
+    """What was sent may or may not stand in the output; only the broker can tell, after a fence."""
+
+
+class ForeignWriteError(DoubtError):
+    """The broker put our events further on than where the log should have ended."""
+
+    def __init__(self, message: str, expected: int, found: int) -> None:
+        super().__init__(message)
+        self.expected, self.found = expected, found
+
+
+class Writer:
+    """Writes partition `partition` of the output and of the side topics, one commit at a time."""
+
+    def __init__(
+        self, options: KafkaOptions, sink: SinkOptions, partition: int, *, exactly_once: bool
+    ) -> None:
+        self._options, self._sink, self._partition = options, sink, partition
+        self._exactly_once = exactly_once
+        self._producer: Any = None
+        self._connections: Mapping[Any, Any] = {}
+        self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
+        self._open: dict[str, Any] = {}
+
+    @property
+    def transactional_id(self) -> str:
+        """The name of the fence; `/` is illegal in topic names, so no two partitions share one."""
+        return f"{self._sink.topic}/{self._partition}"
+
+    @property
+    def request_timeout_s(self) -> float:
+        """How long the producer waits for an answer before it asks again."""
+        return float(self._arguments()["request_timeout_ms"]) / 1000
+
+    async def fence(self) -> None:
+        """Shut out every earlier writer of this partition, and settle what it left open."""
+        await self.drop()
+        if self._exactly_once:
+            self._producer = await self._started(transactional_id=self.transactional_id)
+            return
+        try:
+            fencing = await self._started(transactional_id=self.transactional_id)
+        except (IncompatibleBrokerVersion, UnsupportedVersionError, NotImplementedError):
+            self._producer = await self._started(acks="all")
+        else:
+            await _close(fencing)
+            self._producer = await self._started(enable_idempotence=True)
+
+    async def begin(self) -> None:
+        """Open what the next commit will close."""
+        self._batches, self._open = {}, {}
+        if self._exactly_once:
+            await self._producer.begin_transaction()
+        self._connections = dict(self._producer.client._conns)
+
+    async def send(self, topic: str, records: Iterable[Record]) -> None:
+        """Append `records` to the partition of `topic`; full batches go out at once."""
+        batch = self._open.get(topic) or self._producer.create_batch()
+        for timestamp, key, value, headers in records:
+            event = {"timestamp": timestamp, "key": key, "value": value, "headers": list(headers)}
+            if batch.append(**event) is None:
+                await self._flush(topic, batch)
+                batch = self._producer.create_batch()
+                batch.append(**event)
+        self._open[topic] = batch
+
+    async def settle(self, label: int) -> int:
+        """Wait until the broker has taken every record; the output offset after the last of ours.
+
+        Raises ForeignWriteError unless our events in the output follow `label` without a gap.
+        """
+        for topic, batch in self._open.items():
+            if batch.record_count():
+                await self._flush(topic, batch)
+        self._open = {}
+        for topic, batches in self._batches.items():
+            for future, count in batches:
+                base = (await future).offset
+                if topic != self._sink.topic:
+                    continue
+                if base < 0:
+                    raise DoubtError(f"the broker took a batch for {topic} but told no offset")
+                if base != label:
+                    raise ForeignWriteError(
+                        f"{topic}/{self._partition}: our events came to stand at offset {base}, not at {label}",
+                        label,
+                        base,
+                    )
+                label = base + count
+        return label
+
+    @property
+    def wrote_output(self) -> bool:
+        """Whether anything was sent to the output since `begin`."""
+        return self._sink.topic in self._batches
+
+    async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
+        """End the transaction: what was sent and the input offset, together."""
+        where = TopicPartition(source, self._partition)
+        offsets = {where: OffsetAndMetadata(offset, metadata)}
+        await self._producer.send_offsets_to_transaction(offsets, group)
+        self._check_connections()
+        await self._producer.commit_transaction()
+        self._check_connections()
+
+    async def abort(self) -> None:
+        """Take back what was sent since `begin`."""
+        if self._exactly_once and self._producer is not None:
+            await self._producer.abort_transaction()
+
+    async def drop(self) -> None:
+        """Let go of the producer without flushing: it may be fenced or stuck."""
+        producer, self._producer = self._producer, None
+        for batches in self._batches.values():
+            for future, _count in batches:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()
+        self._batches, self._open = {}, {}
+        if producer is not None:
+            await _close(producer)
+
+    async def _flush(self, topic: str, batch: Any) -> None:  # noqa: ANN401 - aiokafka has no types
+        batch.close()
+        future = await self._producer.send_batch(batch, topic, partition=self._partition)
+        self._batches.setdefault(topic, []).append((future, batch.record_count()))
+
+    async def _started(self, **identity: object) -> Any:  # noqa: ANN401 - aiokafka has no types
+        async def start() -> Any:  # noqa: ANN401
+            producer = AIOKafkaProducer(**self._arguments(), **identity)
+            try:
+                await producer.start()
+            except BaseException:
+                await _close(producer)
+                raise
+            return producer
+
+        return await start_patiently(start, f"the producer of {self.transactional_id}")
+
+    def _arguments(self) -> dict[str, Any]:
+        compression = self._sink.compression
+        defaults = {"request_timeout_ms": 40_000, "max_batch_size": BATCH_BYTES_MAX}
+        return {
+            **defaults,
+            **self._options.producer,
+            **client_arguments(self._options),
+            "compression_type": None if compression == "none" else compression,
+        }
+
+    def _check_connections(self) -> None:
+        """A request that went out twice can hit the next transaction; a replaced connection is its only trace."""
+        now = self._producer.client._conns
+        if any(now.get(name) is not conn for name, conn in self._connections.items()):
+            raise DoubtError("a connection was replaced within a transaction")
+
+
+async def _close(producer: Any) -> None:  # noqa: ANN401 - aiokafka has no types
+    """Close without flushing: `stop()` waits for a broker that may be away. One cancel is not always enough."""
+    producer._closed = True
+    task = producer._sender.sender_task
+    for _ in range(CANCELS_MAX):
+        if task is None or task.done():
+            break
+        task.cancel()
+        await asyncio.wait([task], timeout=0.05)
+    if task is not None and task.done() and not task.cancelled():
+        task.exception()
+    transaction = producer._txn_manager and producer._txn_manager._transaction_waiter
+    if transaction is not None and transaction.done() and not transaction.cancelled():
+        transaction.exception()
+    with suppress(Exception):
+        await asyncio.wait_for(producer.client.close(), STOP_S)

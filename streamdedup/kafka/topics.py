@@ -1,0 +1,210 @@
+"""The topics as the cluster knows them: ids, partition counts, settings, rights; and whether they fit our use.
+
+Topics are asked for by list, never one by one, so that asking creates none. What does not fit is refused by name, with
+the remedy, before the group is joined.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.admin import DescribeConfigsRequest
+
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.connection import client_arguments
+from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.protocol import TopicsWithIds, all_topics
+
+READ, WRITE = 3, 4  # AclOperation codes
+RIGHTS_UNKNOWN = -(1 << 31)
+TOPIC_RESOURCE = 2
+METADATA_RETRY_S = 0.1
+METADATA_WAIT_S = 30.0
+
+DEFAULT_MESSAGE_BYTES_MAX = 1_048_588
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `topic_id` is None where the broker tells none; `settings` is empty where it tells nothing."""
+
+    name: str
+    topic_id: str | None
+    partitions: int
+    replicas: int
+    rights: int = RIGHTS_UNKNOWN
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def may(self, operation: int) -> bool:
+        """Whether we hold this right, as far as the broker tells."""
+        return self.rights == RIGHTS_UNKNOWN or bool(self.rights >> operation & 1)
+
+    def number(self, setting: str, default: int) -> int:
+        """An integer setting of the topic."""
+        return int(self.settings.get(setting, default))
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the broker may delete events because others share their key."""
+        return "compact" in self.settings.get("cleanup.policy", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The topics of one worker, and the cluster they are on."""
+
+    cluster_id: str | None
+    topics: Mapping[str, Topic]
+
+    def __getitem__(self, name: str) -> Topic:
+        return self.topics[name]
+
+
+async def describe(client: Any, names: Sequence[str]) -> Topology:  # noqa: ANN401 - no types
+    """Those of `names` that exist."""
+    async with asyncio.timeout(METADATA_WAIT_S):
+        cluster_id, found = await _metadata(client, names)
+    settings = await _settings(client, list(found))
+    return Topology(
+        cluster_id,
+        {
+            name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()
+        },
+    )
+
+
+async def create_missing(
+    options: KafkaOptions, sink: SinkOptions, source: Topic, known: Topology
+) -> list[str]:
+    """Create the sink's topics that are not there, as many partitions and replicas, as long kept; their names."""
+    names = [name for name in sink_topics(sink) if name not in known.topics]
+    settings = {"cleanup.policy": "delete"}
+    if retention := source.settings.get("retention.ms"):
+        settings["retention.ms"] = retention
+    if not names:
+        return names
+    admin = AIOKafkaAdminClient(**client_arguments(options))
+    await admin.start()
+    try:
+        response = await admin.create_topics(
+            [
+                NewTopic(name, source.partitions, source.replicas, topic_configs=settings)
+                for name in names
+            ]
+        )
+    finally:
+        await admin.close()
+    for name, code, *rest in response.topic_errors:
+        error = for_code(code)
+        if code and error.__name__ != "TopicAlreadyExistsError":
+            reason = next((r for r in rest if r), error.__name__)
+            raise ConfigError(f"the topic {name} could not be created: {reason}; create it yourself")
+    return names
+
+
+def sink_topics(sink: SinkOptions) -> list[str]:
+    """The names of the topics that are written."""
+    return [t for t in (sink.topic, sink.duplicates_topic, sink.dead_letter_topic) if t]
+
+
+def check(topology: Topology, source: str, sink: SinkOptions) -> None:
+    """Raise one ConfigError with everything that does not fit."""
+    problems = []
+    for name, operation in ((source, READ), (sink.topic, READ), *((t, WRITE) for t in sink_topics(sink))):
+        topic = topology.topics.get(name)
+        if topic is not None and not topic.may(operation):
+            right = "Read" if operation == READ else "Write"
+            problems.append(f"the right {right} on topic {name} is missing; grant it (README, ACLs)")
+    for name in (source, *sink_topics(sink)):
+        if name not in topology.topics:
+            remedy = "" if name == source else ", or set sink.create_topics: true"
+            problems.append(f"the topic {name} does not exist or may not be seen; create it{remedy}")
+    if source in topology.topics:
+        problems += _misfits(topology, topology[source], sink)
+    if problems:
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
+
+
+def _misfits(topology: Topology, source: Topic, sink: SinkOptions) -> list[str]:
+    problems = []
+    for name in sink_topics(sink):
+        topic = topology.topics.get(name)
+        if topic is not None and topic.partitions < source.partitions:
+            problems.append(
+                f"the topic {name} has {topic.partitions} partitions, {source.name} has {source.partitions}:"
+                f" events keep their partition, so add partitions to {name}"
+            )
+    output = topology.topics.get(sink.topic)
+    if output is not None and output.compacted:
+        problems.append(
+            f"the topic {sink.topic} is compacted (cleanup.policy={output.settings['cleanup.policy']}): the filter is"
+            " what stands in it, so nothing in it may vanish; set cleanup.policy=delete"
+        )
+    return problems
+
+
+async def _metadata(
+    client: Any,  # noqa: ANN401 - no types
+    names: Sequence[str],
+) -> tuple[str | None, dict[str, Topic]]:
+    """The cluster id, and those of the topics that exist and have leaders, without their settings."""
+    while True:
+        try:
+            response = await client.send(client.get_random_node(), TopicsWithIds(list(names)))
+        except NotImplementedError:  # before 2.8, and librdkafka's mock
+            response = await client.send(client.get_random_node(), all_topics())
+        rows = [row for row in response.topics if row[1] in names]
+        errors = {row[1]: for_code(row[0]) for row in rows if row[0]}
+        if not any(error.retriable and row_is_there(error) for error in errors.values()):
+            break
+        await asyncio.sleep(METADATA_RETRY_S)
+    with_ids = response.API_VERSION >= 10
+    topics = [_topic(row, with_ids) for row in rows if row[0] == 0]
+    return getattr(response, "cluster_id", None), {topic.name: topic for topic in topics}
+
+
+def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
+    if with_ids:
+        _error, name, topic_id, _internal, partitions, rights, _tags = row
+        return Topic(
+            name, str(topic_id) if topic_id.int else None, len(partitions), len(partitions[0][4]), rights
+        )
+    _error, name, _internal, partitions = row
+    return Topic(name, None, len(partitions), len(partitions[0][3]))
+
+
+def row_is_there(error: type[KafkaError]) -> bool:
+    """Whether this error means a topic that exists, yet has no leader now."""
+    return error.__name__ == "LeaderNotAvailableError"
+
+
+async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:  # noqa: ANN401
+    """The settings of the topics; empty where the broker does not tell, or not to us."""
+    if not names:
+        return {}
+    request = DescribeConfigsRequest([(TOPIC_RESOURCE, name, None) for name in names], False)
+    try:
+        response = await client.send(client.get_random_node(), request)
+    except (KafkaError, NotImplementedError):
+        return {}
+    return {
+        row[3]: {entry[0]: entry[1] for entry in row[4] if entry[1] is not None}
+        for row in response.resources
+        if row[0] == 0
+    }
+
+
+async def changed(client: Any, known: Topology) -> list[str]:  # noqa: ANN401 - no types
+    """The names of topics that are gone, or were made again, since `known`."""
+    try:
+        _, now = await _metadata(client, list(known.topics))
+    except KafkaError as error:
+        raise DeliveryError(f"the topics cannot be asked for: {error}") from error
+    return [
+        name
+        for name, topic in known.topics.items()
+        if name not in now or now[name].topic_id != topic.topic_id
+    ]

@@ -1,0 +1,1 @@
+"""From an event to its key, and from a key to its digest."""

@@ -1,0 +1,164 @@
+"""Extraction: from an event to the bytes by which its identity is judged, or the reason why it has none.
+
+A string is its decoded text, an integer its decimal text, so `7` and `"7"` are one key. Several fields are joined
+length-prefixed, so that (ab, c) differs from (a, bc). Anything else is malformed; a reason never holds the key.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.events import EventBatch, Headers
+
+Origin = Literal["json", "key", "value", "header"]
+Tombstones = Literal["pass", "judge", "drop"]
+
+MISSING = object()
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
+
+
+class MalformedError(StreamdedupError):
+    """An event without a key; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of a batch, one row an event: the key's bytes, or None with the row in one of the other sets."""
+
+    keys: Sequence[bytes | None]
+    malformed: dict[int, str]  # row -> reason
+    unjudged: Sequence[int]  # rows of tombstones that pass
+    dropped: Sequence[int]  # rows of tombstones that the operator drops
+
+
+@dataclass(frozen=True, slots=True)
+class Extractor:
+    """Takes the key from `origin`; `fields` are JSON paths, or the one header's name."""
+
+    origin: Origin
+    fields: tuple[str, ...] = ()
+    tombstones: Tombstones = "pass"
+
+    def extract(self, batch: EventBatch) -> Keys:
+        """The keys of all events of `batch`."""
+        take = self._reader(batch)
+        keys: list[bytes | None] = []
+        malformed: dict[int, str] = {}
+        tombstones: list[int] = []
+        judged = self.tombstones == "judge"
+        for row, value in enumerate(batch.values):
+            key = None
+            if value is None and not judged:
+                tombstones.append(row)
+            else:
+                try:
+                    key = take(row, value)
+                except MalformedError as reason:
+                    malformed[row] = str(reason)
+            keys.append(key)
+        passed = self.tombstones == "pass"
+        return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
+
+    def _reader(self, batch: EventBatch) -> Callable[[int, bytes | None], bytes]:
+        match self.origin:
+            case "json":
+                read = json_reader(self.fields)
+                return lambda _row, value: read(value)
+            case "key":
+                return lambda row, _value: _present(batch.keys[row], "the record key is null")
+            case "value":
+                return lambda _row, value: _present(value, "the value is null")
+            case "header":
+                name = self.fields[0]
+                return lambda row, _value: _last_header(batch.headers[row], name)
+
+
+def json_reader(fields: Sequence[str]) -> Callable[[bytes | None], bytes]:
+    """A function from a JSON text to its key; raises MalformedError.
+
+    A field is a dotted path of names, or, where it begins with `/`, a JSON Pointer (RFC 6901).
+    """
+    paths = [_steps(field) for field in fields]
+
+    def read(text: bytes | None) -> bytes:
+        document = _parse(_present(text, "the value is null"))
+        parts = [_text(document, steps, text) for steps in paths]
+        return parts[0] if len(parts) == 1 else _join(parts)
+
+    return read
+
+
+def _present(cell: bytes | None, reason: str) -> bytes:
+    if cell is None:
+        raise MalformedError(reason)
+    return cell
+
+
+def _last_header(headers: Headers, name: str) -> bytes:
+    """The last header of that name: Kafka's own rule where a name is repeated."""
+    for found, value in reversed(headers):
+        if found == name:
+            return _present(value, f"the header {name} is null")
+    raise MalformedError(f"the header {name} is missing")
+
+
+def _steps(field: str) -> tuple[str, ...]:
+    if not field.startswith("/"):
+        return tuple(field.split("."))
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/"))
+
+
+def _parse(text: bytes) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise MalformedError("the value is not valid JSON") from None
+
+
+def _text(document: object, steps: tuple[str, ...], source: bytes | None) -> bytes:
+    found = _follow(document, steps)
+    if type(found) is float:  # orjson gives a float for an integer above 64 bits, too
+        found = _follow(_parse_exactly(source or b""), steps)
+    if type(found) is str:
+        return found.encode()
+    if type(found) is int:
+        return b"%d" % found
+    raise MalformedError(f"the field {_name(steps)} is {_kind(found)}")
+
+
+def _follow(document: object, steps: tuple[str, ...]) -> object:
+    for step in steps:
+        if isinstance(document, dict):
+            document = document.get(step, MISSING)
+        elif isinstance(document, list) and _INDEX.fullmatch(step):
+            document = document[int(step)] if int(step) < len(document) else MISSING
+        else:
+            return MISSING
+    return document
+
+
+def _parse_exactly(text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise MalformedError("the value is not valid JSON") from None
+
+
+def _name(steps: tuple[str, ...]) -> str:
+    return "/" + "/".join(steps) if any("." in step for step in steps) else ".".join(steps)
+
+
+def _kind(found: object) -> str:
+    kinds = {dict: "an object", list: "an array", bool: "a boolean", float: "not an integer"}
+    if found is MISSING:
+        return "missing"
+    return "null" if found is None else kinds.get(type(found), "of another type")
+
+
+def _join(parts: Sequence[bytes]) -> bytes:
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)

@@ -1,0 +1,70 @@
+"""Logging: structlog for us, for people on a terminal and as JSON otherwise; aiokafka's loggers tamed.
+
+aiokafka logs keys and values at DEBUG, so it stays at WARNING, and thousands of lines a minute while a broker is
+away, so each of its messages passes a few times a minute.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+REPEATS_MAX = 3
+WINDOW_S = 60.0
+
+
+class RateLimit(logging.Filter):
+    """Lets each message template of a logger pass `REPEATS_MAX` times in `WINDOW_S`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._passed: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether `record` may pass."""
+        now, template = self._clock(), (record.name, str(record.msg))
+        since, count = self._passed.get(template, (now, 0))
+        if now - since >= WINDOW_S:
+            since, count = now, 0
+        self._passed[template] = (since, count + 1)
+        return count < REPEATS_MAX
+
+
+def set_up(level: int = logging.INFO) -> None:
+    """Configure logging of this process: everything goes to standard error."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    for_people = sys.stderr.isatty()
+    closing: list[Any] = (
+        [structlog.dev.ConsoleRenderer()]
+        if for_people
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *closing],
+        )
+    )
+    handler.addFilter(_aiokafka_only(RateLimit()))
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+    logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
+
+
+def _aiokafka_only(limit: RateLimit) -> Callable[[logging.LogRecord], bool]:
+    return lambda record: not record.name.startswith("aiokafka") or limit.filter(record)

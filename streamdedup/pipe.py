@@ -1,0 +1,166 @@
+"""`streamdedup pipe`: standard input to standard output, the first occurrence of each line (or key) passes.
+
+Bytes in, bytes out: nothing is decoded, a last line without a newline stays without one. Memory is the filter, one
+chunk, and a line of at most LINE_BYTES_MAX.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.filters.base import Filter
+from streamdedup.keys.extract import MalformedError, json_reader
+from streamdedup.keys.hashing import digests
+from streamdedup.rules.duplicates import rows_that_fit, unseen
+
+CHUNK_BYTES = 1 << 20
+LINE_BYTES_MAX = 64 << 20
+
+Lines = list[bytes]
+
+
+class Reader(Protocol):
+    """The part of a binary file that `deduplicate` reads from."""
+
+    def read1(self, size: int, /) -> bytes:
+        """At most `size` bytes, as soon as there are any; empty at the end."""
+
+
+class Writer(Protocol):
+    """The part of a binary file that `deduplicate` writes to."""
+
+    def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - whatever the file returns
+        """Write all of `data`."""
+
+    def flush(self) -> None:
+        """Hand everything on."""
+
+
+@dataclass
+class Summary:
+    """What went through: lines by verdict."""
+
+    lines: int = 0
+    passed: int = 0
+    malformed: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def text(self, seen: Filter) -> str:
+        """Two lines for a person."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        duplicates = self.lines - self.passed
+        malformed = f" ({self.malformed:,} malformed, passed unjudged)" if self.malformed else ""
+        return (
+            f"{self.lines:,} lines: {self.passed:,} passed{malformed}, {duplicates:,} duplicates;"
+            f" {self.lines / seconds:,.0f} lines/s\n"
+            f"{seen.kind}: {len(seen):,} of {seen.capacity:,} keys, {seen.size_bytes / 1e6:,.1f} MB,"
+            f" {seen.fill_ratio:.2%} full, estimated error {seen.error_rate_now:.2g}"
+        )
+
+
+class FullError(StreamdedupError):
+    """The filter holds as many keys as it was made for."""
+
+
+def deduplicate(
+    source: Reader,
+    sink: Writer,
+    seen: Filter,
+    *,
+    key: str = "line",
+    on_full: str = "stop",
+    summary: Summary,
+) -> None:
+    """Copy to `sink` the lines of `source` whose key is not in `seen`, and add those keys.
+
+    `key` is "line", or "json:FIELD" with FIELD as in the configuration's `key.field`. Raises FullError at capacity
+    where `on_full` is "stop", after the lines before were written.
+    """
+    take = _key_reader(key)
+    for lines, ends_open in _lines_by_chunk(source):
+        room = seen.capacity - len(seen) if on_full == "stop" else None
+        taken = _write_fresh(lines, ends_open, sink, seen, take, room, summary)
+        if taken < len(lines):
+            raise FullError(
+                f"the filter is full: it holds {len(seen):,} keys, line {summary.lines + 1:,} and those after it"
+                " were not read; give a larger --capacity, or --on-full warn to go on with more errors"
+            )
+
+
+def _key_reader(key: str) -> Callable[[bytes], bytes] | None:
+    kind, _, name = key.partition(":")
+    if kind == "line" and not name:
+        return None
+    if kind == "json" and name:
+        return json_reader([name])
+    raise ConfigError(f"--key {key!r} is neither 'line' nor 'json:FIELD'")
+
+
+def _lines_by_chunk(source: Reader) -> Iterator[tuple[Lines, bool]]:
+    """Whole lines without their newlines; the flag is True where the last of all had none."""
+    pieces: Lines = []
+    held = 0
+    while chunk := source.read1(CHUNK_BYTES):
+        head, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            yield b"".join([*pieces, head]).split(b"\n"), False
+            pieces, held = [], 0
+        if tail:
+            pieces.append(tail)
+            held += len(tail)
+        if held > LINE_BYTES_MAX:
+            raise StreamdedupError(f"a line is longer than {LINE_BYTES_MAX:,} bytes; is this text?")
+    if pieces:
+        yield [b"".join(pieces)], True
+
+
+def _write_fresh(
+    lines: Lines,
+    ends_open: bool,
+    sink: Writer,
+    seen: Filter,
+    take: Callable[[bytes], bytes] | None,
+    room: int | None,
+    summary: Summary,
+) -> int:
+    """Judge and write `lines`; the number of lines taken is smaller only where the filter became full."""
+    count = len(lines)
+    keys, judged = _keys(lines, take)
+    hashed = digests(keys)
+    if room is not None and len(keys) > room:
+        fitting = rows_that_fit(unseen(seen, hashed), room)
+        if fitting < len(keys):
+            count = int(np.flatnonzero(judged)[fitting])
+            hashed, judged = hashed[:fitting], judged[:count]
+    passes = ~judged
+    passes[judged] = seen.add_many(hashed)
+    out = list(compress(lines, passes))
+    summary.lines += count
+    summary.passed += len(out)
+    summary.malformed += int(count - np.count_nonzero(judged))
+    if out:
+        sink.write(b"\n".join(out) + (b"" if ends_open else b"\n"))
+        sink.flush()
+    return count
+
+
+def _keys(
+    lines: Lines, take: Callable[[bytes], bytes] | None
+) -> tuple[Sequence[bytes], npt.NDArray[np.bool_]]:
+    judged = np.ones(len(lines), dtype=np.bool_)
+    if take is None:
+        return lines, judged
+    keys: Lines = []
+    for row, line in enumerate(lines):
+        try:
+            keys.append(take(line))
+        except MalformedError:
+            judged[row] = False
+    return keys, judged
+

@@ -1,0 +1,108 @@
+"""Where a shard goes on: pure decisions from what was found at the broker after fencing.
+
+A committed offset counts only for the logs that its note names. Starting too early is always safe, since the output is
+folded first; so whatever does not fit starts at the earliest event, and what would contradict the output stops.
+"""
+
+from dataclasses import dataclass
+
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.options import SinkOptions, SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The input and output partition as the broker shows them. Ids are None where it tells none."""
+
+    committed: Committed | None
+    cluster_id: str | None
+    input_id: str | None
+    output_id: str | None
+    input_start: int
+    input_end: int
+    output_start: int
+    output_end: int
+    has_memory: bool  # a snapshot exists, or a filter is in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The input offset to read on from; at a birth it is committed before anything is read."""
+
+    offset: int
+    birth: bool
+    why: str
+
+
+def input_offset(found: Found, source: SourceOptions, sink: SinkOptions) -> Resume:
+    """Where reading goes on. Raises DeliveryError where output and offset contradict one another."""
+    committed = found.committed
+    if committed is None:
+        return _without_offset(found, source)
+    note = committed.note
+    if note is not None:
+        if _differs(note.cluster_id, found.cluster_id):
+            return Resume(found.input_start, False, "the offset was committed on another cluster")
+        if _differs(note.input_id, found.input_id):
+            return Resume(found.input_start, False, "the input topic was made again")
+        _check_output(note, found, sink)
+    return _within_bounds(committed.offset, found, source)
+
+
+def check_memory(label: int | None, found: Found, sink: SinkOptions) -> str | None:
+    """Whether the output can be folded from `label`, or None for from its start.
+
+    Returns a warning where the operator accepts that keys are missing; raises DeliveryError where not.
+    """
+    if label is not None and label > found.output_end:
+        raise DeliveryError(
+            f"{sink.topic} ends at offset {found.output_end}, but its filter has folded it up to {label}: the log lost"
+            " its end; restore it, or remove the snapshots to fold what is left"
+        )
+    if found.output_start <= (label or 0):
+        return None
+    missing = (
+        f"{sink.topic} begins at offset {found.output_start}, and the events from {label or 0} up to there are in no"
+        " snapshot: their duplicates would pass"
+    )
+    if sink.on_gap == "stop":
+        raise DeliveryError(f"{missing}; set sink.on_gap: accept to go on without them")
+    return missing
+
+
+def _without_offset(found: Found, source: SourceOptions) -> Resume:
+    if found.output_end > 0 or found.has_memory:
+        return Resume(found.input_start, False, "no offset is committed, but the output is not empty")
+    start = found.input_start if source.start == "earliest" else found.input_end
+    return Resume(start, True, f"born at {source.start}")
+
+
+def _check_output(note: Note, found: Found, sink: SinkOptions) -> None:
+    if _differs(note.output_id, found.output_id):
+        raise DeliveryError(
+            f"{sink.topic} is not the topic that offsets were committed with: it was deleted and made again, and what"
+            " it held is forgotten; use another kafka.group_id to begin anew, or another sink.topic"
+        )
+    if found.output_end < note.label:
+        raise DeliveryError(
+            f"{sink.topic} ends at offset {found.output_end}, but events up to {note.label} were committed to it: the"
+            " log lost its end; restore it, or use another kafka.group_id to begin anew"
+        )
+
+
+def _within_bounds(offset: int, found: Found, source: SourceOptions) -> Resume:
+    if found.input_start <= offset <= found.input_end:
+        return Resume(offset, False, "the committed offset")
+    lost = (
+        f"the committed offset {offset} is outside of the input, which holds {found.input_start} to {found.input_end}"
+    )
+    if source.on_gap == "stop":
+        raise DeliveryError(
+            f"{lost}: events were deleted before they were read; set source.on_gap: skip to go on without them"
+        )
+    return Resume(found.input_start, False, lost)
+
+
+def _differs(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other

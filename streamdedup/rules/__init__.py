@@ -1,0 +1,1 @@
+"""From digests to verdicts."""

@@ -1,0 +1,10 @@
+"""The configuration: one frozen tree from defaults, a YAML file, the environment, the command line.
+
+`load` reports all that is wrong at once, each with its place and remedy. No message holds a secret.
+"""
+
+from streamdedup.settings.loading import load
+from streamdedup.settings.render import reference_markdown, schema, show
+from streamdedup.settings.tree import Settings, SnapshotOptions
+
+__all__ = ["Settings", "SnapshotOptions", "load", "reference_markdown", "schema", "show"]

@@ -1,0 +1,279 @@
+"""The layers of the configuration before they are checked: each value as text, with its place.
+
+A scalar stays the text that was written, and its leaf reads it: so `1e-6`, `0123`, `yes` and `1:30`
+mean what they look like, whatever a YAML version makes of them. `null` means the default.
+Later layers win leaf by leaf.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from streamdedup.errors import ConfigError
+from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options
+from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, sections
+
+PREFIX = "STREAMDEDUP_"
+
+KeyPath = tuple[str, ...]
+Raw = str | list["Raw"] | dict[str, "Raw"] | None
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Source:
+    """Where a value was written: layers are ordered by rank, and a file by its lines."""
+
+    rank: int
+    line: int
+    label: str
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Problem:
+    """One line for the operator."""
+
+    source: Source
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.source.label}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value as it was written; None is an explicit `null`."""
+
+    value: Raw
+    source: Source
+
+
+@dataclass(slots=True)
+class Layers:
+    """All values that were written, and what is wrong with the places where they were written."""
+
+    entries: dict[KeyPath, Entry] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    rejected: set[tuple[int | str, ...]] = field(default_factory=set)
+    """Leaves that were written, but wrongly, so that they must not be called missing."""
+
+    def add_file(self, path: Path) -> None:
+        """Read a YAML file. Raises ConfigError where it cannot be understood at all."""
+        root = _compose_file(path)
+
+        def source_of(node: yaml.Node) -> Source:
+            return _file_source(path, node.start_mark.line + 1)
+
+        if isinstance(root, yaml.MappingNode):
+            self._add((), root, source_of)
+        elif root is not None:
+            raise ConfigError(f"{path}:1: must be a mapping of sections, like `kafka:`")
+
+    def add_environment(self, environ: Mapping[str, str]) -> None:
+        """Read the variables that begin with `STREAMDEDUP_` and have a `__`; no others are ours."""
+        for name in sorted(environ):
+            ours = name.startswith(PREFIX) and not name.startswith(_NOT_OPTIONS)
+            if ours and "__" in name:
+                self._add_variable(name, environ[name])
+
+    def add_overrides(self, overrides: Sequence[str]) -> None:
+        """Read `section.name=value` from the command line; the value is YAML."""
+        for override in overrides:
+            name, equals, text = override.partition("=")
+            source = Source(2, 0, "--set")
+            if not equals:
+                self._problem(source, f"{name}: has no value; write --set {name}=value")
+                continue
+            self._add_text(tuple(name.strip().split(".", 2)), text, source)
+
+    def _add_variable(self, name: str, text: str) -> None:
+        path = tuple(name.removeprefix(PREFIX).lower().split("__", 2))
+        source = Source(1, 0, name)
+        if path in PASS_THROUGH or (path in _LISTS and text[:1] == "[" and text[-1:] == "]"):
+            self._add_text(path, text, source)
+        elif path in LEAVES or path[:2] in PASS_THROUGH:
+            self.entries[path] = Entry(text or None, source)
+        else:
+            self._unknown(path, source)
+
+    def _add_text(self, path: KeyPath, text: str, source: Source) -> None:
+        try:
+            node = yaml.compose(text, _Loader)
+        except yaml.YAMLError as error:
+            name = ".".join(path)
+            self._problem(
+                source, f"{name}: is not YAML: {_yaml_reason(error)}; put the value in quotes"
+            )
+            return
+        if _is_known(path):
+            self._add(path, node or _NULL, lambda _node: source)
+        else:
+            self._unknown(path, source)
+
+    def _add(
+        self, path: KeyPath, node: yaml.Node, source_of: Callable[[yaml.Node], Source]
+    ) -> None:
+        if len(path) == 3 or (path in LEAVES and path not in PASS_THROUGH):
+            self._add_leaf(path, node, source_of(node))
+        elif isinstance(node, yaml.MappingNode):
+            for name, name_node, child in self._pairs(path, node, source_of):
+                full = (*path, name)
+                if _is_known(full):
+                    self._add(full, child, source_of)
+                else:
+                    self._unknown(full, source_of(name_node))
+        elif not _is_null(node):
+            of = "aiokafka's option names" if len(path) == 2 else "options"
+            self._problem(source_of(node), f"{'.'.join(path)}: must be a mapping of {of} to values")
+
+    def _pairs(
+        self, path: KeyPath, node: yaml.MappingNode, source_of: Callable[[yaml.Node], Source]
+    ) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        first: dict[str, Source] = {}
+        for name_node, child in node.value:
+            source = source_of(name_node)
+            if not isinstance(name_node, yaml.ScalarNode):
+                self._problem(source, "a name must be a text")
+                continue
+            name = name_node.value
+            if name in first:
+                where = f" in line {first[name].line}" if first[name].line else ""
+                full = ".".join((*path, name))
+                self._problem(source, f"{full}: is set twice, first{where}; delete one of them")
+                continue
+            first[name] = source
+            yield name, name_node, child
+
+    def _add_leaf(self, path: KeyPath, node: yaml.Node, source: Source) -> None:
+        name = ".".join(path)
+        self.rejected.add(path)
+        value = _raw(node)
+        if path in SECRETS and value is not None:
+            variable = PREFIX + "__".join(path).upper()
+            self._problem(
+                source,
+                f"{name} = {MASK}: a secret must not be written here; set {variable} in the "
+                f"environment, or {name}_file to the path of a file that holds it",
+            )
+        elif tag := _foreign_tag(node):
+            self._problem(source, f"{name}: the tag {tag} is not read; write the value itself")
+        else:
+            self.rejected.discard(path)
+            self.entries[path] = Entry(value, source)
+
+    def _unknown(self, path: KeyPath, source: Source) -> None:
+        nearest = suggest(path)
+        self.rejected.add(tuple((nearest or "").split(".")))
+        if nearest is None:
+            hint = "see `streamdedup config schema` for what there is, or delete it"
+        elif source.rank == 1:
+            variable = PREFIX + nearest.replace(".", "__").upper()
+            hint = f"did you mean {variable} ({nearest})?"
+        else:
+            hint = f"did you mean {nearest}?"
+        self._problem(source, f"{'.'.join(path)}: is not an option; {hint}")
+
+    def _problem(self, source: Source, text: str) -> None:
+        self.problems.append(Problem(source, text))
+
+
+MASK = "********"
+_LISTS = (("kafka", "bootstrap_servers"), ("key", "field"))
+_NOT_OPTIONS = (f"{PREFIX}TEST_", f"{PREFIX}CACHE")
+_NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
+
+
+def suggest(path: KeyPath) -> str | None:
+    """Return the option that was probably meant, known by our names, aiokafka's or Kafka's."""
+    if path[0] not in sections() and (near := _nearest(path[0], sections())):
+        path = (near, *path[1:])
+        if len(path) == 1:
+            return near
+    last = ".".join(path[1:]) or path[0]
+    plain = last.replace(".", "_").replace("-", "_")
+    for kafka_name in (last, last.replace("_", ".")):
+        if kafka_name in KAFKA_NAMES:
+            return KAFKA_NAMES[kafka_name]
+    sections_first = sorted(LEAVES, key=lambda leaf: leaf[0] != path[0])
+    for section, name in sections_first:
+        if plain in (name, f"{section}_{name}"):
+            return f"{section}.{name}"
+    siblings = [name for section, name in LEAVES if section == path[0]]
+    if near := _nearest(plain, siblings):
+        return f"{path[0]}.{near}"
+    if path[0] == "kafka" or path[0] not in sections():
+        for client in ("consumer", "producer"):
+            if plain in client_options(client):
+                return f"kafka.{client}.{plain}"
+    return _nearest(".".join(path), [".".join(leaf) for leaf in LEAVES])
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, object]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def _is_known(path: KeyPath) -> bool:
+    if len(path) == 1:
+        return path[0] in sections()
+    return path in LEAVES or (len(path) == 3 and path[:2] in PASS_THROUGH)
+
+
+def _file_source(path: Path, line: int) -> Source:
+    return Source(0, line, f"{path}:{line}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Builds nodes with their lines, and no aliases: a value stands where it is used."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # PyYAML's stub
+            raise yaml.composer.ComposerError(
+                None, None, "aliases (*name) are not read, write the value out", mark
+            )
+        return super().compose_node(parent, index)
+
+
+def _compose_file(path: Path) -> yaml.Node | None:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}; name an existing file with -c FILE"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+    try:
+        return yaml.compose(text, _Loader)
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply; options are two levels deep") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line}: is not YAML: {_yaml_reason(error)}") from None
+
+
+def _yaml_reason(error: yaml.YAMLError) -> str:
+    """Return the reason without the text around it, which may hold a secret."""
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is damaged"
+    if "\\t" in reason:
+        return "a tab where it must be spaces; indent with spaces"
+    return str(reason)
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _raw(node: yaml.Node) -> Raw:
+    if isinstance(node, yaml.SequenceNode):
+        return [_raw(child) for child in node.value]
+    if isinstance(node, yaml.MappingNode):
+        return {str(name.value): _raw(child) for name, child in node.value}
+    return None if _is_null(node) else str(node.value)
+
+
+def _foreign_tag(node: yaml.Node) -> str | None:
+    return None if node.tag.startswith("tag:yaml.org,2002:") else node.tag

@@ -1,0 +1,102 @@
+"""The configuration shown: as effective YAML, as a JSON Schema for editors, as docs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+
+from streamdedup.settings.layers import MASK
+from streamdedup.settings.tree import (
+    LEAVES,
+    PASS_THROUGH,
+    SECRETS,
+    Settings,
+    allowed,
+    sections,
+)
+from streamdedup.units import Quantity
+
+
+def show(settings: Settings) -> str:
+    """Write the whole effective tree as YAML, secrets masked, each leaf with its origin."""
+    blocks = []
+    for section, model in sections().items():
+        options: BaseModel = getattr(settings, section)
+        lines = [f"{section}:"]
+        for attribute, field in model.model_fields.items():
+            path = (section, field.alias or attribute)
+            lines += _shown_leaf(path, getattr(options, attribute), settings.origins)
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def schema() -> JsonSchemaValue:
+    """Return the JSON Schema of a configuration file; secrets are no part of one."""
+    made = Settings.model_json_schema(by_alias=True)
+    for section, name in SECRETS:
+        del made["$defs"][sections()[section].__name__]["properties"][name]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:streamdedup:config",
+        **made,
+        "title": "streamdedup configuration",
+    }
+
+
+def reference_markdown() -> str:
+    """Write one table a section: name, default, allowed values, meaning."""
+    blocks = []
+    for section, model in sections().items():
+        rows = [
+            f"| `{name}` | {_default(field)} | {allowed(field)} | {field.description} |"
+            for (of, name), field in LEAVES.items()
+            if of == section
+        ]
+        head = ["| Option | Default | Allowed | Meaning |", "|---|---|---|---|"]
+        intro = " ".join((model.__doc__ or "").split())
+        blocks.append("\n".join([f"### {section}", "", intro, "", *head, *rows]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _shown_leaf(
+    path: tuple[str, str], value: object, origins: Mapping[tuple[str, ...], str]
+) -> Iterator[str]:
+    if path in PASS_THROUGH and isinstance(value, Mapping) and value:
+        yield f"  {path[1]}:"
+        for name, option in value.items():
+            yield f"    {_pair(name, option)}  # {origins.get((*path, name), 'default')}"
+    else:
+        yield f"  {_pair(path[1], value)}  # {origins.get(path, 'default')}"
+
+
+def _pair(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return f"{name}: {value!r}"
+    listed = yaml.safe_dump(
+        [_plain(value)], default_flow_style=True, width=float("inf"), allow_unicode=True
+    )
+    return f"{name}: {listed.strip()[1:-1]}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None:
+        return "not set"
+    for mark in field.metadata:
+        if isinstance(mark, Quantity):
+            return f"`{mark.format(value)}`"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"

@@ -1,0 +1,182 @@
+"""The tree of all options, assembled from what each room declares, and what may be said of a leaf.
+
+A leaf is addressed by (section, name). `Settings` reads no file and no environment: `load` does.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from streamdedup.filters.options import FilterOptions
+from streamdedup.kafka.options import DeliveryOptions, KafkaOptions, SinkOptions, SourceOptions
+from streamdedup.keys.options import KeyOptions
+from streamdedup.units import LocalPath, Quantity, count, seconds
+
+Leaf = tuple[str, str]
+
+
+class SnapshotOptions(BaseModel):
+    """Where and when the filters are saved."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    directory: LocalPath = Field(
+        description="The directory of the snapshots; `~` is the home directory, a relative path "
+        "starts at the working directory.",
+        examples=["/var/lib/streamdedup"],
+    )
+    interval_s: Annotated[float, seconds(0.1, 86_400)] = Field(
+        default=60.0, description="Time between two snapshots of a partition."
+    )
+    keep: Annotated[int, count(1, 100, "snapshots")] = Field(
+        default=3, description="Generations that are kept of each partition, the newest included."
+    )
+
+
+class Settings(BaseSettings):
+    """The configuration of a streamdedup worker."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    kafka: KafkaOptions
+    source: SourceOptions
+    key: KeyOptions
+    filter: FilterOptions
+    sink: SinkOptions
+    delivery: DeliveryOptions = DeliveryOptions()
+    snapshot: SnapshotOptions
+
+    _origins: Mapping[tuple[str, ...], str] = PrivateAttr(default={})
+
+    @property
+    def origins(self) -> Mapping[tuple[str, ...], str]:
+        """Where each leaf was set, by its path; those left at their default are missing."""
+        return self._origins
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic-settings'
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take only what `load` has merged: it knows for each value where it was written."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _resolve_on_malformed(self) -> "Settings":
+        if "on_malformed" not in self.key.model_fields_set and not self.sink.dead_letter_topic:
+            resolved = self.key.model_copy(update={"on_malformed": "pass"})
+            object.__setattr__(self, "key", resolved)  # frozen for all but this validator
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_conflicts(self) -> "Settings":
+        errors = [
+            InitErrorDetails(
+                type=PydanticCustomError("conflict", "{why}", {"why": why, "leaves": leaves}),
+                loc=leaves[0],
+                input=None,
+            )
+            for leaves, why in self._conflicts()
+        ]
+        if errors:
+            raise ValidationError.from_exception_data("Settings", errors, hide_input=True)
+        return self
+
+    def _conflicts(self) -> Iterator[tuple[list[Leaf], str]]:
+        """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
+        for section in ("kafka", "key"):
+            for names, why in getattr(self, section).conflicts():
+                yield [(section, name) for name in names], why
+        if self.key.on_malformed == "dead_letter" and not self.sink.dead_letter_topic:
+            yield (
+                [("key", "on_malformed"), ("sink", "dead_letter_topic")],
+                "needs sink.dead_letter_topic; set that topic, or choose pass or drop",
+            )
+        seen: dict[str, Leaf] = {}
+        for section, name in _TOPICS:
+            topic = getattr(getattr(self, section), name)
+            first = seen.setdefault(topic, (section, name))
+            if topic is not None and first != (section, name):
+                yield (
+                    [(section, name), first],
+                    f"must differ from {'.'.join(first)}; name another topic",
+                )
+
+
+_TOPICS: tuple[Leaf, ...] = (
+    ("source", "topic"),
+    ("sink", "topic"),
+    ("sink", "duplicates_topic"),
+    ("sink", "dead_letter_topic"),
+)
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Return the sections of the tree by name, in their order."""
+    return {
+        name: field.annotation
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+
+
+def _leaves() -> dict[Leaf, FieldInfo]:
+    return {
+        (section, field.alias or name): field
+        for section, model in sections().items()
+        for name, field in model.model_fields.items()
+    }
+
+
+LEAVES: Mapping[Leaf, FieldInfo] = _leaves()
+PASS_THROUGH = frozenset({("kafka", "consumer"), ("kafka", "producer")})
+SECRETS = frozenset(
+    leaf for leaf, field in LEAVES.items() if SecretStr in get_args(field.annotation)
+)
+
+
+def allowed(field: FieldInfo) -> str:
+    """Say which values a leaf takes, in an operator's words."""
+    for mark in field.metadata:
+        if isinstance(mark, Quantity):
+            return mark.range
+    low = next((mark.ge for mark in field.metadata if isinstance(mark, Ge)), None)
+    high = next((mark.le for mark in field.metadata if isinstance(mark, Le)), None)
+    if low is not None and high is not None:
+        return f"a number from {low} to {high}"
+    return _allowed_type(field.annotation)
+
+
+def _allowed_type(annotation: object) -> str:
+    """Return the words for a type; for a union, those of all its members but None."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return members[0] if len(members) == 1 else f"one of {', '.join(members)}"
+    if origin is Annotated:
+        return _allowed_type(members[0])
+    if origin is tuple:
+        return "a list of texts"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a mapping of aiokafka's option names to values"
+    if members:
+        words = [_allowed_type(member) for member in members if member is not type(None)]
+        return " or ".join(dict.fromkeys(words))
+    return _WORDS[annotation]
+
+
+_WORDS: Mapping[object, str] = {
+    bool: "true or false",
+    str: "a text",
+    SecretStr: "a text",
+    Path: "a path",
+}

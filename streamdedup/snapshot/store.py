@@ -1,0 +1,389 @@
+"""The snapshots of one shard, some generations: `directory/group/topic/partition/COUNTER.snapshot`.
+
+A generation appears whole or not at all and is never written again. Saving takes a lock without
+waiting, loading takes none. The damaged is set aside as `.broken`; what is whole but not for this
+log stays where it is. Nothing here logs: refusals and errors are handed to the caller.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from streamdedup import __version__, filters
+from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
+from streamdedup.filters.base import Filter
+from streamdedup.snapshot.format import Contents, DamagedError, Header, Identity, Reader, pieces
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A filter with every key of the output below `label` and none from `end_label` on.
+
+    `saved_at` (Unix seconds) and `writer` are for people.
+    """
+
+    filter: Filter
+    label: int
+    end_label: int
+    path: Path
+    size_bytes: int
+    saved_at: float
+    writer: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A snapshot that outlives a power loss."""
+
+    path: Path
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A snapshot that was not used, and why, as a sentence for the log."""
+
+    path: Path
+    reason: str
+
+
+class FileSystem(Protocol):
+    """What a store uses of the module `os`; tests pass one that fails, or that loses power."""
+
+    def open(self, path: Path, flags: int, mode: int = ...) -> int:
+        """As `os.open`."""
+
+    def readv(self, fd: int, buffers: list[memoryview], /) -> int:
+        """As `os.readv`."""
+
+    def write(self, fd: int, data: bytes | memoryview, /) -> int:
+        """As `os.write`."""
+
+    def fsync(self, fd: int) -> None:
+        """As `os.fsync`."""
+
+    def close(self, fd: int) -> None:
+        """As `os.close`."""
+
+    def rename(self, src: Path, dst: Path) -> None:
+        """As `os.rename`."""
+
+    def unlink(self, path: Path) -> None:
+        """As `os.unlink`."""
+
+    def mkdir(self, path: Path, mode: int = ...) -> None:
+        """As `os.mkdir`."""
+
+    def listdir(self, path: Path) -> list[str]:
+        """As `os.listdir`."""
+
+
+class Store:
+    """The generations of one output partition, of which the newest `keep` are kept."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        group: str,
+        topic: str,
+        partition: int,
+        keep: int = 3,
+        fs: FileSystem = os,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        if keep < 1:
+            raise ConfigError(f"snapshot.keep is {keep}; it must be at least 1")
+        self._root, self._keep, self._fs, self._wall_clock = directory, keep, fs, wall_clock
+        self.path = directory / _segment(group) / _segment(topic) / str(partition)
+
+    def save(
+        self, filter_: Filter, label: int, end_label: Callable[[], int], identity: Identity
+    ) -> Saved:
+        """Write `filter_` as the next generation. Blocking: call it in a thread.
+
+        Additions may go on meanwhile, as long as they only set bits. `label`: all keys of the
+        output below it are in `filter_` now. `end_label()` is asked, in this thread, after the last
+        byte was copied, and must be above the offsets of all keys added until then: whoever adds
+        raises it first. After a SnapshotError the older generations are there, and at most the new
+        one as well.
+        """
+        started = time.perf_counter()
+        with _blaming("prepare the snapshot directory", self.path):
+            self._make_directories()
+        with self._locked():
+            with _blaming("clean up the snapshot directory", self.path):
+                counter = self._remove_leftovers_and_count()
+            buffers = [buffer.cast("B") for buffer in filter_.buffers()]
+            header = Header(
+                identity=identity,
+                label=label,
+                counter=counter,
+                filter=filter_.header(),
+                buffer_sizes=tuple(len(buffer) for buffer in buffers),
+                saved_at=float(self._wall_clock()),
+                writer=f"streamdedup {__version__}, pid {os.getpid()}",
+            )
+
+            def closing() -> tuple[Mapping[str, Any], int]:
+                end = end_label()
+                return filter_.header(), end
+
+            path = self.path / f"{counter:016d}.snapshot"
+            size_bytes = self._publish(path, pieces(header, buffers, closing))
+            with _blaming("remove older generations (the new one is saved) in", self.path):
+                self._prune()
+        return Saved(path, size_bytes, time.perf_counter() - started)
+
+    def load(
+        self, identity: Identity, *, end: int, on_refusal: Callable[[Refusal], None]
+    ) -> Snapshot | None:
+        """Take the newest generation that is whole, of this identity, not ahead of `end`; or None.
+
+        Blocking: call it in a thread. `end` is the output's end offset. `on_refusal` is told, in
+        this thread, of each newer generation. SnapshotError where the directory cannot be read.
+        """
+        tried: set[Path] = set()
+        # Listed anew each time: another process may prune what was listed and save what is better.
+        while fresh := [path for path in self._generations() if path not in tried]:
+            path = fresh[0]
+            tried.add(path)
+            try:
+                return self._read(path, identity, end)
+            except FileNotFoundError:
+                continue
+            except DamagedError as error:
+                on_refusal(Refusal(path, f"{error}; {self._set_aside(path)}"))
+            except SnapshotError as error:
+                on_refusal(Refusal(path, f"{error}; left in place"))
+            except OSError as error:
+                on_refusal(Refusal(path, f"it cannot be read: {_words(error)}"))
+        return None
+
+    def exists(self) -> bool:
+        """Tell whether a snapshot is here, usable or not: then the shard is not newly born."""
+        return any(kind in {"snapshot", "snapshot.broken"} for _, kind, _ in self._files())
+
+    def labels(self) -> list[int]:
+        """Give the labels of all generations whose header can be read, newest first."""
+        labels = []
+        for path in self._generations():
+            with suppress(SnapshotError, OSError), self._opened(path) as (reader, _):
+                labels.append(reader.header.label)
+        return labels
+
+    def _make_directories(self) -> None:
+        # Each time anew: an operator who deletes the directory asks for a fold, not for an error.
+        missing = [level for level in (self._root, *self._root.parents) if not level.exists()]
+        for level in [*reversed(missing), *reversed(self.path.parents[:2]), self.path]:
+            with suppress(FileExistsError):
+                self._fs.mkdir(level, 0o700)
+            self._sync_directory(level.parent)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        path = self.path / "lock"
+        with _blaming("open", path):
+            fd = self._fs.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with _blaming("lock", path):
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise SnapshotError(
+                        f"another process holds {path}: it is saving, or was stopped in a save; "
+                        "nothing was written. Let it go on or end it; see that no two workers "
+                        "save the same partition in one directory"
+                    ) from None
+            yield
+        finally:
+            with suppress(OSError):
+                self._fs.close(fd)
+
+    def _remove_leftovers_and_count(self) -> int:
+        # Under the lock nobody else is writing, so a temporary file is a dead writer's.
+        files = self._files()
+        for _, kind, path in files:
+            if kind == "tmp":
+                self._remove(path)
+        return 1 + max((counter for counter, _, _ in files), default=0)
+
+    def _publish(self, path: Path, content: Iterator[bytes | memoryview]) -> int:
+        temporary = path.with_suffix(".tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with _blaming("write", temporary):
+                fd = self._fs.open(temporary, flags, 0o600)
+                try:
+                    size_bytes = sum(self._write(fd, piece) for piece in content)
+                    # Not tried again when it fails: a second fsync can succeed with the data gone.
+                    self._fs.fsync(fd)
+                finally:
+                    self._fs.close(fd)
+            with _blaming("put in place", path):
+                self._fs.rename(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                self._fs.unlink(temporary)
+            raise
+        with _blaming("make durable", path):
+            self._sync_directory(self.path)
+        return size_bytes
+
+    def _write(self, fd: int, piece: bytes | memoryview) -> int:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[self._fs.write(fd, rest) :]
+        return len(piece)
+
+    def _prune(self) -> None:
+        files = self._files()
+        for pruned in ("snapshot", "snapshot.broken"):
+            of_kind = [path for _, kind, path in files if kind == pruned]
+            for path in of_kind[self._keep :]:
+                self._remove(path)
+
+    def _read(self, path: Path, identity: Identity, end: int) -> Snapshot:
+        with self._opened(path) as (reader, size_bytes):
+            header = reader.header
+            if path.name != f"{header.counter:016d}.snapshot":
+                raise SnapshotError(
+                    f"it holds generation {header.counter}: it was renamed or copied"
+                )
+            if differences := identity.differences(header.identity):
+                raise SnapshotError(
+                    f"it is of another log or other settings: {'; '.join(differences)}"
+                )
+            _check_not_ahead(header.label, end)
+            contents = reader.contents()
+            _check_not_ahead(contents.end_label, end)
+        return Snapshot(
+            filter=_build(contents),
+            label=header.label,
+            end_label=contents.end_label,
+            path=path,
+            size_bytes=size_bytes,
+            saved_at=header.saved_at,
+            writer=header.writer,
+        )
+
+    def _set_aside(self, path: Path) -> str:
+        aside = path.with_name(f"{path.name}.broken")
+        try:
+            self._fs.rename(path, aside)
+        except OSError as error:
+            return f"it could not be set aside: {_words(error)}"
+        return f"set aside as {aside.name}"
+
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[tuple[Reader, int]]:
+        # Read, not mapped: a mapped file that is truncated kills the process by SIGBUS.
+        fd = self._fs.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+        def read_into(view: memoryview) -> None:
+            while view:
+                count = self._fs.readv(fd, [view])
+                if count == 0:
+                    raise DamagedError("it was cut short while it was read")
+                view = view[count:]
+
+        try:
+            size_bytes = os.fstat(fd).st_size
+            yield Reader(read_into, size_bytes), size_bytes
+        finally:
+            with suppress(OSError):
+                self._fs.close(fd)
+
+    def _generations(self) -> list[Path]:
+        return [path for _, kind, path in self._files() if kind == "snapshot"]
+
+    def _files(self) -> list[tuple[int, str, Path]]:
+        """Counter, kind and path of all that is ours in the directory, newest first."""
+        with _blaming("list", self.path):
+            try:
+                names = self._fs.listdir(self.path)
+            except FileNotFoundError:
+                return []
+        matches = [match for name in names if (match := _NAME.fullmatch(name))]
+        files = [(int(match[1]), match[2], self.path / match[0]) for match in matches]
+        return sorted(files, reverse=True)
+
+    def _remove(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.unlink(path)
+
+    def _sync_directory(self, directory: Path) -> None:
+        fd = self._fs.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._fs.fsync(fd)
+        finally:
+            self._fs.close(fd)
+
+
+_NAME = re.compile(r"(\d{16,20})\.(tmp|snapshot|snapshot\.broken)", re.ASCII)
+_NAME_BYTES_MAX = 255  # NAME_MAX of every file system in use
+
+
+def _segment(name: str) -> str:
+    """Percent-encode any `name` to a directory name, hash it if too long; no two share one."""
+    quoted = quote(name, safe="", errors="surrogatepass")
+    if name in {".", ".."}:
+        return quoted.replace(".", "%2E")
+    if not 0 < len(quoted) <= _NAME_BYTES_MAX:
+        # Percent-encoding never yields "%-".
+        return f"{quoted[:180]}%-{sha256(quoted.encode()).hexdigest()}"
+    return quoted
+
+
+def _check_not_ahead(label: int, end: int) -> None:
+    if label > end:
+        raise SnapshotError(
+            f"it was folded up to offset {label} and the output ends at {end}: "
+            "the output was cut or replaced"
+        )
+
+
+def _build(contents: Contents) -> Filter:
+    try:
+        return filters.from_parts(contents.filter, contents.buffers)
+    except (
+        StreamdedupError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
+        raise SnapshotError(
+            f"its filter cannot be built ({type(error).__name__}: {error})"
+        ) from error
+
+
+@contextmanager
+def _blaming(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SnapshotError(f"cannot {doing} {path}: {_words(error)}; {_remedy(error)}") from error
+
+
+def _words(error: OSError) -> str:
+    return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "free some space there, or set snapshot.directory to a larger disk"
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return f"make it writable for user id {os.geteuid()}, or set snapshot.directory elsewhere"
+    return "look into the system's log for disk errors; older generations are untouched"

@@ -1,0 +1,237 @@
+"""The values an operator writes, such as `90s`, `64MiB`, `100M` or `~/snapshots`, read exactly.
+
+A bare number is in the option's own unit, which its name ends in. Arithmetic is on fractions, so no
+digit is lost; a number is at most 40 characters long. A refusal says what to write instead.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+
+def parse_seconds(value: object) -> float:
+    """Return the seconds in `90`, `90s`, `1.5h`; a bare number is in seconds."""
+    return float(_read(value, _SECONDS))
+
+
+def parse_milliseconds(value: object) -> int:
+    """Return the milliseconds in `250`, `250ms`, `1s`; a bare number is in milliseconds."""
+    return _whole(_read(value, _MILLISECONDS), _MILLISECONDS)
+
+
+def parse_bytes(value: object) -> int:
+    """Return the bytes in `4096`, `64MiB`, `1.5GB`; a bare number is in bytes."""
+    return _whole(_read(value, _BYTES), _BYTES)
+
+
+def parse_count(value: object) -> int:
+    """Return the integer in `100000`, `100_000`, `100k`, `1e5`; the suffixes are decimal."""
+    return _whole(_read(value, _COUNT), _COUNT)
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a duration in the largest unit that divides it; `parse_seconds` reads it back."""
+    return _write(Fraction(repr(seconds)), _SECONDS)
+
+
+def format_milliseconds(milliseconds: int) -> str:
+    """Write a duration in the largest unit that divides it; `parse_milliseconds` reads it back."""
+    return _write(Fraction(milliseconds), _MILLISECONDS)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Write a size in the largest unit that divides it; `parse_bytes` reads it back."""
+    return _write(Fraction(size_bytes), _BYTES)
+
+
+def format_count(count: int) -> str:
+    """Write an integer in the largest unit that divides it; `parse_count` reads it back."""
+    return _write(Fraction(count), _COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """One kind of quantity: its units, each with its worth in the base unit (worth 1)."""
+
+    noun: str
+    examples: tuple[str, ...]
+    units: Mapping[str, Fraction]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An annotation for pydantic: a number of one scale between two bounds, both included.
+
+    `Annotated[float, seconds(1, 3600)]` accepts numbers and text, in Python as in the JSON Schema.
+    """
+
+    scale: _Scale
+    low: float
+    high: float
+    counted: str = ""
+
+    @property
+    def range(self) -> str:
+        """The bounds as an operator would write them."""
+        text = f"{self.format(self.low)} to {self.format(self.high)}"
+        return f"{text} {self.counted}".rstrip()
+
+    def format(self, value: float) -> str:
+        """Write a value of this quantity."""
+        return _write(Fraction(repr(value)), self.scale)
+
+    def parse(self, value: object) -> float:
+        """Read a value of this quantity; an int where the scale is of whole numbers."""
+        exact = _read(value, self.scale)
+        number = _whole(exact, self.scale) if self.scale.whole else float(exact)
+        if not self.low <= number <= self.high:
+            raise ValueError(f"out of range, must be {self.range}")
+        return number
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        number = {
+            "type": "integer" if self.scale.whole else "number",
+            "minimum": self.low,
+            "maximum": self.high,
+        }
+        units = "|".join(unit for unit in self.scale.units if unit)
+        text = {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*({units})?\s*$"}
+        return {"anyOf": [number, text], "examples": list(self.scale.examples)}
+
+
+def seconds(low: float, high: float) -> Quantity:
+    """Annotate a duration kept as a float of seconds."""
+    return Quantity(_SECONDS, low, high)
+
+
+def milliseconds(low: int, high: int) -> Quantity:
+    """Annotate a duration kept as an int of milliseconds."""
+    return Quantity(_MILLISECONDS, low, high)
+
+
+def size_bytes(low: int, high: int) -> Quantity:
+    """Annotate a size kept as an int of bytes."""
+    return Quantity(_BYTES, low, high)
+
+
+def count(low: int, high: int, of: str) -> Quantity:
+    """Annotate a number of things kept as an int; `of` names them."""
+    return Quantity(_COUNT, low, high, of)
+
+
+def expand_home(path: Path) -> Path:
+    """Replace a leading `~`; a relative path stays relative to the working directory."""
+    if path == Path():
+        raise ValueError("is empty, must be a path")
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError("has no home directory for its ~; write the path from / instead") from None
+
+
+LocalPath = Annotated[Path, AfterValidator(expand_home)]
+
+_NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"
+_QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>[A-Za-z]*)\s*")
+_LENGTH_MAX = 40
+
+
+def _read(value: object, scale: _Scale) -> Fraction:
+    """Return the exact value in the scale's base unit, or raise ValueError with the remedy."""
+    match = _QUANTITY.fullmatch(_text(value)[: _LENGTH_MAX + 1])
+    if match is None or len(match[0]) > _LENGTH_MAX:
+        raise ValueError(f"is not {scale.noun}; write one like {' or '.join(scale.examples)}")
+    unit = match["unit"]
+    if unit and unit not in scale.units:
+        raise ValueError(f"has the unknown unit {unit!r}; {_advice(unit, scale)}")
+    return Fraction(match["number"].replace("_", "")) * (scale.units[unit] if unit else 1)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    return ""
+
+
+def _advice(unit: str, scale: _Scale) -> str:
+    near = [known for known in scale.units if known.lower() in {unit.lower(), f"{unit.lower()}ib"}]
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"known are {', '.join(known for known in scale.units if known)}"
+
+
+def _whole(exact: Fraction, scale: _Scale) -> int:
+    if exact.denominator != 1:
+        smallest = next(iter(scale.units))
+        raise ValueError(f"must come to a whole number{f' of {smallest}' if smallest else ''}")
+    return exact.numerator
+
+
+def _write(exact: Fraction, scale: _Scale) -> str:
+    """Write a value in the largest unit of which it is a whole multiple, else in the base unit."""
+    fitting = [
+        (worth, unit) for unit, worth in scale.units.items() if (exact / worth).denominator == 1
+    ]
+    if exact and fitting:
+        worth, unit = max(fitting)
+        return f"{(exact / worth).numerator}{unit}"
+    base = next(unit for unit, worth in scale.units.items() if worth == 1)
+    return f"{exact.numerator if exact.denominator == 1 else repr(float(exact))}{base}"
+
+
+def _scale(
+    noun: str, examples: tuple[str, ...], units: Mapping[str, int | Fraction], whole: bool
+) -> _Scale:
+    exact = {unit: Fraction(worth) for unit, worth in units.items()}
+    return _Scale(noun, examples, MappingProxyType(exact), whole)
+
+
+_SECONDS = _scale(
+    "a duration",
+    ("90s", "5m"),
+    {"ms": Fraction(1, 1000), "s": 1, "m": 60, "h": 3600, "d": 86_400},
+    whole=False,
+)
+_MILLISECONDS = _scale(
+    "a duration",
+    ("250ms", "1s"),
+    {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
+    whole=True,
+)
+_BYTES = _scale(
+    "a size",
+    ("64MiB", "64MB"),
+    {
+        "B": 1,
+        "kB": 10**3,
+        "MB": 10**6,
+        "GB": 10**9,
+        "TB": 10**12,
+        "KiB": 2**10,
+        "MiB": 2**20,
+        "GiB": 2**30,
+        "TiB": 2**40,
+    },
+    whole=True,
+)
+_COUNT = _scale(
+    "an integer", ("100_000", "100M"), {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}, whole=True
+)

@@ -1,0 +1,286 @@
+"""The worker's life: prepare -> join -> supervise -> shut down.
+
+The supervisor only follows assignments, keeps the member alive and takes snapshots when they are due; every shard runs
+by itself. A first interrupt drains, within `delivery.drain_s`; a second exits at once.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from itertools import count
+from typing import Any
+
+import structlog
+
+from streamdedup.delivery import Context, Delivery, State
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.events import Verdict
+from streamdedup.kafka.connection import connected, describe_error, is_fatal
+from streamdedup.kafka.offsets import committed
+from streamdedup.kafka.source import Source
+from streamdedup.kafka.topics import (
+    Topology,
+    changed,
+    check,
+    create_missing,
+    describe,
+    sink_topics,
+)
+from streamdedup.settings import Settings
+from streamdedup.shard import Tally
+from streamdedup.rules.duplicates import warm_up
+
+log = structlog.get_logger(__name__)
+
+TURN_S = 0.2
+TOPICS_EVERY_S = 30.0
+PROGRESS_EVERY_S = 60.0
+FOLDS_MAX = 4
+HANGING_CLIENT_S = 2.0
+TOPIC_WAIT_S = 30.0
+
+
+class Worker:
+    """One member of the group: reads, de-duplicates and emits the partitions that it is assigned."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._source = Source(settings.kafka, settings.source.topic)
+        self._context: Context | None = None
+        self._deliveries: dict[int, Delivery] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._past = Tally()  # of partitions that went to other members
+        self._stop = asyncio.Event()
+
+    @property
+    def deliveries(self) -> Mapping[int, Delivery]:
+        """What is known of every partition that is, or was last, ours."""
+        return self._deliveries
+
+    @property
+    def tally(self) -> Tally:
+        """What became of all events since the start."""
+        total = Tally()
+        total.add(self._past)
+        for delivery in self._deliveries.values():
+            if delivery.shard:
+                total.add(delivery.shard.tally)
+        return total
+
+    def stop(self) -> None:
+        """Drain and end; `run` then returns."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Work until `stop`. Raises ConfigError before anything is touched, DeliveryError where the group refuses us."""
+        async with AsyncExitStack() as stack:
+            work = asyncio.create_task(self._work(stack))
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            work.cancel()
+            try:
+                with suppress(asyncio.CancelledError):
+                    await work
+            finally:
+                await self._shut_down()
+
+    async def _work(self, stack: AsyncExitStack) -> None:
+        client = await stack.enter_async_context(connected(self._settings.kafka))
+        topology = await self._prepare(client)
+        self._context = Context(
+            self._settings, client, self._source, topology, asyncio.Semaphore(FOLDS_MAX)
+        )
+        self._announce(self._context)
+        await asyncio.to_thread(warm_up, self._context.empty_filter())
+        await self._source.start()
+        await self._supervise(self._context)
+
+    async def _prepare(self, client: Any) -> Topology:  # noqa: ANN401 - aiokafka has no types
+        """The topics, checked, and made where that is asked for."""
+        settings = self._settings
+        names = [settings.source.topic, *sink_topics(settings.sink)]
+        topology = await describe(client, names)
+        if settings.sink.create_topics and settings.source.topic in topology.topics:
+            source = topology[settings.source.topic]
+            created = await create_missing(settings.kafka, settings.sink, source, topology)
+            async with asyncio.timeout(TOPIC_WAIT_S):
+                while created and not set(names) <= set(topology.topics):
+                    await client.force_metadata_update()
+                    topology = await describe(client, names)
+            for name in created:
+                log.info("topic_created", topic=name, partitions=source.partitions)
+        check(topology, settings.source.topic, settings.sink)
+        await self._check_guarantee(client)
+        return topology
+
+    async def _check_guarantee(self, client: Any) -> None:  # noqa: ANN401 - aiokafka has no types
+        settings = self._settings
+        if settings.delivery.guarantee != "exactly_once":
+            return
+        try:
+            async with asyncio.timeout(TOPIC_WAIT_S):
+                group, topic = settings.kafka.group_id, settings.source.topic
+                await committed(client, group, topic, 0, stable=True)
+        except NotImplementedError:
+            raise ConfigError(
+                "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
+                " has none: set at_least_once"
+            ) from None
+        except TimeoutError:  # an undecided transaction, not a missing ability
+            return
+
+    def _announce(self, context: Context) -> None:
+        """Say once what the configuration means."""
+        settings = self._settings
+        empty = context.empty_filter()
+        partitions = context.topology[settings.source.topic].partitions
+        rate = settings.filter.error_rate
+        log.info(
+            "worker_starts",
+            source=settings.source.topic,
+            sink=settings.sink.topic,
+            guarantee=settings.delivery.guarantee,
+            partitions=partitions,
+            keys_a_partition=context.shard_capacity,
+            filter_bytes_in_all=partitions * empty.size_bytes,
+            promise=f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
+        )
+
+    async def _supervise(self, context: Context) -> None:
+        loop = asyncio.get_running_loop()
+        epoch = -1
+        snapshots = asyncio.create_task(self._save_periodically())
+        topics_at = progress_at = loop.time()
+        try:
+            while True:
+                if self._source.epoch != epoch:
+                    epoch = await self._reassign(context)
+                self._revive(epoch)
+                try:
+                    await self._source.keep_alive(TURN_S)
+                except Exception as error:
+                    if is_fatal(error):
+                        raise DeliveryError(f"the group or topic refuses us: {error}") from error
+                    log.warning("consumer_trouble", **describe_error(error))
+                    await asyncio.sleep(TURN_S)
+                if loop.time() - topics_at >= TOPICS_EVERY_S:
+                    topics_at = loop.time()
+                    await self._check_topics(context)
+                if loop.time() - progress_at >= PROGRESS_EVERY_S:
+                    progress_at = loop.time()
+                    log.info("progress", **self._progress())
+        finally:
+            snapshots.cancel()
+
+    async def _reassign(self, context: Context) -> int:
+        """End every shard of the last assignment, begin those of this one; filters that stay ours are kept."""
+        await self._end_shards(self._settings.delivery.drain_s)
+        epoch, assigned = self._source.epoch, self._source.assigned
+        for partition in sorted(set(self._deliveries) - assigned) if assigned else ():
+            self._forget(partition)
+        log.info("assigned", partitions=sorted(assigned))
+        for partition in sorted(assigned):
+            delivery = self._deliveries.setdefault(partition, Delivery(context, partition))
+            self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
+        return epoch
+
+    def _revive(self, epoch: int) -> None:
+        """Begin a shard again whose task ended though nobody asked: a client library may cancel its caller."""
+        for partition, task in self._tasks.items():
+            if task.done():
+                error = None if task.cancelled() else task.exception()
+                details = describe_error(error) if error else {"error": "cancelled"}
+                log.error("shard_died", partition=partition, remedy="it begins again", **details)
+                self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
+
+    def _forget(self, partition: int) -> None:
+        delivery = self._deliveries.pop(partition)
+        if delivery.shard:
+            self._past.add(delivery.shard.tally)
+
+    async def _end_shards(self, within_s: float) -> None:
+        """Let batches in hand finish, cut everything else short, and close the producers."""
+        for partition, task in self._tasks.items():
+            delivery = self._deliveries[partition]
+            delivery.leave()
+            if not delivery.busy:
+                task.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks.values(), timeout=within_s)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning("transactions_abandoned", count=len(late), remedy="none: they are settled at the next start")
+                await asyncio.wait(late, timeout=HANGING_CLIENT_S)
+        for partition in self._tasks:
+            await self._deliveries[partition].drop()
+        self._tasks = {}
+
+    async def _save_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.snapshot.interval_s)
+            await self._save_all()
+
+    async def _save_all(self) -> None:
+        for delivery in list(self._deliveries.values()):
+            await delivery.save()
+
+    async def _check_topics(self, context: Context) -> None:
+        """A topic that was made again keeps its name and offsets: only its id tells."""
+        with suppress(DeliveryError, OSError):
+            if remade := await changed(context.client, context.topology):
+                raise ConfigError(
+                    f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
+                )
+
+    async def _shut_down(self) -> None:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._settings.delivery.drain_s
+
+        def left_s() -> float:
+            return max(0.1, ends_at - loop.time())
+
+        await self._end_shards(left_s())
+        try:
+            await asyncio.wait_for(self._source.stop(), min(left_s(), 10 * HANGING_CLIENT_S))
+        except Exception as error:  # noqa: BLE001 - the broker throws us out when it does not hear from us
+            log.warning("group_not_left", **describe_error(error))
+        try:
+            await asyncio.wait_for(self._save_all(), left_s())
+        except TimeoutError:
+            log.warning("snapshots_cut_short", remedy="the next start folds the output instead")
+        log.info("stopped", **self._progress())
+
+    def _progress(self) -> dict[str, Any]:
+        tally = self.tally
+        live = sum(d.state is State.LIVE for d in self._deliveries.values())
+        return {
+            "consumed": tally.consumed,
+            **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
+            "live": live,
+        }
+
+
+def serve(settings: Settings) -> int:
+    """Run a worker until it is interrupted; the process's exit status."""
+
+    async def main() -> None:
+        worker = Worker(settings)
+        loop, interrupts = asyncio.get_running_loop(), count(1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, _interrupt, worker, number, interrupts)
+        await worker.run()
+
+    asyncio.run(main())
+    return 0
+
+
+def _interrupt(worker: Worker, number: int, interrupts: Iterator[int]) -> None:
+    """The first drains; the second exits at once, with the status that a shell gives."""
+    if next(interrupts) > 1:
+        os._exit(128 + number)
+    log.info("draining", signal=signal.Signals(number).name, hint="a second signal exits at once")
+    worker.stop()
