@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_pipe(commands)
     _add_config(commands)
+    _add_demo(commands)
     return parser
 
 
@@ -114,6 +115,17 @@ def _config_schema(_arguments: argparse.Namespace) -> int:
 
     print(json.dumps(settings.schema(), indent=2))
     return 0
+
+
+def _add_demo(commands: _Commands) -> None:
+    demo = commands.add_parser("demo", help="the worker over real data on an embedded broker")
+    demo.set_defaults(call=_demo)
+
+
+def _demo(_arguments: argparse.Namespace) -> int:
+    from streamdedup.demo import demo
+
+    return demo()
 
 
 def _add_pipe(commands: _Commands) -> None:

@@ -1,0 +1,111 @@
+"""What every rung of the ladder shares: the brokers' protocols, settings, ports and waiting.
+
+A rung that cannot be used raises `Unavailable` with its reason, which ends up in front of the
+developer: it says what was tried, what happened and what to do.
+"""
+
+import random
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Protocol, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "num.partitions": "4",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "300",  # take-over tests need short sessions
+    "log.retention.hours": "-1",  # events with old timestamps must not vanish under a test
+    "log.cleaner.enable": "false",  # its buffer alone takes 128 MiB of the heap
+}
+
+# Below the ephemeral ports of Linux and macOS: a client that reconnects to a dead broker's
+# ephemeral port can be given that very port, connect to itself, and keep the broker from it.
+PORTS = range(20_000, 32_000)
+
+T = TypeVar("T")
+
+
+class Unavailable(Exception):  # noqa: N818 (it is a state of the machine, not a fault)
+    """A rung of the ladder gives no broker here; the message says why."""
+
+
+class Broker(Protocol):
+    """A Kafka cluster that tests may create topics on."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` for clients."""
+
+    @property
+    def owned(self) -> bool:
+        """Whether the tests started it, and so may do with it what they like."""
+
+    def close(self) -> None:
+        """Be done with it: one of ours ends and its data go. May be called twice."""
+
+
+class OwnedBroker(Broker, Protocol):
+    """A single broker of our own; port and data outlive stop and kill, until `close`."""
+
+    def start(self) -> None:
+        """Start it if it is down; returns when it answers."""
+
+    def stop(self) -> None:
+        """Shut it down as an operator would."""
+
+    def kill(self) -> None:
+        """Take it away without a chance to say goodbye (SIGKILL)."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose `count` different ports that nobody listens on."""
+    with ExitStack() as held:
+        ports: list[int] = []
+        for port in random.sample(PORTS, k=len(PORTS)):
+            listener = held.enter_context(socket.socket())
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise Unavailable(f"no {count} free ports in {PORTS.start}-{PORTS.stop - 1}: end some servers")
+
+
+def admin_client(bootstrap_servers: str) -> AdminClient:
+    """Make a client for a broker that may be down: quick to try again, silent meanwhile."""
+    return AdminClient(
+        {"bootstrap.servers": bootstrap_servers, "reconnect.backoff.max.ms": 200, "log_level": 0}
+    )
+
+
+def answers(client: AdminClient) -> bool:
+    """Whether a broker is there and serves: in its own metadata it is listed as alive."""
+    try:
+        return bool(client.list_topics(timeout=1).brokers)
+    except KafkaException:
+        return False
+
+
+def wait_until(condition: Callable[[], T], deadline_s: float, otherwise: Callable[[], str]) -> T:
+    """Return the first true value of `condition`; TimeoutError saying `otherwise()`."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{otherwise()} (waited {deadline_s:g} s)")
+        time.sleep(0.05)
+    return value

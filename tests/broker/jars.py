@@ -1,0 +1,169 @@
+"""Kafka's jars: fetched once into a cache outside the repository, checked at every use.
+
+The lock file names each jar and its SHA-256. A fetch goes to a directory of its own, which takes
+the cache's place by a rename when every jar is right: a broken download is never used.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.broker.base import Unavailable
+
+LOCK = Path(__file__).with_name("kafka-4.1.0.lock")
+CACHE = "STREAMDEDUP_CACHE"
+FETCH_S = 600
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A line of the lock file."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name that Maven gives it."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+Fetcher = Callable[[Sequence[Jar], Path], None]
+"""Puts the jars into a directory, or raises `Unavailable` (OSError, SubprocessError count too)."""
+
+
+def locked_jars() -> list[Jar]:
+    """Read the lock file."""
+    jars = []
+    for line in LOCK.read_text().splitlines():
+        coordinate, sha256 = line.split()
+        group, artifact, version = coordinate.split(":")
+        jars.append(Jar(group, artifact, version, sha256))
+    return jars
+
+
+def cache_directory() -> Path:
+    """Name Kafka's directory below `$STREAMDEDUP_CACHE` or the user's cache directory."""
+    if given := os.environ.get(CACHE):
+        root = Path(given)
+    elif sys.platform == "darwin":
+        root = Path.home() / "Library" / "Caches" / "streamdedup"
+    else:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdedup"
+    return root.absolute() / LOCK.stem
+
+
+def cached_jars(jars: Sequence[Jar], cache: Path, fetchers: Sequence[Fetcher]) -> list[Path]:
+    """Give the jars' paths in `cache`, after fetching if any is missing or wrong."""
+    if not _all_right(jars, cache):
+        try:
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=".fetch-", dir=cache.parent))
+        except OSError as error:
+            raise Unavailable(
+                f"Kafka's jars: no cache directory ({error}); set {CACHE} to one that can be made"
+            ) from error
+        try:
+            _fetch(jars, staging / "jars", fetchers)
+            _replace(jars, cache, staging)
+        finally:
+            shutil.rmtree(staging)
+    return [cache / jar.file_name for jar in jars]
+
+
+def _all_right(jars: Sequence[Jar], directory: Path) -> bool:
+    return not any(_fault(jar, directory) for jar in jars)
+
+
+def _fault(jar: Jar, directory: Path) -> str | None:
+    path = directory / jar.file_name
+    if not path.is_file():
+        return f"{jar.file_name} is missing"
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return None if digest == jar.sha256 else f"{jar.file_name} has the wrong checksum"
+
+
+def _fetch(jars: Sequence[Jar], into: Path, fetchers: Sequence[Fetcher]) -> None:
+    """Fill `into` by the first fetcher that brings every jar, each of them right."""
+    reasons = []
+    for fetch in fetchers:
+        into.mkdir()
+        try:
+            fetch(jars, into)
+        except (Unavailable, OSError, subprocess.SubprocessError) as error:
+            reasons.append(str(error))
+        else:
+            faults = [fault for jar in jars if (fault := _fault(jar, into))]
+            if not faults:
+                return
+            reasons.append(f"{faults[0]} after the download")
+        shutil.rmtree(into)
+    raise Unavailable(f"Kafka's jars: not fetched ({'; '.join(reasons)})")
+
+
+def _replace(jars: Sequence[Jar], cache: Path, staging: Path) -> None:
+    """Put the fetched directory in the cache's place, unless another session was quicker."""
+    if cache.exists():
+        cache.rename(staging / "broken")
+    try:
+        (staging / "jars").rename(cache)
+    except OSError:
+        if not _all_right(jars, cache):
+            raise
+
+
+def fetch_with_maven(jars: Sequence[Jar], into: Path) -> None:
+    """By `mvn`, which knows the user's mirrors and proxies."""
+    maven = shutil.which("mvn")
+    if not maven:
+        raise Unavailable("no mvn on PATH")
+    pom = into.with_name("pom.xml")
+    pom.write_text(_POM.format(dependencies="".join(_dependency(jar) for jar in jars)))
+    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    _run([maven, "-q", "-B", "-f", str(pom), *copy])
+
+
+def fetch_with_jgo(jars: Sequence[Jar], into: Path) -> None:
+    """By jgo from PyPI, which needs no Java; in a process of its own, so that it can be timed."""
+    coordinates = [f"{jar.group}:{jar.artifact}:{jar.version}" for jar in jars]
+    _run([sys.executable, str(Path(__file__).with_name("jgo_fetch.py")), str(into), *coordinates])
+
+
+def _run(command: Sequence[str]) -> None:
+    run = subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=FETCH_S,
+    )
+    if run.returncode:
+        last_line = (run.stdout.strip().splitlines() or ["no output"])[-1]
+        raise Unavailable(f"{Path(command[0]).name} failed: {last_line}")
+
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>streamdedup</groupId><artifactId>test-broker</artifactId><version>1</version>
+<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>
+"""
+
+
+def _dependency(jar: Jar) -> str:
+    """Ask for the jar alone: the lock file lists what it needs, too."""
+    return (
+        f"<dependency><groupId>{jar.group}</groupId><artifactId>{jar.artifact}</artifactId>"
+        f"<version>{jar.version}</version><exclusions><exclusion><groupId>*</groupId>"
+        "<artifactId>*</artifactId></exclusion></exclusions></dependency>\n"
+    )

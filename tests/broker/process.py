@@ -1,0 +1,143 @@
+"""A broker as a process, Kafka's jars on a Java: rung 3 of the ladder.
+
+It runs in a session of its own, so that Ctrl-C reaches pytest alone, and on a leash (see `leash`),
+so that it ends with pytest however that ends. Data and log are in a temporary directory.
+"""
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.broker.base import SETTINGS, Unavailable, admin_client, answers, free_ports, wait_until
+from tests.broker.jars import (
+    cache_directory,
+    cached_jars,
+    fetch_with_jgo,
+    fetch_with_maven,
+    locked_jars,
+)
+from tests.broker.java import find_java
+
+LEASH = Path(__file__).with_name("leash.py")
+FORMAT_S = 60
+START_S = 60
+STOP_S = 30
+LOG_TAIL_LINES = 20
+
+
+class ProcessBroker:
+    """One node, broker and controller; made by `process_broker`, down until `start`."""
+
+    owned = True
+
+    def __init__(self, java: str, jars: Sequence[Path]) -> None:
+        port, controller_port = free_ports(2)
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        self._java = [java, "-Xmx1g", "-Dlog4j2.level=WARN", "-cp", ":".join(map(str, jars))]
+        self._directory = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
+        self._properties = self._directory / "server.properties"
+        self._log = self._directory / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        settings = {
+            **SETTINGS,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+            "log.dirs": self._directory / "data",
+        }
+        self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+
+    def format(self) -> None:
+        """Prepare the data directory; once, before the first start."""
+        command = [*self._java, "kafka.tools.StorageTool", "format", "--standalone"]
+        with self._log.open("ab") as log:
+            status = subprocess.run(
+                [*command, "-t", _cluster_id(), "-c", str(self._properties)],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=FORMAT_S,
+            ).returncode
+        if status:
+            raise Unavailable(f"Kafka's jars: formatting the data failed{self._log_tail()}")
+
+    def start(self) -> None:
+        """Start it if it is down; `Unavailable` if it ends or does not answer in time."""
+        if self._process is None:
+            command = [*self._java, "kafka.Kafka", str(self._properties)]
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, str(LEASH), str(self._directory), *command],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        client = admin_client(self.bootstrap_servers)
+        wait_until(lambda: self._runs() and answers(client), START_S, self._silence)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it is down."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, which the leash gives it."""
+        self._end(signal.SIGUSR1)
+
+    def close(self) -> None:
+        """Let go of the leash, which kills it, and remove its data."""
+        if self._process is not None:
+            with self._process:
+                pass
+            self._process = None
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with self._process as process:
+                process.send_signal(number)
+                process.wait(STOP_S)
+            self._process = None
+
+    def _runs(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            raise Unavailable(f"Kafka's jars: the broker ended{self._log_tail()}")
+        return True
+
+    def _silence(self) -> str:
+        return f"the broker does not answer{self._log_tail()}"
+
+    def _log_tail(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return "; its log ends:\n" + "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def process_broker() -> ProcessBroker:
+    """Start a new broker; raises `Unavailable`."""
+    java = find_java()
+    fetchers = (fetch_with_maven, fetch_with_jgo)
+    jars = cached_jars(locked_jars(), cache_directory(), fetchers)
+    broker = ProcessBroker(java, jars)
+    try:
+        broker.format()
+        broker.start()
+    except BaseException as error:
+        broker.close()
+        if isinstance(error, TimeoutError | subprocess.TimeoutExpired):
+            raise Unavailable(f"Kafka's jars: {error}") from error
+        raise
+    return broker
+
+
+def _cluster_id() -> str:
+    """Draw 128 bits in Kafka's base64; never one that looks like an option."""
+    return "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

@@ -1,0 +1,489 @@
+"""Claims about filters: the contract of every kind, then the theorems and the layout of Bloom's.
+
+A model beside each claim: sets for membership, Python's own integers for the bits, the theorem for errors.
+"""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from streamdedup import filters
+from streamdedup.errors import ConfigError
+from streamdedup.filters import memory
+from streamdedup.filters.base import Filter
+from streamdedup.filters.bloom import BITS_MAX, Bloom
+from streamdedup.filters.sizing import bloom_error, bloom_size
+from streamdedup.keys.hashing import Digests, digests
+
+KINDS = sorted(filters.KINDS)
+
+# What five standard deviations exclude happens by chance in one run of a million. The seeds are fixed.
+SIGMAS = 5
+
+
+# --- the contract of every kind ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=4), max_size=200), st.integers(1, 50))
+def test_what_was_added_is_found(kind: str, keys: list[bytes], capacity: int) -> None:
+    """No key that was added is ever absent, also far beyond capacity."""
+    seen = _built(kind, capacity, 0.1)
+    seen.add_many(digests(keys))
+    assert seen.contains_many(digests(keys)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_digests_see_one_another_in_order(kind: str) -> None:
+    """Within one call the first of equal digests is new and the later ones are not."""
+    seen = _built(kind, 100, 1e-9)
+    assert seen.add_many(digests([b"a", b"b", b"a", b"a"])).tolist() == [True, True, False, False]
+    assert seen.add_many(digests([b"c", b"b"])).tolist() == [True, False]
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_may_be_empty(kind: str) -> None:
+    """No digests give no answers and change nothing."""
+    seen = _built(kind, 100, 1e-9)
+    assert seen.add_many(digests([])).shape == seen.contains_many(digests([])).shape == (0,)
+    assert (len(seen), seen.fill_ratio, seen.error_rate_now) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_layout_of_digests_means_the_same(kind: str) -> None:
+    """Read-only, strided and column-major digests are added and found like any others."""
+    rows = digests([b"%d" % i for i in range(50)])
+    frozen = rows.copy()
+    frozen.flags.writeable = False
+    expected = _built(kind, 100, 1e-9)
+    expected.add_many(rows)
+    for layout in (frozen, np.asfortranarray(rows), np.repeat(rows, 2, axis=0)[::2]):
+        seen = _built(kind, 100, 1e-9)
+        assert seen.add_many(layout).all()
+        assert seen.contains_many(layout).all()
+        assert _table(seen) == _table(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.uint32])
+def test_what_is_no_digest_is_refused(kind: str, dtype: type[np.generic]) -> None:
+    """Arrays that a kernel would misread are refused, and nothing is added."""
+    seen = _built(kind, 100, 1e-9)
+    for wrong in (np.ones((3, 2), dtype), np.ones((3, 1), np.uint64), np.ones(6, np.uint64)):
+        for call in (seen.add_many, seen.contains_many):
+            with pytest.raises(TypeError, match="digests are uint64"):
+                call(wrong)  # type: ignore[arg-type]  # the wrong type is what is tested
+    assert (len(seen), seen.fill_ratio) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keys", [0, 1, 60, 300])
+def test_a_filter_comes_back_from_its_parts(kind: str, keys: int) -> None:
+    """Header (through JSON) and buffers make an equal filter with a table of its own."""
+    seen = _built(kind, 100, 1e-3)
+    seen.add_many(digests([b"%d" % i for i in range(keys)]))
+    restored = filters.from_parts(json.loads(json.dumps(seen.header())), seen.buffers())
+    assert _state(restored) == _state(seen)
+    others = digests([b"x%d" % i for i in range(100)])
+    assert (restored.contains_many(others) == seen.contains_many(others)).all()
+    before = _state(seen)
+    restored.add_many(others)
+    assert _state(seen) == before != _state(restored)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_buffers_are_the_live_table(kind: str) -> None:
+    """Buffers are views: what is added later shows in them."""
+    seen = _built(kind, 100, 1e-3)
+    (table, *_) = seen.buffers()
+    before = bytes(table)
+    seen.add_many(digests([b"a"]))
+    assert bytes(table) != before
+    assert (table.format, table.contiguous) == ("B", True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("capacity", [1, 63, 1000, 1_000_003])
+def test_tables_begin_on_a_cache_line(kind: str, capacity: int) -> None:
+    """The table's address is a multiple of 64, whatever its size."""
+    for _ in range(5):
+        (table, *_) = _built(kind, capacity, 1e-3).buffers()
+        assert np.frombuffer(table, np.uint8).ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("capacity", 0),
+        ("capacity", -1),
+        ("capacity", 10**15),
+        ("error_rate", 0.0),
+        ("error_rate", 1.0),
+        ("error_rate", -0.1),
+        ("error_rate", math.nan),
+        ("error_rate", math.inf),
+    ],
+)
+def test_impossible_parameters_are_named(kind: str, option: str, value: float) -> None:
+    """A size or rate that cannot be is the operator's error, named with its value."""
+    with pytest.raises(ConfigError, match=rf"filter\.{option} (is )?{value}"):
+        filters.build({"kind": kind, "capacity": 10, "error_rate": 0.1, option: value})
+
+
+def test_unknown_kinds_and_arguments_are_named() -> None:
+    """A kind that does not exist is answered with those that do, an argument with its name."""
+    with pytest.raises(ConfigError, match=r"filter\.kind 'blom' is unknown; .*bloom"):
+        filters.build({"kind": "blom", "capacity": 10})
+    with pytest.raises(ConfigError, match="'capacty'"):
+        filters.build({"kind": "bloom", "capacty": 10})
+
+
+def test_a_table_larger_than_memory_is_the_operators_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the memory is refused, the message gives the size and the two remedies."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(memory.np, "zeros", refuse)
+    with pytest.raises(ConfigError, match=r"bytes does not fit.*filter\.capacity.*error_rate"):
+        Bloom(10**6, 1e-6)
+
+
+class Membership(RuleBasedStateMachine):
+    """A filter beside a set, at an error rate at which they never differ by chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Filter = Bloom(500, 1e-12)
+        self.model: set[int] = set()
+
+    @rule(keys=st.lists(st.integers(0, 60), max_size=30))
+    def add(self, keys: list[int]) -> None:
+        """Added keys are new exactly where the set lacks them, in order."""
+        fresh = []
+        for key in keys:
+            fresh.append(key not in self.model)
+            self.model.add(key)
+        assert self.seen.add_many(_ids(keys)).tolist() == fresh
+
+    @rule(keys=st.lists(st.integers(0, 120), max_size=30))
+    def ask(self, keys: list[int]) -> None:
+        """A key is present exactly where it is in the set."""
+        assert self.seen.contains_many(_ids(keys)).tolist() == [k in self.model for k in keys]
+
+    @rule()
+    def restore(self) -> None:
+        """Going on with a copy made from its parts makes no difference."""
+        self.seen = filters.from_parts(self.seen.header(), self.seen.buffers())
+
+    @invariant()
+    def counts(self) -> None:
+        """The filter counts its keys, and its bits as they are."""
+        assert len(self.seen) == len(self.model)
+        bits = sum(byte.bit_count() for byte in _table(self.seen))
+        assert self.seen.fill_ratio == bits / self.seen.header()["bits"]
+
+
+Membership.TestCase.settings = settings(max_examples=50, deadline=None)
+TestMembership = Membership.TestCase
+
+
+# --- Bloom: theorems ---
+
+
+@pytest.mark.parametrize(
+    ("bits_a_key", "hashes", "error"),
+    [  # from the literature's table of m/n by k, three significant digits
+        (2, 1, 0.393),
+        (3, 3, 0.253),
+        (8, 5, 0.0217),
+        (10, 7, 0.00819),
+        (16, 1, 0.0606),
+        (16, 8, 0.000574),
+        (20, 4, 0.0027),
+        (24, 6, 0.000117),
+        (32, 1, 0.0308),
+        (32, 8, 5.73e-06),
+    ],
+)
+def test_the_theorem_gives_the_published_table(bits_a_key: int, hashes: int, error: float) -> None:
+    """(1 - e^(-kn/m))^k reproduces the published false-positive rates."""
+    assert bloom_error(bits_a_key * 1000, hashes, 1000) == pytest.approx(error, rel=5e-3)
+
+
+@given(st.integers(1, 10**12), st.floats(1e-15, 0.5))
+def test_sizes_keep_their_error_rate_at_the_least_cost(capacity: int, error_rate: float) -> None:
+    """At capacity the error is at most the rate, and no other number of hashes needs fewer bits."""
+    bits, hashes = bloom_size(capacity, error_rate)
+    assert bloom_error(bits, hashes, capacity) <= error_rate * (1 + 1e-9)
+    assert bits == 1 or bloom_error(bits - 1, hashes, capacity) > error_rate * (1 - 1e-9)
+    bound = 1.4427 * capacity * math.log2(1 / error_rate)
+    assert bound * 0.999 <= bits <= bound * 1.11 + 1
+    for other in {max(1, hashes - 1), hashes + 1}:
+        assert bloom_error(bits - 1, other, capacity) > error_rate * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("error_rate", [5e-324, 1e-300, 0.5, 0.9999999])
+def test_extreme_error_rates_have_a_size(error_rate: float) -> None:
+    """Every rate above 0 and below 1 makes a filter."""
+    bits, hashes = bloom_size(10, error_rate)
+    assert bits >= 1
+    assert hashes >= 1
+    assert Bloom(10, error_rate).add_many(digests([b"a"])).all()
+
+
+@pytest.mark.parametrize(
+    ("error_rate", "probes"), [(1e-2, 110_000), (1e-3, 1_100_000), (1e-4, 11_000_000)]
+)
+def test_measured_error_at_capacity(error_rate: float, probes: int) -> None:
+    """The share of absent keys found agrees with theory: an error of 1.25 times it, or 0.75, shows.
+
+    The number of probes is the least that tells 1.25 times the rate with alpha 1e-6, beta 1e-3.
+    """
+    capacity = 200_000
+    random = np.random.default_rng(1)
+    seen = Bloom(capacity, error_rate)
+    seen.add_many(_random_digests(random, capacity))
+    expected = seen.expected_error(capacity)
+    assert expected == pytest.approx(error_rate, rel=1e-3)
+    low, high = _band(expected * probes)
+    worse, better = 1.25 * expected * probes, 0.75 * expected * probes
+    assert high < worse - 2.9 * math.sqrt(worse)
+    assert low > better + 2.9 * math.sqrt(better)
+    assert low < _false_positives(seen, random, probes) < high
+
+
+def test_half_of_the_bits_are_set_at_capacity() -> None:
+    """At capacity the table is half full, and what it then says of itself is the theorem's rate."""
+    seen = Bloom(200_000, 1e-4)
+    seen.add_many(_random_digests(np.random.default_rng(2), 200_000))
+    assert seen.fill_ratio == pytest.approx(0.5, abs=0.02)
+    assert seen.error_rate_now == pytest.approx(seen.expected_error(200_000), rel=0.05)
+    assert len(seen) == pytest.approx(200_000, rel=1e-3)
+
+
+@pytest.mark.parametrize("load", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("template", [b"%d", b"user%d@example.com", b"https://shop.example/p?id=%d"])
+def test_structured_keys_err_no_more_than_random_ones(template: bytes, load: float) -> None:
+    """Sequential ids and addresses of one domain meet the theorem below, at and above capacity."""
+    added, probes = int(50_000 * load), 200_000
+    seen = Bloom(50_000, 0.01)
+    seen.add_many(digests([template % i for i in range(added)]))
+    found = seen.contains_many(digests([template % i for i in range(added, added + probes)]))
+    low, high = _band(seen.expected_error(added) * probes)
+    assert low < np.count_nonzero(found) < high
+
+
+def test_small_tables_err_no_more_than_independent_hashes() -> None:
+    """With 2^16 bits and 20 hashes, where double hashing errs 18 times as often, ours agrees.
+
+    The fill to the power of k is what a lookup at independent random places would find.
+    """
+    random = np.random.default_rng(3)
+    expected = 0.0
+    found = 0
+    for _ in range(20):
+        seen = Bloom(2279, 1e-6)
+        seen.add_many(_random_digests(random, 2279))
+        expected += seen.error_rate_now * 1_000_000
+        found += _false_positives(seen, random, 1_000_000)
+    assert (seen.header()["hashes"], seen.header()["bits"]) == (20, pytest.approx(65536, rel=1e-3))
+    low, high = _band(expected)
+    assert 15 < expected < 25
+    assert max(low, 3) < found < high < 3 * expected
+
+
+def test_tiny_tables_on_average() -> None:
+    """Over many fills of a table of about a thousand bits the error is the theorem's, within 8 %."""
+    random = np.random.default_rng(4)
+    fills, probes = 400, 25_000
+    found = 0
+    for _ in range(fills):
+        seen = Bloom(71, 1e-3)
+        seen.add_many(_random_digests(random, 71))
+        found += _false_positives(seen, random, probes)
+    # 1.35 %: by so much the exact probability is above the formula at this size.
+    expected = seen.expected_error(71) * 1.0135
+    assert found / (fills * probes) == pytest.approx(expected, rel=0.08)
+
+
+# --- Bloom: layout ---
+
+words = st.integers(0, 2**64 - 1)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(words, words), max_size=30),
+    st.integers(1, 5000),
+    st.sampled_from([0.5, 0.1, 1e-3, 1e-6, 1e-9]),
+)
+def test_bits_land_where_the_formula_says(
+    rows: list[tuple[int, int]], capacity: int, error_rate: float
+) -> None:
+    """The table is, bit by bit, what big integers give; a digest is present where all its bits are."""
+    seen = Bloom(capacity, error_rate)
+    bits, hashes = seen.header()["bits"], seen.header()["hashes"]
+    model = 0
+    fresh = []
+    for a, b in rows:
+        mask = sum({1 << at for at in _places(a, b, bits, hashes)})
+        fresh.append(mask & ~model != 0)
+        model |= mask
+    assert seen.add_many(_as_digests(rows)).tolist() == fresh
+    assert _table(seen) == model.to_bytes(seen.size_bytes, "little")
+    others = [(b, a) for a, b in rows]
+    assert seen.contains_many(_as_digests(others)).tolist() == [
+        all(model >> at & 1 for at in _places(a, b, bits, hashes)) for a, b in others
+    ]
+
+
+def test_bits_land_above_32_bit_indices() -> None:
+    """In a table of more than 2^32 bits, places beyond the 2^32nd are used, and read back.
+
+    The pages of the 719 MB are the kernel's zero page until written; three keys write few.
+    """
+    seen = Bloom(200_000_000, 1e-6)
+    bits, hashes = seen.header()["bits"], seen.header()["hashes"]
+    assert bits > 1 << 32
+    rows = [((1 << 64) - 1, 3), (0xC0FFEE0123456789, 0x9E3779B97F4A7C15), (1, (1 << 64) - 5)]
+    places = {at for a, b in rows for at in _places(a, b, bits, hashes)}
+    assert sum(at > 1 << 32 for at in places) > 5
+    assert seen.add_many(_as_digests(rows)).all()
+    (table,) = seen.buffers()
+    assert all(table[at // 8] >> at % 8 & 1 for at in places)
+    assert seen.fill_ratio == len(places) / bits
+    assert seen.contains_many(_as_digests(rows)).all()
+    folded = {at & 0xFFFFFFFF for at in places} - places
+    assert not any(table[at // 8] >> at % 8 & 1 for at in folded)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"capacity": 101},
+        {"capacity": 99},
+        {"capacity": 0},
+        {"capacity": -100},
+        {"capacity": 100.0},
+        {"capacity": "100"},
+        {"capacity": None},
+        {"capacity": BITS_MAX + 1},
+        {"capacity": 10**400},
+        {"capacity": 10**11, "bits": 2875516755400, "hashes": 20},
+        {"error_rate": 1e-4},
+        {"error_rate": 0.0},
+        {"error_rate": 1.0},
+        {"error_rate": math.nan},
+        {"error_rate": math.inf},
+        {"error_rate": "1e-3"},
+        {"error_rate": None},
+        {"bits": 1},
+        {"bits": None},
+        {"hashes": 9},
+        {"hashes": 11},
+        {"hashes": 1 << 62},
+        {"keys": -1},
+        {"keys": 10**6},
+        {"keys": 1.5},
+        {"keys": "7"},
+        {"keys": None},
+    ],
+    ids=lambda change: repr(change)[:50],
+)
+def test_contradictory_headers_are_refused(change: dict[str, Any]) -> None:
+    """A header that does not fit itself or the table is refused before anything is allocated."""
+    seen = Bloom(100, 1e-3)
+    seen.add_many(digests([b"a", b"b"]))
+    with pytest.raises(ValueError, match="."):
+        Bloom.from_parts({**seen.header(), **change}, seen.buffers())
+
+
+@pytest.mark.parametrize("name", ["capacity", "error_rate", "bits", "hashes", "keys"])
+def test_incomplete_headers_are_refused(name: str) -> None:
+    """A header that lacks a field is refused."""
+    seen = Bloom(100, 1e-3)
+    header = {field: value for field, value in seen.header().items() if field != name}
+    with pytest.raises(ValueError, match="."):
+        Bloom.from_parts(header, seen.buffers())
+
+
+def test_tables_of_another_size_are_refused() -> None:
+    """A table that is cut, too long, missing or in two parts is refused."""
+    seen = Bloom(100, 1e-3)
+    table = bytes(seen.buffers()[0])
+    whole = memoryview(table)
+    for buffers in ([], [whole, whole], [whole[:-8]], [whole[:-1]], [memoryview(table + b"\0")]):
+        with pytest.raises(ValueError, match="."):
+            Bloom.from_parts(seen.header(), buffers)
+
+
+def test_bits_beyond_the_table_are_refused() -> None:
+    """A set bit in the last word after the last bit of the table is damage, and refused."""
+    seen = Bloom(100, 1e-3)
+    bits = seen.header()["bits"]
+    assert bits % 64
+    for at, fits in ((bits - 1, True), (bits, False), (seen.size_bytes * 8 - 1, False)):
+        table = bytearray(seen.size_bytes)
+        table[at // 8] |= 1 << at % 8
+        if fits:
+            assert Bloom.from_parts(seen.header(), [memoryview(table)]).fill_ratio == 1 / bits
+        else:
+            with pytest.raises(ValueError, match="beyond"):
+                Bloom.from_parts(seen.header(), [memoryview(table)])
+
+
+def _built(kind: str, capacity: int, error_rate: float) -> Filter:
+    return filters.build({"kind": kind, "capacity": capacity, "error_rate": error_rate})
+
+
+def _table(seen: Filter) -> bytes:
+    return b"".join(seen.buffers())
+
+
+def _state(seen: Filter) -> tuple[object, ...]:
+    return seen.header(), _table(seen), len(seen), seen.fill_ratio, seen.error_rate_now
+
+
+def _ids(keys: list[int]) -> Digests:
+    return digests([b"%d" % key for key in keys])
+
+
+def _as_digests(rows: list[tuple[int, int]]) -> Digests:
+    return np.array(rows, dtype=np.uint64).reshape(-1, 2)
+
+
+def _places(a: int, b: int, bits: int, hashes: int) -> list[int]:
+    """The documented probe sequence, in integers that do not overflow."""
+    places = []
+    for _ in range(hashes):
+        places.append(a * bits >> 64)
+        a = (a * 0xD1342543DE82EF95 + b) % 2**64
+    return places
+
+
+def _random_digests(random: np.random.Generator, count: int) -> Digests:
+    return np.frombuffer(random.bytes(16 * count), np.uint64).reshape(-1, 2)
+
+
+def _false_positives(seen: Filter, random: np.random.Generator, probes: int) -> int:
+    """How many of `probes` random digests, none of which was added, are found."""
+    found = 0
+    for start in range(0, probes, 1_000_000):
+        count = min(1_000_000, probes - start)
+        found += int(np.count_nonzero(seen.contains_many(_random_digests(random, count))))
+    return found
+
+
+def _band(expected: float) -> tuple[float, float]:
+    """The counts that do not contradict an expectation of `expected`."""
+    return expected - SIGMAS * math.sqrt(expected), expected + SIGMAS * math.sqrt(expected)

@@ -1,0 +1,78 @@
+"""Claims about columns and batches: what was put in comes out, nulls and empty cells apart."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.events import Column, EventBatch, Verdict
+
+Cells = list[bytes | None]
+
+cells = st.lists(st.none() | st.binary(max_size=5), max_size=20)
+
+
+@given(cells)
+def test_a_column_gives_back_its_cells(given: Cells) -> None:
+    """Iterating and indexing both give the cells, and a null stays apart from an empty cell."""
+    column = Column.of(given)
+    assert len(column) == len(given)
+    assert list(column) == given
+    assert [column[row] for row in range(len(column))] == given
+
+
+def test_a_column_reads_where_it_is_told() -> None:
+    """Cells may stand anywhere in the buffer: in any order, apart, or over one another."""
+    starts, sizes = np.array([4, 0, 0, 9]), np.array([3, 5, -1, 0])
+    column = Column(b"abcdefghi", starts, sizes)
+    assert list(column) == [b"efg", b"abcde", None, b""]
+    assert column[0] == b"efg"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_the_head_of_a_batch(count: int) -> None:
+    """The head has the first rows of every column, and reading goes on at the first row left."""
+    batch = _batch()
+    head = batch.head(count)
+    assert len(head) == count
+    assert (head.topic, head.partition) == ("clicks", 3)
+    assert head.offsets.tolist() == [10, 13, 14][:count]
+    assert head.timestamps.tolist() == [1000, 1001, 1002][:count]
+    assert list(head.keys) == [b"k", None, b""][:count]
+    assert list(head.values) == [None, b"v", b"w"][:count]
+    assert list(head.headers) == [[("h", b"1")], [], [("h", None)]][:count]
+    assert head.next_offset == [10, 13, 14][count]
+    assert batch.next_offset == 20
+
+
+def test_the_head_of_a_head() -> None:
+    """Cutting twice is the same as cutting once."""
+    assert _rows(_batch().head(2).head(1)) == _rows(_batch().head(1))
+
+
+def test_verdicts_keep_their_numbers() -> None:
+    """The numbers of verdicts stand in metrics and arrays, so they never change."""
+    assert [(v.name, v.value) for v in Verdict] == [
+        ("PASS", 0),
+        ("DUPLICATE", 1),
+        ("BLOCKED", 2),
+        ("MALFORMED", 3),
+        ("REJECTED", 4),
+    ]
+
+
+def _batch() -> EventBatch:
+    return EventBatch(
+        topic="clicks",
+        partition=3,
+        offsets=np.array([10, 13, 14]),
+        timestamps=np.array([1000, 1001, 1002]),
+        keys=Column.of([b"k", None, b""]),
+        values=Column.of([None, b"v", b"w"]),
+        headers=[[("h", b"1")], [], [("h", None)]],
+        next_offset=20,
+    )
+
+
+def _rows(batch: EventBatch) -> tuple[list[int], Cells, Cells, int]:
+    return batch.offsets.tolist(), list(batch.keys), list(batch.values), batch.next_offset

@@ -1,0 +1,322 @@
+"""Claims about extraction: which values are keys, which are one key, and what a reason may say."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.keys.extract import Extractor, MalformedError, Tombstones, json_reader
+
+SECRET = "s3cr3t@example.com"
+
+
+def test_a_string_is_its_decoded_text() -> None:
+    """Two spellings of one text, escaped and not, are one key."""
+    read = json_reader(["id"])
+    assert read('{"id": "a/é\\n"}'.encode()) == "a/é\n".encode()
+    assert read(b'{"id": "\\u0061\\/\\u00e9\\u000a"}') == "a/é\n".encode()
+    assert read(b'{"id": ""}') == b""
+
+
+@pytest.mark.parametrize(
+    "number",
+    [0, 7, -7, 2**63 - 1, -(2**63), 2**64 - 1, 2**64, -(2**63) - 1, -(10**30), 10**308],
+    ids="{:.3g}".format,
+)
+def test_an_integer_is_its_decimal_text(number: int) -> None:
+    """An integer of up to 308 digits is one key with the string of its digits, to the last digit."""
+    read = json_reader(["id"])
+    assert read(b'{"id": %d}' % number) == b"%d" % number
+    assert read(b'{"id": "%d"}' % number) == b"%d" % number
+
+
+def test_neighbours_beyond_64_bits_are_two_keys() -> None:
+    """Large integers that are one and the same as a double are told apart."""
+    read = json_reader(["id"])
+    assert float(10**20) == float(10**20 + 1)
+    assert read(b'{"id": %d}' % 10**20) != read(b'{"id": %d}' % (10**20 + 1))
+
+
+def test_negative_zero_is_zero() -> None:
+    """The integer -0 is the key 0."""
+    assert json_reader(["id"])(b'{"id": -0}') == b"0"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b'{"id": 1.5}', "the field id is not an integer"),
+        (b'{"id": 1.0}', "the field id is not an integer"),
+        (b'{"id": 1e2}', "the field id is not an integer"),
+        (b'{"id": -0.0}', "the field id is not an integer"),
+        (b'{"id": 100000000000000000000.0}', "the field id is not an integer"),
+        (b'{"id": true}', "the field id is a boolean"),
+        (b'{"id": false}', "the field id is a boolean"),
+        (b'{"id": null}', "the field id is null"),
+        (b'{"id": []}', "the field id is an array"),
+        (b'{"id": {}}', "the field id is an object"),
+        (b'{"Id": "x"}', "the field id is missing"),
+        (b"[1]", "the field id is missing"),
+        (b'"id"', "the field id is missing"),
+        (b"7", "the field id is missing"),
+        (b"", "the value is not valid JSON"),
+        (b" ", "the value is not valid JSON"),
+        (b"{", "the value is not valid JSON"),
+        (b'{"id": "a"} {}', "the value is not valid JSON"),
+        (b"{'id': 'a'}", "the value is not valid JSON"),
+        (b'{"id": 007}', "the value is not valid JSON"),
+        (b'{"id": NaN}', "the value is not valid JSON"),
+        (b'{"id": "\xff"}', "the value is not valid JSON"),
+        (b'{"id": "\\ud800"}', "the value is not valid JSON"),
+        (b'\xef\xbb\xbf{"id": "a"}', "the value is not valid JSON"),
+        (b'{"id": 1%s}' % (b"0" * 309), "the value is not valid JSON"),
+        (b'{"id": 1%s}' % (b"0" * 5000), "the value is not valid JSON"),
+        (b"[" * 100_000, "the value is not valid JSON"),
+        (None, "the value is null"),
+    ],
+    ids=lambda case: repr(case)[:40],
+)
+def test_what_is_no_key_has_a_reason(text: bytes | None, reason: str) -> None:
+    """Anything but a string or an integer is malformed, and the reason says what it is instead."""
+    with pytest.raises(MalformedError) as caught:
+        json_reader(["id"])(text)
+    assert str(caught.value) == reason
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_any_json_value_is_a_key_or_malformed(value: object) -> None:
+    """No JSON value makes extraction fail in another way, and a key is the text of its value."""
+    text = json.dumps({"id": value}).encode()
+    try:
+        key = json_reader(["id"])(text)
+    except MalformedError:
+        assert type(value) not in (int, str)
+    else:
+        assert type(value) in (int, str)
+        assert key == str(value).encode()
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_key_or_malformed(text: bytes) -> None:
+    """Bytes that are no JSON are malformed; nothing else is raised."""
+    try:
+        json_reader(["id"])(text)
+    except MalformedError as reason:
+        assert str(reason).startswith("the ")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"id": [SECRET]},
+        {"id": {SECRET: SECRET}},
+        {"other": SECRET},
+        {"id": {"email": SECRET}, SECRET: 1},
+        [SECRET],
+        SECRET,
+    ],
+)
+def test_a_reason_never_holds_data(document: object) -> None:
+    """What stands in an event never appears in a reason, whole or cut off."""
+    whole = json.dumps(document).encode()
+    for text in (whole, whole[:-1], whole + b"}"):
+        with pytest.raises(MalformedError) as caught:
+            json_reader(["id"])(text)
+        assert SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("field", "key"),
+    [
+        ("id", b"top"),
+        ("user.id", b"nested"),
+        ("/user/id", b"nested"),
+        ("items.1.id", b"second"),
+        ("/items/1/id", b"second"),
+        ("/items/0", b"zero"),
+        ("/a.b", b"dot"),
+        ("/a~1b", b"slash"),
+        ("/a~0b", b"tilde"),
+        ("/a~01b", b"tilde one"),
+        ("/", b"no name"),
+        ("/user/", b"no name inside"),
+        ("/0", b"a name of digits"),
+        ("/01", b"another"),
+        ("é", b"accent"),
+    ],
+)
+def test_where_a_path_leads(field: str, key: bytes) -> None:
+    """Dotted paths follow names; JSON Pointers reach any name, with ~0 and ~1; both index arrays."""
+    document = {
+        "id": "top",
+        "user": {"id": "nested", "": "no name inside"},
+        "items": ["zero", {"id": "second"}],
+        "a.b": "dot",
+        "a/b": "slash",
+        "a~b": "tilde",
+        "a~1b": "tilde one",
+        "": "no name",
+        "0": "a name of digits",
+        "01": "another",
+        "é": "accent",
+    }
+    assert json_reader([field])(json.dumps(document).encode()) == key
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "/items/2",
+        "/items/-1",
+        "/items/-",
+        "/items/01",
+        "/items/+1",
+        "/items/1.0",
+        "/items/\u0661",
+        "/items/" + "9" * 5000,
+        "/items/",
+        "items.length",
+        "/items/0/0",
+        "a.b",
+    ],
+    ids=lambda field: field[:20],
+)
+def test_where_no_path_leads(field: str) -> None:
+    """What is no index of the array (RFC 6901), or leads into a string, is missing."""
+    with pytest.raises(MalformedError, match="is missing$"):
+        json_reader([field])(b'{"items": ["zero", "one"], "a.b": 1}')
+
+
+@given(st.lists(st.text(), min_size=2, max_size=4), st.lists(st.text(), min_size=2, max_size=4))
+def test_several_fields_are_one_key_only_if_each_is_equal(one: list[str], two: list[str]) -> None:
+    """Keys of several fields are equal exactly where all the fields are."""
+    two = (two * 2)[: len(one)] if len(two) < len(one) else two[: len(one)]
+    assert (_joined(one) == _joined(two)) is (one == two)
+    assert (_joined(one) == _joined(one[::-1])) is (one == one[::-1])
+
+
+def test_the_border_between_fields_counts() -> None:
+    """(ab, c) differs from (a, bc), and a field may hold what looks like a border."""
+    assert _joined(["ab", "c"]) != _joined(["a", "bc"])
+    assert _joined(["", "ab"]) != _joined(["ab", ""])
+    assert _joined(["a\x01\x00\x00\x00b", ""]) != _joined(["a", "b"])
+    assert _joined(["ab", "c"]) == b"\x02\0\0\0ab\x01\0\0\0c"
+
+
+def test_one_missing_field_of_several_is_named() -> None:
+    """Where one of several fields has no key, the event has none, and the reason names the field."""
+    with pytest.raises(MalformedError, match="^the field user.id is missing$"):
+        json_reader(["tenant", "user.id"])(b'{"tenant": 1, "user": {}}')
+
+
+def test_origins() -> None:
+    """The key is taken from a JSON field, the record's key, its value, or a header."""
+    batch = _batch(
+        values=[b'{"id": 1}'], keys=[b"\x00k"], headers=[[("h", b"first"), ("h", b"last")]]
+    )
+    assert Extractor("json", ("id",)).extract(batch).keys == [b"1"]
+    assert Extractor("key").extract(batch).keys == [b"\x00k"]
+    assert Extractor("value").extract(batch).keys == [b'{"id": 1}']
+    assert Extractor("header", ("h",)).extract(batch).keys == [b"last"]
+
+
+def test_of_a_repeated_header_the_last_counts() -> None:
+    """A later null header hides an earlier one, another name does not."""
+    batch = _batch(
+        values=[b""] * 4,
+        headers=[
+            [("h", b"1"), ("h", b"2"), ("x", b"3")],
+            [("h", b"1"), ("h", None)],
+            [("H", b"1")],
+            [("h", b"")],
+        ],
+    )
+    found = Extractor("header", ("h",)).extract(batch)
+    assert found.keys == [b"2", None, None, b""]
+    assert found.malformed == {1: "the header h is null", 2: "the header h is missing"}
+
+
+def test_a_null_record_key_is_malformed() -> None:
+    """A record without a key has none, an empty key is one."""
+    found = Extractor("key").extract(_batch(values=[b"v", b"v"], keys=[None, b""]))
+    assert found.keys == [None, b""]
+    assert found.malformed == {0: "the record key is null"}
+
+
+@pytest.mark.parametrize(
+    ("tombstones", "keys", "malformed", "unjudged", "dropped"),
+    [
+        ("pass", [b"a", None, None], {2: "the record key is null"}, [1], []),
+        ("drop", [b"a", None, None], {2: "the record key is null"}, [], [1]),
+        ("judge", [b"a", b"b", None], {2: "the record key is null"}, [], []),
+    ],
+)
+def test_tombstones(
+    tombstones: Tombstones,
+    keys: list[bytes | None],
+    malformed: dict[int, str],
+    unjudged: list[int],
+    dropped: list[int],
+) -> None:
+    """Events with a null value pass unjudged, are dropped, or are judged by the key they have."""
+    batch = _batch(values=[b"1", None, b"3"], keys=[b"a", b"b", None])
+    found = Extractor("key", tombstones=tombstones).extract(batch)
+    assert (found.keys, found.malformed) == (keys, malformed)
+    assert (list(found.unjudged), list(found.dropped)) == (unjudged, dropped)
+
+
+@pytest.mark.parametrize("extractor", [Extractor("json", ("id",)), Extractor("value")])
+def test_a_tombstone_judged_by_its_value_is_malformed(extractor: Extractor) -> None:
+    """A null value has no key in it, and an empty value is not null."""
+    judging = Extractor(extractor.origin, extractor.fields, tombstones="judge")
+    found = judging.extract(_batch(values=[None, b""]))
+    assert found.malformed[0] == "the value is null"
+    assert found.malformed.get(1) == (
+        "the value is not valid JSON" if extractor.origin == "json" else None
+    )
+
+
+def test_a_bad_event_harms_no_other() -> None:
+    """Each row of a batch has its key or its reason, in its own place."""
+    values: list[bytes | None] = [b'{"id": 1}', b"{", None, b'{"id": "1"}', b'{"id": null}']
+    found = Extractor("json", ("id",)).extract(_batch(values))
+    assert found.keys == [b"1", None, None, b"1", None]
+    assert found.malformed == {1: "the value is not valid JSON", 4: "the field id is null"}
+    assert list(found.unjudged) == [2]
+
+
+def _joined(fields: list[str]) -> bytes:
+    """The key of an event that has these texts in as many fields."""
+    names = [f"f{i}" for i in range(len(fields))]
+    document = dict(zip(names, fields, strict=True))
+    return json_reader(names)(json.dumps(document, ensure_ascii=False).encode())
+
+
+def _batch(
+    values: list[bytes | None],
+    keys: list[bytes | None] | None = None,
+    headers: list[Headers] | None = None,
+) -> EventBatch:
+    count = len(values)
+    return EventBatch(
+        topic="t",
+        partition=0,
+        offsets=np.arange(count),
+        timestamps=np.zeros(count, np.int64),
+        keys=Column.of(keys or [None] * count),
+        values=Column.of(values),
+        headers=headers or [[] for _ in range(count)],
+        next_offset=count,
+    )

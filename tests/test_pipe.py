@@ -1,0 +1,291 @@
+"""Claims about `pipe`: the first of equal lines passes, byte for byte, however the input arrives."""
+
+import gzip
+import io
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup import pipe
+from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.filters.bloom import Bloom
+from streamdedup.pipe import FullError, Summary, deduplicate
+
+COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
+
+# Dense in newlines and in the bytes that text tools trip over.
+texts = st.lists(
+    st.sampled_from([b"\n", b"\n", b"a", b"b", b"\r", b"\0", b"\xff", b" ", b"\x0b", b"\x85"]),
+    max_size=60,
+).map(b"".join)
+
+
+class Chunks:
+    """A reader that gives its data in the sizes told, then one byte at a time."""
+
+    def __init__(self, data: bytes, sizes: Sequence[int] = ()) -> None:
+        self._data, self._sizes = io.BytesIO(data), iter(sizes)
+
+    def read1(self, size: int, /) -> bytes:
+        """At most `size` bytes."""
+        return self._data.read(min(size, next(self._sizes, 1)))
+
+
+@pytest.fixture(scope="module")
+def homepages() -> bytes:
+    """The home pages of packages, in their real order: 58,212 lines, 29,596 of them distinct."""
+    packed = resources.files("streamdedup") / "data" / "homepages.txt.gz"
+    return gzip.decompress(packed.read_bytes())
+
+
+def test_the_home_pages_pass_as_in_a_model(homepages: bytes) -> None:
+    """Of real input the lines that pass are the first occurrences, in order."""
+    out, summary = _run(homepages, sizes=[65_536] * 100)
+    assert out == _model(homepages)
+    assert (summary.lines, summary.passed, summary.malformed) == (58_212, 29_596, 0)
+
+
+@pytest.mark.skipif(shutil.which("awk") is None, reason="there is no awk to compare with")
+def test_the_home_pages_pass_as_in_awk(homepages: bytes) -> None:
+    """The command gives the same bytes as awk '!seen[$0]++'."""
+    awk = subprocess.run(
+        ["awk", "!seen[$0]++"],
+        input=homepages,
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        check=True,
+    )
+    ours = subprocess.run(
+        [*COMMAND, "--error-rate", "1e-9"], input=homepages, capture_output=True, check=True
+    )
+    assert ours.stdout == awk.stdout
+    assert b"58,212 lines: 29,596 passed, 28,616 duplicates" in ours.stderr
+
+
+@settings(deadline=None)
+@given(texts, st.lists(st.integers(1, 20), max_size=20))
+def test_any_chunking_gives_the_same_lines(data: bytes, sizes: list[int]) -> None:
+    """Wherever the input is cut into chunks, the output is that of the model."""
+    out, summary = _run(data, sizes)
+    assert out == _model(data)
+    assert summary.lines == len(_lines(data))
+    assert summary.passed == len(_lines(out))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", b""),
+        (b"\n", b"\n"),
+        (b"\n\n\n", b"\n"),
+        (b"a", b"a"),
+        (b"a\na", b"a\n"),
+        (b"a\nb", b"a\nb"),
+        (b"a\n\nb\n\na\n", b"a\n\nb\n"),
+        (b"a\r\na\na\r\n", b"a\r\na\n"),
+        (b"a\0b\na\0c\na\0b\n", b"a\0b\na\0c\n"),
+        (b"a\na\0\na\n", b"a\na\0\n"),
+        (b"\xff\xfe\n\xff\n\xff\xfe\n", b"\xff\xfe\n\xff\n"),
+        (b"a \na\n a\n", b"a \na\n a\n"),
+        (b"\x0c\x1c\x85\n\x0c\n", b"\x0c\x1c\x85\n\x0c\n"),
+    ],
+)
+def test_lines_are_bytes(data: bytes, expected: bytes) -> None:
+    """Nothing but a newline ends a line, nothing is decoded, an open last line stays open."""
+    assert _run(data, [len(data) or 1])[0] == expected
+    assert _run(data)[0] == expected
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_lines_longer_than_a_chunk_stay_whole(extra: int) -> None:
+    """A line that ends just before, at or after the border of a chunk is one line."""
+    long = b"x" * (pipe.CHUNK_BYTES + extra)
+    data = b"a\n" + long + b"\n" + long * 2 + b"\na\n" + long + b"\n"
+    assert _run(data, [pipe.CHUNK_BYTES] * 9)[0] == b"a\n" + long + b"\n" + long * 2 + b"\n"
+
+
+def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line beyond the limit stops the run with the limit named, after the lines before it."""
+    monkeypatch.setattr(pipe, "LINE_BYTES_MAX", 100)
+    fits = b"a\n" + b"x" * 100 + b"\n" + b"y" * 100
+    assert _run(fits, [10] * 99)[0] == fits
+    sink, source = io.BytesIO(), Chunks(b"a\n" + b"x" * 10_000, [10] * 9999)
+    with pytest.raises(StreamdedupError, match="longer than 100 bytes"):
+        deduplicate(source, sink, Bloom(10), summary=Summary())
+    assert sink.getvalue() == b"a\n"
+    assert len(source.read1(10_000)) == 10  # it did not read on to the end
+
+
+def test_a_json_key_decides_and_the_line_passes() -> None:
+    """Lines are equal where their keys are, whatever else they hold; the first passes as it is."""
+    lines = [
+        b'{"id": 7, "n": 1}',
+        b'{"n": 2, "id": "7"}',
+        b' {"id":"\\u0037"} \r',
+        b'{"id": 8}',
+        b'{"id": [7]}',
+        b'{"id": [7]}',
+    ]
+    out, summary = _run(b"\n".join(lines), key="json:id")
+    assert out.split(b"\n") == [lines[0], lines[3], lines[4], lines[5]]
+    assert (summary.lines, summary.passed, summary.malformed) == (6, 4, 2)
+
+
+def test_malformed_lines_pass_and_are_counted() -> None:
+    """Lines without a key pass each time, in their place, and the summary says how many."""
+    data = b'{"id": 1}\n\nnot json\n{"id": 1}\nnot json\n{"id": null}\n\xff\n{"id": 2}'
+    out, summary = _run(data, key="json:id")
+    assert out == b'{"id": 1}\n\nnot json\nnot json\n{"id": null}\n\xff\n{"id": 2}'
+    assert (summary.lines, summary.passed, summary.malformed) == (8, 7, 5)
+    assert "8 lines: 7 passed (5 malformed, passed unjudged), 1 duplicates" in summary.text(
+        Bloom(10)
+    )
+
+
+@pytest.mark.parametrize("field", ["user.id", "/user/id"])
+def test_json_keys_take_paths(field: str) -> None:
+    """The field is a path as in the configuration."""
+    data = b'{"user": {"id": 1}}\n{"user": {"id": "1"}}\n'
+    assert _run(data, key=f"json:{field}")[0] == b'{"user": {"id": 1}}\n'
+
+
+@pytest.mark.parametrize("key", ["", "lines", "line:x", "json", "json:", "csv:1"])
+def test_an_unknown_key_is_the_operators_error(key: str) -> None:
+    """A --key of another form is refused with the forms there are, before anything is read."""
+    source = Chunks(b"a\n", [2])
+    with pytest.raises(ConfigError, match="neither 'line' nor 'json:FIELD'"):
+        deduplicate(source, io.BytesIO(), Bloom(10), key=key, summary=Summary())
+    assert source.read1(2) == b"a\n"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 9) | st.none(), max_size=40),
+    st.integers(1, 8),
+    st.lists(st.integers(1, 60), max_size=20),
+)
+def test_at_capacity_all_before_is_written(
+    ids: list[int | None], capacity: int, sizes: list[int]
+) -> None:
+    """A full filter stops at the first line with a new key: those before are out, none after is.
+
+    Known keys and malformed lines still go their way in a filter that is exactly full.
+    """
+    lines = [b"malformed" if i is None else b'{"id": %d}' % i for i in ids]
+    expected, taken = _model_with_room(lines, capacity)
+    sink, summary, seen = io.BytesIO(), Summary(), Bloom(capacity, 1e-9)
+    source = Chunks(b"".join(line + b"\n" for line in lines), sizes)
+    try:
+        deduplicate(source, sink, seen, key="json:id", summary=summary)
+    except FullError as error:
+        assert taken < len(lines)
+        assert f"line {taken + 1:,} " in str(error)
+    else:
+        assert taken == len(lines)
+    assert sink.getvalue() == expected
+    assert (summary.lines, summary.passed) == (taken, len(_lines(expected)))
+    assert len(seen) <= capacity
+
+
+def test_on_full_warn_goes_on() -> None:
+    """With "warn" a full filter goes on taking keys, and the summary shows more keys than room."""
+    data = b"".join(b"%d\n" % i for i in range(15))
+    seen, sink, summary = Bloom(10, 1e-9), io.BytesIO(), Summary()
+    deduplicate(Chunks(data, [7] * 9), sink, seen, on_full="warn", summary=summary)
+    assert sink.getvalue() == data
+    assert "15 of 10 keys" in summary.text(seen)
+
+
+def test_lines_pass_before_the_input_ends() -> None:
+    """What was written to the command comes out although its input stays open."""
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"one\n", b"two\n"):
+            os.write(process.stdin.fileno(), line * 2)
+            assert _arriving(process.stdout.fileno()) == line
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        assert process.wait(30) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's VmHWM")
+def test_memory_does_not_grow_with_the_input() -> None:
+    """Four million distinct lines peak no higher than one million: the filter and a chunk."""
+    peaks = [_peak_bytes(lines) for lines in (1_000_000, 4_000_000)]
+    assert peaks[1] - peaks[0] < 4 << 20  # the three million lines between them are 36 MB
+
+
+def _peak_bytes(lines: int) -> int:
+    """The most memory ever held by a process that runs the command over `lines` lines."""
+    program = (
+        "import sys\n"
+        "from streamdedup.cli import main\n"
+        "main(['pipe', '--capacity', '4M', '--error-rate', '0.1', '--on-full', 'warn'])\n"
+        "peak = next(l for l in open('/proc/self/status') if l.startswith('VmHWM'))\n"
+        "print(peak.split()[1], file=sys.stderr)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        for start in range(0, lines, 100_000):
+            process.stdin.write(b"".join(b"%011d\n" % i for i in range(start, start + 100_000)))
+        process.stdin.close()
+        report = process.stderr.read().split(b"\n")
+    assert b"%s lines" % f"{lines:,}".encode() in report[0]
+    return int(report[-2]) * 1024
+
+
+def _arriving(descriptor: int) -> bytes:
+    """What can be read now or within half a minute."""
+    ready, _, _ = select.select([descriptor], [], [], 30)
+    return os.read(descriptor, 1 << 16) if ready else b"(nothing arrived)"
+
+
+def _run(data: bytes, sizes: Sequence[int] = (), key: str = "line") -> tuple[bytes, Summary]:
+    sink, summary = io.BytesIO(), Summary()
+    deduplicate(Chunks(data, sizes), sink, Bloom(100_000, 1e-9), key=key, summary=summary)
+    return sink.getvalue(), summary
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """The lines of `data`, each with its newline but the last where it has none."""
+    *closed, last = data.split(b"\n")
+    return [line + b"\n" for line in closed] + ([last] if last else [])
+
+
+def _model(data: bytes) -> bytes:
+    first: dict[bytes, bytes] = {}
+    for line in _lines(data):
+        first.setdefault(line.removesuffix(b"\n"), line)
+    return b"".join(first.values())
+
+
+def _model_with_room(lines: list[bytes], room: int) -> tuple[bytes, int]:
+    """What passes before the first new key without room, and how many lines were taken."""
+    met: set[int] = set()
+    out = []
+    for taken, line in enumerate(lines):
+        key = None if line == b"malformed" else json.loads(line)["id"]
+        if key is not None and key not in met and len(met) == room:
+            return b"".join(out), taken
+        if key is None or key not in met:
+            out.append(line + b"\n")
+        if key is not None:
+            met.add(key)
+    return b"".join(out), len(lines)

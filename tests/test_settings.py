@@ -1,0 +1,897 @@
+"""What is claimed of the configuration: where values come from, what is refused, what is shown."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streamdedup.errors import ConfigError
+from streamdedup.settings import Settings, load, reference_markdown, schema, show
+
+ROOT = Path(__file__).parent.parent
+
+MINIMAL = """\
+kafka:
+  bootstrap_servers: localhost:9092
+  group_id: dedup
+source:
+  topic: events
+key:
+  field: id
+filter:
+  capacity: 1000
+sink:
+  topic: events-unique
+snapshot:
+  directory: var/snapshots
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a configuration that sets no more than it must."""
+    path = tmp_path / "dedup.yaml"
+    path.write_text(MINIMAL)
+    return path
+
+
+def read(path: Path, *overrides: str, **environ: str) -> Settings:
+    """Load with a closed environment; `KAFKA__GROUP_ID="x"` stands for the variable."""
+    return load(path, overrides, {f"STREAMDEDUP_{name}": text for name, text in environ.items()})
+
+
+def refusal(path: Path, *overrides: str, **environ: str) -> str:
+    """Return the message with which the configuration is refused."""
+    with pytest.raises(ConfigError) as caught:
+        read(path, *overrides, **environ)
+    return str(caught.value)
+
+
+def problems(path: Path, *overrides: str, **environ: str) -> list[str]:
+    """Return the lines of a refusal, the file's directory removed."""
+    head, *lines = refusal(path, *overrides, **environ).replace(f"{path.parent}/", "").split("\n")
+    assert head == f"{len(lines)} problem{'s' * (len(lines) > 1)} in the configuration:"
+    return [line.removeprefix("  ") for line in lines]
+
+
+def line_of(path: Path, text: str) -> int:
+    """Return the number of the line that holds a text."""
+    return 1 + next(n for n, line in enumerate(path.read_text().split("\n")) if text in line)
+
+
+class TestSources:
+    """Defaults, file, environment, command line: the later wins."""
+
+    def test_what_is_not_set_has_its_default(self, file: Path) -> None:
+        """The first of the alternatives is the default, and the promise is exactly once."""
+        settings = read(file)
+        assert settings.delivery.guarantee == "exactly_once"
+        assert settings.filter.error_rate == 1e-6
+        assert settings.snapshot.keep == 3
+        assert settings.kafka.security_protocol == "PLAINTEXT"
+        assert settings.key.from_ == "json"
+
+    def test_a_later_source_wins_leaf_by_leaf(self, file: Path) -> None:
+        """The environment beats the file, the command line both; other leaves stay."""
+        settings = read(
+            file,
+            "sink.topic=from-set",
+            KAFKA__GROUP_ID="from-env",
+            SINK__TOPIC="from-env",
+            SINK__CREATE_TOPICS="true",
+        )
+        assert settings.sink.topic == "from-set"
+        assert settings.kafka.group_id == "from-env"
+        assert settings.sink.create_topics is True
+        assert settings.source.topic == "events"
+
+    def test_null_is_the_default_again(self, file: Path) -> None:
+        """`null` on the command line and an empty variable take back what the file said."""
+        file.write_text(MINIMAL + "  keep: 7\ndelivery:\n  drain_s: 5s\n")
+        settings = read(file, "snapshot.keep=null", DELIVERY__DRAIN_S="")
+        assert (settings.snapshot.keep, settings.delivery.drain_s) == (3, 30.0)
+
+    def test_options_passed_through_are_merged_by_name(self, file: Path) -> None:
+        """Each layer may add options of aiokafka's clients, with units, and of the right types."""
+        file.write_text(
+            MINIMAL.replace(
+                "source:",
+                "  consumer:\n    fetch_max_bytes: 64MiB\n    client_rack: 1\nsource:",
+            )
+        )
+        settings = read(
+            file,
+            "kafka.consumer.session_timeout_ms=6000",
+            "kafka.producer={linger_ms: 5, transaction_timeout_ms: 1m}",
+            KAFKA__CONSUMER__SESSION_TIMEOUT_MS="5s",
+            KAFKA__CONSUMER="{heartbeat_interval_ms: 1s}",
+        )
+        assert settings.kafka.consumer == {
+            "fetch_max_bytes": 67_108_864,
+            "client_rack": "1",
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 1000,
+        }
+        assert settings.kafka.producer == {"linger_ms": 5, "transaction_timeout_ms": 60_000}
+
+    @pytest.mark.parametrize("written", ["a:1,b:2", "[a:1, b:2]", '["a:1","b:2"]'])
+    def test_a_list_may_come_from_anywhere(self, file: Path, written: str) -> None:
+        """Lists are read from the file, the environment and the command line alike."""
+        in_file = file.parent / "listed.yaml"
+        in_file.write_text(MINIMAL.replace("localhost:9092", written))
+        assert read(in_file).kafka.bootstrap_servers == "a:1,b:2"
+        assert read(file, KAFKA__BOOTSTRAP_SERVERS=written).kafka.bootstrap_servers == "a:1,b:2"
+        override = f"kafka.bootstrap_servers={written}"
+        assert read(file, override).kafka.bootstrap_servers == "a:1,b:2"
+        assert read(file, KEY__FIELD="[tenant, id]").key.field == ("tenant", "id")
+
+    def test_an_ipv6_address_in_the_environment_is_no_list(self, file: Path) -> None:
+        """Brackets that are part of an address are left alone."""
+        settings = read(file, KAFKA__BOOTSTRAP_SERVERS="[::1]:9092")
+        assert settings.kafka.bootstrap_servers == "[::1]:9092"
+
+    def test_the_environment_is_taken_as_it_is(self, file: Path) -> None:
+        """A variable is text, not YAML: no character in it needs quoting."""
+        assert read(file, KAFKA__GROUP_ID="a: #b 'c'").kafka.group_id == "a: #b 'c'"
+
+    def test_variables_that_are_not_options_are_left_alone(self, file: Path) -> None:
+        """What has no `__`, and what belongs to the tests or the caches, is not ours to judge."""
+        read(
+            file,
+            CONFIG="x",
+            PORT_9092_TCP="x",
+            TEST_BOOTSTRAP="x",
+            TEST__X="x",
+            CACHE__DIR="x",
+        )
+
+    def test_the_file_may_be_named_in_the_environment(self, file: Path) -> None:
+        """`$STREAMDEDUP_CONFIG` stands in for -c; without both, the message says so."""
+        named = load(None, environ={"STREAMDEDUP_CONFIG": str(file)})
+        assert named.kafka.group_id == "dedup"
+        with pytest.raises(ConfigError, match=r"pass -c FILE or set STREAMDEDUP_CONFIG=FILE"):
+            load(None, environ={})
+
+    def test_settings_themselves_read_no_environment(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only `load` looks at variables, so no stray one changes the tree."""
+        monkeypatch.setenv("KAFKA", '{"group_id": "stray"}')
+        monkeypatch.setenv("DELIVERY", '{"drain_s": 1}')
+        assert read(file).delivery.drain_s == 30.0
+
+    def test_the_tree_is_frozen(self, file: Path) -> None:
+        """Nothing changes a setting after it was read."""
+        settings = read(file)
+        with pytest.raises(ValueError, match="frozen"):
+            settings.kafka.group_id = "other"  # type: ignore[misc]  # that is the claim
+        with pytest.raises(ValueError, match="frozen"):
+            settings.key = settings.key  # type: ignore[misc]  # that is the claim
+
+
+class TestYaml:
+    """A scalar means what it looks like."""
+
+    @pytest.mark.parametrize(
+        ("written", "value"),
+        [("1e-6", 1e-6), ("1.0e-6", 1e-6), (".5", 0.5), ("'0.25'", 0.25), ("0.001", 0.001)],
+    )
+    def test_numbers_with_exponents_are_numbers(
+        self, file: Path, written: str, value: float
+    ) -> None:
+        """YAML 1.1 takes 1e-6 for a text; here it is a number however it is written."""
+        file.write_text(MINIMAL.replace("  capacity", f"  error_rate: {written}\n  capacity"))
+        assert read(file).filter.error_rate == value
+
+    @pytest.mark.parametrize("written", ["100_000", "100k", "1e5", "'100000'"])
+    def test_integers_take_underscores_and_suffixes(self, file: Path, written: str) -> None:
+        """100_000 and 100k are the same integer."""
+        file.write_text(MINIMAL.replace("1000", written))
+        assert read(file).filter.capacity == 100_000
+
+    @pytest.mark.parametrize("name", ["0123", "on", "1_0", "2026-01-01", "1.50", "true", "0x1F"])
+    def test_names_stay_as_they_are_written(self, file: Path, name: str) -> None:
+        """A topic that looks like a number, a date or a boolean keeps its name."""
+        file.write_text(MINIMAL.replace("topic: events\n", f"topic: {name}\n"))
+        assert read(file).source.topic == name
+        assert read(file, f"sink.topic={name}-b").sink.topic == f"{name}-b"
+
+    @pytest.mark.parametrize(
+        ("written", "value"), [("yes", True), ("on", True), ("no", False), ("false", False)]
+    )
+    def test_booleans_take_yes_and_no(self, file: Path, written: str, value: bool) -> None:
+        """What every operator reads as a boolean is one."""
+        file.write_text(MINIMAL.replace("sink:", f"sink:\n  create_topics: {written}"))
+        assert read(file).sink.create_topics is value
+
+    def test_sexagesimals_are_refused(self, file: Path) -> None:
+        """1:30 is 90 to YAML 1.1 and nothing certain to a reader."""
+        file.write_text(MINIMAL + "  interval_s: 1:30\n")
+        assert problems(file) == [
+            "dedup.yaml:14: snapshot.interval_s = '1:30': is not a duration; write one like 90s "
+            "or 5m"
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("kafka:\n\tgroup_id: x\n", "dedup.yaml:2: is not YAML: a tab where"),
+            ("kafka: [\n", "is not YAML: "),
+            ("kafka: {a: *b}\n", "dedup.yaml:1: is not YAML: aliases (*name) are not read"),
+            ("- kafka\n", "dedup.yaml:1: must be a mapping of sections"),
+            ("kafka: 1\n--- \nkafka: 2\n", "is not YAML: but found another document"),
+            ("kafka: " + "[" * 5000, "is nested too deeply"),
+            ("kafka: \x07\n", "is not YAML: special characters are not allowed"),
+        ],
+    )
+    def test_a_broken_file_is_refused_with_its_line(
+        self, file: Path, text: str, reason: str
+    ) -> None:
+        """What is no mapping of sections is refused before anything else is looked at."""
+        file.write_text(text)
+        assert reason in refusal(file)
+
+    def test_a_missing_or_unreadable_file_is_named(self, tmp_path: Path) -> None:
+        """The message names the file and says how to name another."""
+        assert "none.yaml: cannot be read: No such file" in refusal(tmp_path / "none.yaml")
+        assert "Is a directory; name an existing file with -c FILE" in refusal(tmp_path)
+        (tmp_path / "latin.yaml").write_bytes(b"kafka: \xe9\n")
+        assert "is not UTF-8 text" in refusal(tmp_path / "latin.yaml")
+
+    def test_an_empty_file_lacks_everything_required(self, file: Path) -> None:
+        """All required leaves are named, each with three ways to set it."""
+        file.write_text("kafka:\n")
+        lines = problems(file)
+        assert [line.split(": ")[1] for line in lines] == [
+            "filter.capacity",
+            "kafka.bootstrap_servers",
+            "kafka.group_id",
+            "key.field",
+            "sink.topic",
+            "snapshot.directory",
+            "source.topic",
+        ]
+        assert lines[2] == (
+            "dedup.yaml: kafka.group_id: is required (the consumer group); set it in the file, as "
+            "STREAMDEDUP_KAFKA__GROUP_ID, or with --set kafka.group_id=dedup"
+        )
+
+    @pytest.mark.parametrize(
+        ("section", "wrong"),
+        [
+            ("kafka:\n  group_id: a\n  group_id: b\n", "kafka.group_id"),
+            ("kafka:\n  group_id: a\nkafka:\n  group_id: b\n", "kafka"),
+            ("kafka:\n  consumer:\n    linger: 1\n    linger: 2\n", "kafka.consumer.linger"),
+        ],
+    )
+    def test_a_name_that_is_set_twice_is_refused(
+        self, file: Path, section: str, wrong: str
+    ) -> None:
+        """Neither of the two wins: both lines are named."""
+        file.write_text(section)
+        twice = [line for line in problems(file) if "is set twice" in line]
+        first = section.split("\n").index(section.split("\n")[-3]) + 1
+        assert len(twice) == 1
+        assert re.search(rf": {wrong}: is set twice, first in line \d; delete", twice[0])
+        assert first in (2, 3)
+
+    def test_tags_are_refused(self, file: Path) -> None:
+        """A tag such as !env looks like a feature and is none."""
+        file.write_text(MINIMAL.replace("group_id: dedup", "group_id: !env GROUP"))
+        assert problems(file) == [
+            "dedup.yaml:3: kafka.group_id: the tag !env is not read; write the value itself"
+        ]
+
+    @pytest.mark.parametrize("written", ["5", "[1]", "text"])
+    def test_a_section_must_be_a_mapping(self, file: Path, written: str) -> None:
+        """A section or a passthrough that is no mapping is named as such."""
+        file.write_text(MINIMAL + f"delivery: {written}\n")
+        assert problems(file, f"kafka.consumer={written}") == [
+            "dedup.yaml:14: delivery: must be a mapping of options to values",
+            "--set: kafka.consumer: must be a mapping of aiokafka's option names to values",
+        ]
+
+
+WRONG = [
+    ("kafka.bootstrap_servers=a:b:c", "has the wrong address 'a:b:c'; write host:port"),
+    ("kafka.bootstrap_servers=SSL://a:9092", "write host:port, several separated by commas"),
+    ("kafka.bootstrap_servers=a:99999", "has the wrong address 'a:99999'"),
+    ("kafka.group_id=''", "must not be empty"),
+    ("kafka.group_id=[a]", "must be a text"),
+    ("kafka.group_instance_id=a/b", "must be 1 to 249 of the characters"),
+    ("kafka.security_protocol=TLS", "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ("kafka.sasl_mechanism=GSSAPI", "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+    ("kafka.ssl_cafile=/none.pem", "cannot be read: No such file"),
+    ("kafka.ssl_check_hostname=maybe", "must be true or false"),
+    ("kafka.sasl_oauth_token_provider=a.b.c", "must have the form package.module:factory"),
+    ("kafka.sasl_oauth_token_provider=a-b:c", "must have the form package.module:factory"),
+    ("source.topic=a b", "must be 1 to 249 of the characters a-z A-Z 0-9 . _ -"),
+    ("source.topic=..", "and neither . nor .."),
+    ("source.start=newest", "must be one of earliest, latest"),
+    ("source.tombstones=keep", "must be one of pass, judge, drop"),
+    ("source.on_gap=accept", "must be one of stop, skip"),
+    ("key.from=jsn", "must be one of json, key, value, header"),
+    ("key.field=''", "must not be empty"),
+    ("key.field={a: b}", "must be a text or a list of texts"),
+    ("key.normalize=email", "must be none"),
+    ("key.hash=md5", "must be murmur3"),
+    ("key.on_malformed=skip", "must be one of dead_letter, pass, drop"),
+    ("filter.kind=cuckoo", "must be bloom"),
+    ("filter.capacity=0", "out of range, must be 1 to 1000G keys"),
+    ("filter.capacity=many", "is not an integer; write one like 100_000 or 100M"),
+    ("filter.error_rate=0", "must be a number from 1e-15 to 0.5"),
+    ("filter.error_rate=0.6", "must be a number from 1e-15 to 0.5"),
+    ("filter.error_rate=nan", "must be a number from 1e-15 to 0.5"),
+    ("filter.on_full=decay", "must be one of stop, warn"),
+    ("filter.partition_headroom=11", "must be a number from 0 to 10"),
+    ("sink.compression=brotli", "must be one of none, gzip, snappy, lz4, zstd"),
+    ("sink.on_gap=skip", "must be one of stop, accept"),
+    ("delivery.guarantee=at_most_once", "must be one of exactly_once, at_least_once"),
+    ("delivery.commit_interval_ms=61s", "out of range, must be 1ms to 1m"),
+    ("delivery.drain_s=500ms", "out of range, must be 1s to 1h"),
+    ("delivery.batch_events_max=2M", "out of range, must be 1 to 1M events"),
+    ("delivery.batch_bytes_max=1kB", "out of range, must be 1KiB to 1GiB"),
+    ("snapshot.interval_s=2d", "out of range, must be 100ms to 1d"),
+    ("snapshot.keep=101", "out of range, must be 1 to 100 snapshots"),
+    ("snapshot.directory=''", "is empty, must be a path"),
+]
+
+UNKNOWN = [
+    ("kafka.groupid", "did you mean kafka.group_id?"),
+    ("kafka.bootstrap.servers", "did you mean kafka.bootstrap_servers?"),
+    ("kafka.group.id", "did you mean kafka.group_id?"),
+    ("kafka.sasl.password", "did you mean kafka.sasl_plain_password?"),
+    ("kafka.sasl_username", "did you mean kafka.sasl_plain_username?"),
+    ("kafka.session.timeout.ms", "did you mean kafka.consumer.session_timeout_ms?"),
+    ("kafka.session_timeout_ms", "did you mean kafka.consumer.session_timeout_ms?"),
+    ("kafka.linger.ms", "did you mean kafka.producer.linger_ms?"),
+    ("kafka.auto.offset.reset", "did you mean source.start?"),
+    ("kafka.topic", "did you mean source.topic?"),
+    ("sinks.topic", "did you mean sink.topic?"),
+    ("snapshots.dir", "did you mean snapshot.directory?"),
+    ("group.id", "did you mean kafka.group_id?"),
+    ("key.path", "see `streamdedup config schema`"),
+    ("filter.capacty", "did you mean filter.capacity?"),
+    ("delivery.commit-interval-ms", "did you mean delivery.commit_interval_ms?"),
+    ("kafka.group_id.x", "did you mean kafka.group_id?"),
+    ("zzzzzz", "see `streamdedup config schema`"),
+]
+
+
+class TestRefusals:
+    """Every message names the place, the key, the value and the remedy; all come at once."""
+
+    @pytest.mark.parametrize(("override", "remedy"), WRONG)
+    def test_a_wrong_value_is_refused(self, file: Path, override: str, remedy: str) -> None:
+        """A value out of its type or range is refused with what is allowed, wherever it stands."""
+        leaf, _, written = override.partition("=")
+        lines = problems(file, override)
+        assert len(lines) == 1
+        assert lines[0].startswith(f"--set: {leaf} = ")
+        assert remedy in lines[0]
+        section, name = leaf.split(".")
+        tree = yaml.safe_load(MINIMAL)
+        tree.setdefault(section, {})[name] = yaml.load(written, yaml.BaseLoader)
+        file.write_text(yaml.safe_dump(tree))
+        line = line_of(file, f"  {name}:")
+        assert [re.sub(r":\d+:", ":", text, count=1) for text in problems(file)] == [
+            lines[0].replace("--set:", "dedup.yaml:")
+        ]
+        assert abs(int(problems(file)[0].split(":")[1]) - line) <= 1
+
+    @pytest.mark.parametrize(("name", "hint"), UNKNOWN)
+    def test_an_unknown_name_brings_the_nearest(self, file: Path, name: str, hint: str) -> None:
+        """Our names, aiokafka's and Kafka's dotted ones lead to the right leaf; no value is shown."""
+        assert problems(file, f"{name}=hunter2") == [
+            f"--set: {name}: is not an option; {hint}"
+            + (" for what there is, or delete it" if "schema" in hint else "")
+        ]
+
+    def test_an_unknown_variable_brings_the_nearest_variable(self, file: Path) -> None:
+        """The hint is written as the variable that was meant."""
+        assert problems(file, KAFKA__GROUPID="x") == [
+            "STREAMDEDUP_KAFKA__GROUPID: kafka.groupid: is not an option; did you mean "
+            "STREAMDEDUP_KAFKA__GROUP_ID (kafka.group_id)?"
+        ]
+
+    def test_a_misspelt_required_leaf_is_not_also_called_missing(self, file: Path) -> None:
+        """One fault gives one line."""
+        file.write_text(MINIMAL.replace("group_id", "group.id"))
+        assert problems(file) == [
+            "dedup.yaml:3: kafka.group.id: is not an option; did you mean kafka.group_id?"
+        ]
+
+    def test_all_problems_are_reported_at_once(self, file: Path) -> None:
+        """Unknown names, wrong values, missing ones and contradictions of all sources together."""
+        file.write_text(
+            "kafka:\n"
+            "  bootstrap.servers: localhost:9092\n"
+            "  security_protocol: SASL_SSL\n"
+            "  consumer: {isolation_level: x, acks: all}\n"
+            "source:\n"
+            "  topic: events\n"
+            "filter:\n"
+            "  error_rate: 2\n"
+            "key:\n"
+            "  from: kye\n"
+            "sink:\n"
+            "  topic: events\n"
+        )
+        lines = problems(file, "nonsense", "snapshot.keep=0", DELIVERY__DRAIN_S="2h")
+        assert [": ".join(line.split(": ")[:2]).split(" = ")[0] for line in lines] == [
+            "dedup.yaml:2: kafka.bootstrap.servers",
+            "dedup.yaml:4: kafka.consumer.acks",
+            "dedup.yaml:4: kafka.consumer.isolation_level",
+            "dedup.yaml:8: filter.error_rate",
+            "dedup.yaml:10: key.from",
+            "dedup.yaml:12: sink.topic",
+            "STREAMDEDUP_DELIVERY__DRAIN_S: delivery.drain_s",
+            "--set: nonsense",
+            "--set: snapshot.keep",
+            "dedup.yaml: filter.capacity",
+            "dedup.yaml: kafka.group_id",
+            "dedup.yaml: kafka.sasl_mechanism",
+            "dedup.yaml: snapshot.directory",
+        ]
+
+    def test_a_value_on_the_command_line_that_is_no_yaml_is_named(self, file: Path) -> None:
+        """A broken override leads to quotes."""
+        assert problems(file, "key.field=[a") == [
+            "--set: key.field: is not YAML: expected ',' or ']', but got '<stream end>'; "
+            "put the value in quotes"
+        ]
+
+    def test_long_values_are_cut(self, file: Path) -> None:
+        """A message stays readable whatever was written."""
+        assert len(problems(file, f"source.topic={'x' * 10_000}")[0]) < 300
+
+
+REFUSED_OPTIONS = [
+    ("consumer.enable_auto_commit", "offsets are committed together with the output"),
+    ("consumer.enable.auto.commit", "offsets are committed together with the output"),
+    ("consumer.isolation_level", "aborted events must not be judged"),
+    ("consumer.auto_offset_reset", "set source.start and source.on_gap instead"),
+    ("consumer.group_id", "set kafka.group_id instead"),
+    ("consumer.group_instance_id", "set kafka.group_instance_id instead"),
+    ("consumer.max_poll_records", "set delivery.batch_events_max instead"),
+    ("consumer.partition_assignment_strategy", "all workers of a group must have the same one"),
+    ("consumer.check_crcs", "a damaged byte is never trusted"),
+    ("consumer.value_deserializer", "events are copied byte for byte"),
+    ("consumer.sasl_plain_password", "set kafka.sasl_plain_password instead"),
+    ("consumer.ssl_context", "it is made from kafka.ssl_cafile"),
+    ("consumer.exclude_internal_topics", "only source.topic is read"),
+    ("producer.transactional_id", "it is named after the output partition"),
+    ("producer.acks", "set delivery.guarantee instead"),
+    ("producer.enable_idempotence", "set delivery.guarantee instead"),
+    ("producer.compression_type", "set sink.compression instead"),
+    ("producer.partitioner", "survivors go to the partition of the same number"),
+    ("producer.key_serializer", "events are copied byte for byte"),
+    ("producer.bootstrap_servers", "set kafka.bootstrap_servers instead"),
+    ("producer.loop", "the worker sets it itself"),
+    ("producer.api_version", "the worker sets it itself"),
+]
+
+UNKNOWN_OPTIONS = [
+    ("consumer.session.timeout.ms", "is Kafka's name; write session_timeout_ms"),
+    ("consumer.sesion_timeout_ms", "did you mean session_timeout_ms?"),
+    ("consumer.linger_ms", "is an option of kafka.producer; set kafka.producer.linger_ms"),
+    ("producer.batch.size", "set kafka.producer.max_batch_size instead"),
+    ("producer.session_timeout_ms", "set kafka.consumer.session_timeout_ms instead"),
+    ("consumer.sasl.password", "set kafka.sasl_plain_password instead"),
+    ("consumer.zzz", "see those of aiokafka's consumer, or delete it"),
+    ("consumer.topics", "is not an option of aiokafka's consumer"),
+]
+
+WRONG_OPTIONS = [
+    ("consumer.session_timeout_ms=soon", "= 'soon': is not a duration"),
+    ("consumer.fetch_max_bytes=64M", "= '64M': has the unknown unit 'M'; did you mean MiB?"),
+    ("consumer.client_rack=[a]", "= ['a']: must be a text"),
+    ("producer.linger_ms={a: b}", "= {'a': 'b'}: is not a duration"),
+]
+
+
+class TestPassThrough:
+    """Other options of aiokafka's clients go through, but for those on which the guarantee rests."""
+
+    @pytest.mark.parametrize(("option", "reason"), REFUSED_OPTIONS)
+    def test_an_option_of_the_guarantee_is_refused(
+        self, file: Path, option: str, reason: str
+    ) -> None:
+        """The refusal gives the reason and where to set it instead, and shows no value."""
+        (line,) = problems(file, f"kafka.{option}=hunter2")
+        assert line.startswith(f"--set: kafka.{option}: is refused: ")
+        assert reason in line
+        assert "hunter2" not in line
+
+    @pytest.mark.parametrize(("option", "hint"), UNKNOWN_OPTIONS)
+    def test_an_unknown_option_brings_the_nearest(self, file: Path, option: str, hint: str) -> None:
+        """Kafka's names, misspellings and options of the other client are told apart."""
+        (line,) = problems(file, f"kafka.{option}=hunter2")
+        assert line.startswith(f"--set: kafka.{option}: ")
+        assert hint in line
+        assert "hunter2" not in line
+
+    @pytest.mark.parametrize(("override", "reason"), WRONG_OPTIONS)
+    def test_a_value_of_the_wrong_type_is_refused(
+        self, file: Path, override: str, reason: str
+    ) -> None:
+        """The types are those of aiokafka's own defaults."""
+        (line,) = problems(file, f"kafka.{override}")
+        assert reason in line
+
+    def test_every_option_of_aiokafka_is_either_passed_or_refused(self, file: Path) -> None:
+        """What aiokafka has and we do not refuse is taken; nothing falls between."""
+        import inspect
+
+        import aiokafka
+
+        taken = set()
+        for client, made in (
+            ("consumer", aiokafka.AIOKafkaConsumer),
+            ("producer", aiokafka.AIOKafkaProducer),
+        ):
+            for name in set(inspect.signature(made).parameters) - {"topics"}:
+                try:
+                    read(file, f"kafka.{client}.{name}=5")
+                except ConfigError as error:
+                    assert f"kafka.{client}.{name}: is refused: " in str(error)  # noqa: PT017
+                else:
+                    taken.add(f"{client}.{name}")
+        assert {"consumer.session_timeout_ms", "producer.request_timeout_ms"} <= taken
+        assert not any("commit" in name or "serializer" in name for name in taken)
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Path:
+    """Return a file that exists."""
+    path = tmp_path / "some.pem"
+    path.write_text("pem")
+    return path
+
+
+class TestSecurity:
+    """Secrets come from the environment or from files, and are shown nowhere."""
+
+    SASL = ("kafka.security_protocol=SASL_SSL", "kafka.sasl_plain_username=me")
+
+    @pytest.mark.parametrize("name", ["sasl_plain_password", "ssl_password"])
+    def test_a_secret_written_in_the_file_or_on_the_command_line_is_refused(
+        self, file: Path, name: str
+    ) -> None:
+        """The message says where it belongs and does not repeat it."""
+        file.write_text(MINIMAL.replace("source:", f"  {name}: hunter2\nsource:"))
+        lines = problems(file, f"kafka.{name}=hunter3")
+        belongs = (
+            f"kafka.{name} = ********: a secret must not be written here; set "
+            f"STREAMDEDUP_KAFKA__{name.upper()} in the environment, or kafka.{name}_file to the "
+            "path of a file that holds it"
+        )
+        assert lines == [f"dedup.yaml:4: {belongs}", f"--set: {belongs}"]
+
+    def test_a_secret_from_the_environment_is_used_and_never_shown(self, file: Path) -> None:
+        """The password is there for the client, and masked in `show` and `repr`."""
+        settings = read(
+            file,
+            *self.SASL,
+            "kafka.sasl_mechanism=SCRAM-SHA-512",
+            KAFKA__SASL_PLAIN_PASSWORD="hunter2",  # noqa: S106
+        )
+        assert settings.kafka.sasl_plain_password is not None
+        assert settings.kafka.sasl_plain_password.get_secret_value() == "hunter2"
+        shown = show(settings)
+        line = "  sasl_plain_password: '********'  # STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD\n"
+        assert line in shown
+        assert "hunter2" not in shown + repr(settings) + str(settings)
+
+    @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+    def test_a_secret_is_read_from_its_file(self, file: Path, tmp_path: Path, end: str) -> None:
+        """One line end at the end is not part of the secret; all else is."""
+        secret = tmp_path / "password"
+        secret.write_bytes(f" hunter2 {end}".encode())
+        settings = read(
+            file,
+            *self.SASL,
+            "kafka.sasl_mechanism=PLAIN",
+            f"kafka.sasl_plain_password_file={secret}",
+        )
+        assert settings.kafka.sasl_plain_password is not None
+        assert settings.kafka.sasl_plain_password.get_secret_value() == " hunter2 "
+        assert "hunter2" not in show(settings) + repr(settings)
+
+    @pytest.mark.parametrize("content", [b"", b"\n", b"\xff"])
+    def test_a_file_without_a_secret_is_refused(
+        self, file: Path, tmp_path: Path, content: bytes
+    ) -> None:
+        """An empty or unreadable secret is a mistake, not a password."""
+        secret = tmp_path / "password"
+        secret.write_bytes(content)
+        (line,) = problems(
+            file,
+            *self.SASL,
+            "kafka.sasl_mechanism=PLAIN",
+            f"kafka.sasl_plain_password_file={secret}",
+        )
+        assert "kafka.sasl_plain_password: cannot be read from" in line
+
+    def test_errors_about_other_leaves_show_no_secret(self, file: Path) -> None:
+        """A secret appears in no message, not even in one about the leaf beside it."""
+        message = refusal(
+            file,
+            "filter.error_rate=2",
+            KAFKA__SASL_PLAIN_PASSWORD="hunter2",  # noqa: S106
+            KAFKA__SASL_PASSWORD="hunter2",  # noqa: S106
+        )
+        assert "kafka.sasl_plain_password = ********: means nothing with" in message
+        assert "hunter2" not in message
+
+    @pytest.mark.parametrize(
+        ("overrides", "expected"),
+        [
+            (
+                ["kafka.security_protocol=SASL_SSL"],
+                ["kafka.sasl_mechanism: is required with kafka.security_protocol: SASL_SSL"],
+            ),
+            (
+                ["kafka.security_protocol=SASL_SSL", "kafka.sasl_mechanism=PLAIN"],
+                [
+                    "kafka.sasl_plain_password: is required with kafka.sasl_mechanism: PLAIN; set "
+                    "STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD or kafka.sasl_plain_password_file",
+                    "kafka.sasl_plain_username: is required with kafka.sasl_mechanism: PLAIN",
+                ],
+            ),
+            (
+                ["kafka.security_protocol=SASL_PLAINTEXT", "kafka.sasl_mechanism=OAUTHBEARER"],
+                ["kafka.sasl_oauth_token_provider: is required with"],
+            ),
+            (
+                [
+                    *SASL,
+                    "kafka.sasl_mechanism=OAUTHBEARER",
+                    "kafka.sasl_oauth_token_provider=my.tokens:make",
+                ],
+                ["kafka.sasl_plain_username = 'me': means nothing with kafka.sasl_mechanism"],
+            ),
+            (
+                ["kafka.sasl_plain_username=me"],
+                ["means nothing with kafka.security_protocol: PLAINTEXT; delete it, or set SASL"],
+            ),
+            (
+                ["kafka.ssl_cafile=PEM"],
+                ["kafka.ssl_cafile = 'PEM': means nothing with kafka.security_protocol: PLAIN"],
+            ),
+            (
+                ["kafka.ssl_check_hostname=no"],
+                ["kafka.ssl_check_hostname = 'no': means nothing with"],
+            ),
+            (
+                ["kafka.security_protocol=SSL", "kafka.ssl_certfile=PEM"],
+                ["kafka.ssl_keyfile: is required beside kafka.ssl_certfile"],
+            ),
+            (
+                ["kafka.security_protocol=SSL", "kafka.ssl_keyfile=PEM"],
+                ["kafka.ssl_certfile: is required beside kafka.ssl_keyfile"],
+            ),
+            (
+                ["kafka.security_protocol=SSL", "kafka.ssl_password_file=PEM"],
+                ["kafka.ssl_password_file = 'PEM': means nothing without kafka.ssl_keyfile"],
+            ),
+        ],
+    )
+    def test_security_must_be_complete_and_to_the_point(
+        self, file: Path, pem: Path, overrides: Sequence[str], expected: Sequence[str]
+    ) -> None:
+        """What a protocol needs must be there, and what it does not use must not."""
+        lines = problems(file, *(text.replace("PEM", str(pem)) for text in overrides))
+        assert len(lines) == len(expected)
+        for line, part in zip(lines, expected, strict=True):
+            assert part in line.replace(str(pem), "PEM").replace(pem.name, "PEM")
+
+    def test_a_secret_is_set_once(self, file: Path, pem: Path) -> None:
+        """With both the variable and the file, nobody could tell which is used."""
+        (line,) = problems(
+            file,
+            *self.SASL,
+            "kafka.sasl_mechanism=PLAIN",
+            f"kafka.sasl_plain_password_file={pem}",
+            KAFKA__SASL_PLAIN_PASSWORD="x",  # noqa: S106
+        )
+        assert "is set, and so is kafka.sasl_plain_password; set one of the two" in line
+
+    def test_complete_security_is_taken(self, file: Path, pem: Path) -> None:
+        """TLS with a client certificate, and OAUTHBEARER with a provider, are accepted."""
+        settings = read(
+            file,
+            "kafka.security_protocol=SASL_SSL",
+            "kafka.sasl_mechanism=OAUTHBEARER",
+            "kafka.sasl_oauth_token_provider=my.tokens:make",
+            f"kafka.ssl_cafile={pem}",
+            f"kafka.ssl_certfile={pem}",
+            f"kafka.ssl_keyfile={pem}",
+            "kafka.ssl_check_hostname=false",
+            KAFKA__SSL_PASSWORD="x",  # noqa: S106
+        )
+        assert settings.kafka.ssl_keyfile == pem
+        assert settings.kafka.ssl_check_hostname is False
+
+
+class TestContradictions:
+    """Leaves that do not fit together are refused, on whichever of them is at fault."""
+
+    @pytest.mark.parametrize(
+        ("overrides", "expected"),
+        [
+            (["key.field=null"], "key.field: is required with key.from: json; name the field"),
+            (
+                ["key.from=header", "key.field=null"],
+                "key.field: is required with key.from: header; name the header",
+            ),
+            (["key.from=key"], "key.field = 'id': means nothing with key.from: key; delete it"),
+            (["key.from=value"], "key.field = 'id': means nothing with key.from: value"),
+            (["key.from=header", "key.field=[a, b]"], "must be one name, not a list"),
+            (["key.field=/a~b"], "holds the wrong JSON Pointer '/a~b'; write ~0 for ~"),
+            (["key.field=[id, /a~2]"], "holds the wrong JSON Pointer '/a~2'"),
+            (
+                ["key.on_malformed=dead_letter"],
+                "key.on_malformed = 'dead_letter': needs sink.dead_letter_topic",
+            ),
+            (["sink.topic=events"], "sink.topic = 'events': must differ from source.topic"),
+            (
+                ["sink.duplicates_topic=events-unique"],
+                "sink.duplicates_topic = 'events-unique': must differ from sink.topic",
+            ),
+            (
+                ["sink.dead_letter_topic=events"],
+                "sink.dead_letter_topic = 'events': must differ from source.topic",
+            ),
+        ],
+    )
+    def test_a_contradiction_is_refused(
+        self, file: Path, overrides: Sequence[str], expected: str
+    ) -> None:
+        """One contradiction gives one line with its remedy."""
+        (line,) = problems(file, *overrides)
+        assert expected in line
+
+    @pytest.mark.parametrize(
+        "overrides",
+        [
+            ["key.field=/a~0b/~1"],
+            ["key.field=~"],
+            ["key.from=header", "key.field=/a~b"],
+            ["key.from=key", "key.field=null"],
+            ["key.field=[id, /user/id]"],
+        ],
+    )
+    def test_what_fits_is_taken(self, file: Path, overrides: Sequence[str]) -> None:
+        """Pointers with right escapes, headers of any name and keys without a field are fine."""
+        if overrides == ["key.field=~"]:
+            overrides = ["key.field='~'"]
+        assert read(file, *overrides).source.topic == "events"
+
+    def test_malformed_events_go_where_the_topics_allow(self, file: Path) -> None:
+        """Not set, `on_malformed` is dead_letter with that topic, else pass; and that is shown."""
+        assert read(file).key.on_malformed == "pass"
+        assert "  on_malformed: pass  # default\n" in show(read(file))
+        with_topic = read(file, "sink.dead_letter_topic=dead")
+        assert with_topic.key.on_malformed == "dead_letter"
+        kept = read(file, "sink.dead_letter_topic=dead", "key.on_malformed=drop")
+        assert kept.key.on_malformed == "drop"
+
+
+class TestShown:
+    """What is effective can be seen, edited with help, and looked up."""
+
+    def test_show_names_the_origin_of_each_value(self, file: Path) -> None:
+        """File and line, variable, command line, or default."""
+        shown = show(read(file, "snapshot.keep=5", SINK__COMPRESSION="zstd"))
+        assert f"  group_id: dedup  # {file}:3\n" in shown
+        assert "  compression: zstd  # STREAMDEDUP_SINK__COMPRESSION\n" in shown
+        assert "  keep: 5  # --set\n" in shown
+        assert "  error_rate: 1e-06  # default\n" in shown
+
+    def test_what_is_shown_can_be_read_again(self, file: Path, tmp_path: Path) -> None:
+        """The shown tree is a configuration with the same effect."""
+        settings = read(
+            file,
+            "kafka.consumer={session_timeout_ms: 6s, client_rack: '007'}",
+            "key.field=[tenant, '#x: y']",
+            "sink.topic='0123'",
+            "kafka.client_id='null'",
+            "delivery.drain_s=1.5s",
+        )
+        again = tmp_path / "again.yaml"
+        again.write_text(show(settings))
+        assert read(again).model_dump() == settings.model_dump()
+
+    @pytest.mark.parametrize("name", ["dedup", "demo"])
+    def test_the_examples_are_right(self, name: str) -> None:
+        """The files that ship are accepted as they are."""
+        settings = load(ROOT / "config" / f"{name}.yaml", environ={})
+        guarantee = {"dedup": "exactly_once", "demo": "at_least_once"}[name]
+        assert settings.delivery.guarantee == guarantee
+
+    def test_the_example_names_every_option_but_the_rare_ones(self) -> None:
+        """dedup.yaml shows every leaf, as a value or in a comment, but for the rarely needed."""
+        text = (ROOT / "config" / "dedup.yaml").read_text()
+        missing = {
+            f"{section}.{name}"
+            for section, name, _ in leaves()
+            if not re.search(rf"^  (# )?{name}: ", text, re.MULTILINE)
+        }
+        assert missing == {
+            "kafka.client_id",
+            "kafka.ssl_check_hostname",
+            "kafka.ssl_password_file",
+            "kafka.sasl_oauth_token_provider",
+            "key.normalize",
+            "key.hash",
+        }
+
+    def test_every_leaf_is_described_and_no_other_is_allowed(self) -> None:
+        """The schema tells an editor what each option is for, and knows no others."""
+        made = schema()
+        assert made["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        for model in [made, *made["$defs"].values()]:
+            assert model["additionalProperties"] is False
+        described = [leaf["description"] for _, _, leaf in leaves()]
+        assert all(text.endswith(".") for text in described)
+
+    def test_every_number_is_bounded(self) -> None:
+        """No leaf takes any number whatever."""
+        numbers = [
+            part
+            for _, _, leaf in leaves()
+            for part in leaf.get("anyOf", [leaf])
+            if part.get("type") in ("integer", "number")
+        ]
+        assert len(numbers) == 9
+        assert all("minimum" in part and "maximum" in part for part in numbers)
+
+    def test_required_leaves_have_an_example(self) -> None:
+        """A message about a missing leaf can show how to set it."""
+        required = {
+            f"{section}.{name}": leaf.get("examples")
+            for section, name, leaf in leaves()
+            if name in schema()["$defs"][_definition(section)].get("required", [])
+        }
+        assert len(required) == 6
+        assert all(required.values())
+
+    def test_the_schema_has_no_place_for_secrets(self) -> None:
+        """An editor marks a secret in a file as wrong, as `load` does."""
+        options = schema()["$defs"]["KafkaOptions"]["properties"]
+        assert {"sasl_plain_password", "ssl_password"}.isdisjoint(options)
+        assert {"sasl_plain_password_file", "ssl_password_file"} <= set(options)
+
+    def test_the_documentation_is_generated_from_the_tree(self) -> None:
+        """docs/configuration.md holds the reference as the tree yields it."""
+        assert reference_markdown() in (ROOT / "docs" / "configuration.md").read_text()
+
+    def test_reading_settings_imports_nothing_heavy(self, file: Path) -> None:
+        """A command that only checks a file starts fast: no numba, numpy or aiokafka."""
+        code = (
+            "import sys, pathlib; from streamdedup.settings import load, schema, show; "
+            "show(load(pathlib.Path(sys.argv[1]), environ={})); schema(); "
+            "print(*{'numba', 'numpy', 'aiokafka'} & set(sys.modules))"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", code, str(file)], check=True, capture_output=True, text=True
+        )
+        assert run.stdout == "\n"
+
+
+def _definition(section: str) -> str:
+    reference: str = schema()["properties"][section]["$ref"]
+    return reference.rpartition("/")[2]
+
+
+def leaves() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield section, name and schema of every leaf."""
+    for section in schema()["properties"]:
+        for name, leaf in schema()["$defs"][_definition(section)]["properties"].items():
+            yield section, name, leaf
