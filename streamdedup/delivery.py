@@ -92,7 +92,7 @@ class Context:
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""
         key = self.settings.key
-        fields = (key.field,) if isinstance(key.field, str) else tuple(key.field or ())
+        fields = (key.field,) if isinstance(key.field, str) else key.field or ()
         return Extractor(key.from_, fields, self.settings.source.tombstones)
 
 
@@ -251,6 +251,7 @@ class Delivery:
         start = max(shard.label, found.output_start)
         self.folded_from = start
         folded = skipped = 0
+        first = last = None
         try:
             async for batch in committed_events(
                 self._settings.kafka,
@@ -263,6 +264,7 @@ class Delivery:
                 self._check_foreign(batch)
                 keys = self._extractor.extract(batch)
                 shard.fold(keys, batch.next_offset)
+                first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
                 folded += len(batch)
                 skipped += sum(key is None for key in keys.keys)
         except TrimmedError as error:
@@ -270,7 +272,13 @@ class Delivery:
         shard.end_fold(found.output_end)
         self._foreign = None
         self._log.info(
-            "output_folded", start=start, end=found.output_end, events=folded, without_key=skipped
+            "output_folded",
+            start=start,
+            end=found.output_end,
+            first_offset=first,
+            last_offset=last,
+            events=folded,
+            without_key=skipped,
         )
         return shard
 

@@ -1,6 +1,7 @@
 """Claims about filters: the contract of every kind, then the theorems and the layout of Bloom's.
 
-A model beside each claim: sets for membership, Python's own integers for the bits, the theorem for errors.
+A model stands beside each claim: sets for membership, Python's integers for the bits, the theorem
+for the errors.
 """
 
 import json
@@ -15,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.filters import memory
 from streamdedup.filters.base import Filter
 from streamdedup.filters.bloom import BITS_MAX, Bloom
 from streamdedup.filters.sizing import bloom_error, bloom_size
@@ -23,7 +23,7 @@ from streamdedup.keys.hashing import Digests, digests
 
 KINDS = sorted(filters.KINDS)
 
-# What five standard deviations exclude happens by chance in one run of a million. The seeds are fixed.
+# What five standard deviations exclude, chance does in one run of a million; the seeds are fixed.
 SIGMAS = 5
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_digest_is_refused(kind: str, dtype: type[np.generic]) -> Non
     for wrong in (np.ones((3, 2), dtype), np.ones((3, 1), np.uint64), np.ones(6, np.uint64)):
         for call in (seen.add_many, seen.contains_many):
             with pytest.raises(TypeError, match="digests are uint64"):
-                call(wrong)  # type: ignore[arg-type]  # the wrong type is what is tested
+                call(wrong)
     assert (len(seen), seen.fill_ratio) == (0, 0)
 
 
@@ -153,7 +153,7 @@ def test_a_table_larger_than_memory_is_the_operators_error(monkeypatch: pytest.M
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(memory.np, "zeros", refuse)
+    monkeypatch.setattr(np, "zeros", refuse)
     with pytest.raises(ConfigError, match=r"bytes does not fit.*filter\.capacity.*error_rate"):
         Bloom(10**6, 1e-6)
 
@@ -168,7 +168,7 @@ class Membership(RuleBasedStateMachine):
 
     @rule(keys=st.lists(st.integers(0, 60), max_size=30))
     def add(self, keys: list[int]) -> None:
-        """Added keys are new exactly where the set lacks them, in order."""
+        """Find added keys new exactly where the set lacks them, in order."""
         fresh = []
         for key in keys:
             fresh.append(key not in self.model)
@@ -177,17 +177,17 @@ class Membership(RuleBasedStateMachine):
 
     @rule(keys=st.lists(st.integers(0, 120), max_size=30))
     def ask(self, keys: list[int]) -> None:
-        """A key is present exactly where it is in the set."""
+        """Find a key present exactly where it is in the set."""
         assert self.seen.contains_many(_ids(keys)).tolist() == [k in self.model for k in keys]
 
     @rule()
     def restore(self) -> None:
-        """Going on with a copy made from its parts makes no difference."""
+        """Go on with a copy made from the parts, which makes no difference."""
         self.seen = filters.from_parts(self.seen.header(), self.seen.buffers())
 
     @invariant()
     def counts(self) -> None:
-        """The filter counts its keys, and its bits as they are."""
+        """Compare the number of keys with the set, and of bits with the table."""
         assert len(self.seen) == len(self.model)
         bits = sum(byte.bit_count() for byte in _table(self.seen))
         assert self.seen.fill_ratio == bits / self.seen.header()["bits"]
@@ -209,7 +209,8 @@ TestMembership = Membership.TestCase
         (10, 7, 0.00819),
         (16, 1, 0.0606),
         (16, 8, 0.000574),
-        (20, 4, 0.0027),
+        (20, 3, 0.0027),
+        (20, 4, 0.00108),
         (24, 6, 0.000117),
         (32, 1, 0.0308),
         (32, 8, 5.73e-06),
@@ -272,7 +273,9 @@ def test_half_of_the_bits_are_set_at_capacity() -> None:
 
 
 @pytest.mark.parametrize("load", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("template", [b"%d", b"user%d@example.com", b"https://shop.example/p?id=%d"])
+@pytest.mark.parametrize(
+    "template", [b"%d", b"user%d@example.com", b"https://shop.example/p?id=%d"]
+)
 def test_structured_keys_err_no_more_than_random_ones(template: bytes, load: float) -> None:
     """Sequential ids and addresses of one domain meet the theorem below, at and above capacity."""
     added, probes = int(50_000 * load), 200_000
@@ -303,7 +306,7 @@ def test_small_tables_err_no_more_than_independent_hashes() -> None:
 
 
 def test_tiny_tables_on_average() -> None:
-    """Over many fills of a table of about a thousand bits the error is the theorem's, within 8 %."""
+    """Over many fills of a table of a thousand bits the error is the theorem's, within 8 %."""
     random = np.random.default_rng(4)
     fills, probes = 400, 25_000
     found = 0
@@ -330,7 +333,7 @@ words = st.integers(0, 2**64 - 1)
 def test_bits_land_where_the_formula_says(
     rows: list[tuple[int, int]], capacity: int, error_rate: float
 ) -> None:
-    """The table is, bit by bit, what big integers give; a digest is present where all its bits are."""
+    """The table is what big integers give; a digest is present where all its bits are."""
     seen = Bloom(capacity, error_rate)
     bits, hashes = seen.header()["bits"], seen.header()["hashes"]
     model = 0
@@ -379,7 +382,6 @@ def test_bits_land_above_32_bit_indices() -> None:
         {"capacity": None},
         {"capacity": BITS_MAX + 1},
         {"capacity": 10**400},
-        {"capacity": 10**11, "bits": 2875516755400, "hashes": 20},
         {"error_rate": 1e-4},
         {"error_rate": 0.0},
         {"error_rate": 1.0},
@@ -404,7 +406,7 @@ def test_contradictory_headers_are_refused(change: dict[str, Any]) -> None:
     """A header that does not fit itself or the table is refused before anything is allocated."""
     seen = Bloom(100, 1e-3)
     seen.add_many(digests([b"a", b"b"]))
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\w"):
         Bloom.from_parts({**seen.header(), **change}, seen.buffers())
 
 
@@ -413,7 +415,7 @@ def test_incomplete_headers_are_refused(name: str) -> None:
     """A header that lacks a field is refused."""
     seen = Bloom(100, 1e-3)
     header = {field: value for field, value in seen.header().items() if field != name}
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\w"):
         Bloom.from_parts(header, seen.buffers())
 
 
@@ -422,9 +424,22 @@ def test_tables_of_another_size_are_refused() -> None:
     seen = Bloom(100, 1e-3)
     table = bytes(seen.buffers()[0])
     whole = memoryview(table)
-    for buffers in ([], [whole, whole], [whole[:-8]], [whole[:-1]], [memoryview(table + b"\0")]):
-        with pytest.raises(ValueError, match="."):
+    longer = memoryview(table + b"\0")
+    for buffers in ([], [whole, whole], [whole[:-8]], [whole[:-1]], [whole[:1]], [longer]):
+        with pytest.raises(ValueError, match=r"\w"):
             Bloom.from_parts(seen.header(), buffers)
+
+
+def test_a_large_header_over_a_small_table_allocates_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A header that fits itself but promises another table is refused before there is memory."""
+    bits, hashes = bloom_size(10**11, 1e-6)
+    large = {"capacity": 10**11, "error_rate": 1e-6, "bits": bits, "hashes": hashes}
+    seen = Bloom(100, 1e-3)
+    monkeypatch.setattr(np, "zeros", lambda *_, **__: pytest.fail("it allocated"))
+    with pytest.raises(ValueError, match="bytes of bits"):
+        Bloom.from_parts({**seen.header(), **large}, seen.buffers())
 
 
 def test_bits_beyond_the_table_are_refused() -> None:
@@ -463,7 +478,7 @@ def _as_digests(rows: list[tuple[int, int]]) -> Digests:
 
 
 def _places(a: int, b: int, bits: int, hashes: int) -> list[int]:
-    """The documented probe sequence, in integers that do not overflow."""
+    """Follow the documented probe sequence, in integers that do not overflow."""
     places = []
     for _ in range(hashes):
         places.append(a * bits >> 64)
@@ -485,5 +500,5 @@ def _false_positives(seen: Filter, random: np.random.Generator, probes: int) -> 
 
 
 def _band(expected: float) -> tuple[float, float]:
-    """The counts that do not contradict an expectation of `expected`."""
+    """Give the counts that do not contradict an expectation of `expected`."""
     return expected - SIGMAS * math.sqrt(expected), expected + SIGMAS * math.sqrt(expected)

@@ -6,11 +6,9 @@ What pytest makes of it is shown by pytest runs in a child process.
 import hashlib
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,9 +46,7 @@ def test_without(): pass
 def pytest_run(tmp_path: Path) -> PytestRun:
     """Run a test file in a child whose environment has no rung but those given."""
 
-    def run(
-        tests: str, *options: str, **environment: str
-    ) -> Run:
+    def run(tests: str, *options: str, **environment: str) -> Run:
         return subprocess.run(
             [*pytest_command(tests, tmp_path), *options],
             env=without_broker(tmp_path) | environment,
@@ -81,34 +77,26 @@ class TestWithoutABroker:
             "or set STREAMDEDUP_TEST_BOOTSTRAP."
         )
 
-    def test_every_rung_gives_its_reason(
-        self, pytest_run: PytestRun
-    ) -> None:
+    def test_every_rung_gives_its_reason(self, pytest_run: PytestRun) -> None:
         """The summary of skips names what was tried and why it failed."""
         out = pytest_run(USES_BOTH).stdout
         assert "Docker: no daemon answers" in out
         assert "Kafka's jars: no cache directory" in out
         assert "set STREAMDEDUP_CACHE" in out
 
-    def test_other_skips_are_not_counted(
-        self, pytest_run: PytestRun
-    ) -> None:
+    def test_other_skips_are_not_counted(self, pytest_run: PytestRun) -> None:
         """A test that skips for a reason of its own adds no last line."""
         run = pytest_run("import pytest\ndef test_own(): pytest.skip('no Kafka today')")
         assert "1 skipped" in run.stdout.splitlines()[-1]
 
-    def test_in_ci_they_fail(
-        self, pytest_run: PytestRun
-    ) -> None:
+    def test_in_ci_they_fail(self, pytest_run: PytestRun) -> None:
         """With CI=true a missing broker is no reason to be green."""
         run = pytest_run(USES_BOTH, CI="true")
         assert run.returncode == 1
         assert "1 passed, 2 errors" in run.stdout
         assert "no Kafka broker: Docker: no daemon answers" in run.stdout
 
-    def test_markers_follow_from_fixtures(
-        self, pytest_run: PytestRun
-    ) -> None:
+    def test_markers_follow_from_fixtures(self, pytest_run: PytestRun) -> None:
         """`-m "not broker"` leaves out whatever asks for a broker, with no marker written."""
         run = pytest_run(USES_BOTH, "-m", "not broker")
         assert "1 passed, 2 deselected" in run.stdout
@@ -173,7 +161,7 @@ class TestJarCache:
         writes(content)([self.jar], cache)
         (path,) = cached_jars([self.jar], cache, [writes(b"right")])
         assert path.read_bytes() == b"right"
-        assert os.listdir(tmp_path) == ["kafka"]
+        assert list(tmp_path.iterdir()) == [cache]
 
     def test_a_broken_cache_is_not_used_offline(self, tmp_path: Path) -> None:
         """Without a download there is no broker rather than one of broken jars."""
@@ -192,9 +180,9 @@ class TestJarCache:
 
         with pytest.raises(KeyboardInterrupt):
             cached_jars([self.jar], tmp_path / "kafka", [interrupted])
-        with pytest.raises(Unavailable, match="thing-1.0.jar has the wrong checksum after"):
+        with pytest.raises(Unavailable, match=r"thing-1\.0\.jar has the wrong checksum after"):
             cached_jars([self.jar], tmp_path / "kafka", [writes(b"wrong")])
-        assert os.listdir(tmp_path) == []
+        assert list(tmp_path.iterdir()) == []
 
     def test_the_next_fetcher_is_tried(self, tmp_path: Path) -> None:
         """A Maven that fails does not keep jgo from it."""
@@ -348,7 +336,7 @@ class TestTopics:
         topic = unique_name("lost")
         create_topic(private_broker.bootstrap_servers, topic)
         private_broker.kill()
-        with pytest.raises(Exception, match=r"Transport|timed out|waited"):
+        with pytest.raises(Exception, match="transport failure"):
             read_all(private_broker.bootstrap_servers, topic, deadline_s=1)
 
     def test_offsets_of_a_group_can_be_moved(self, broker: Broker) -> None:
@@ -430,7 +418,7 @@ def writes(content: bytes) -> Fetcher:
     return fetch
 
 
-def fails(jars: Sequence[Jar], into: Path) -> None:
+def fails(_jars: Sequence[Jar], _into: Path) -> None:
     """Fetch nothing."""
     raise Unavailable("offline")
 

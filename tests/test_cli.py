@@ -12,6 +12,7 @@ import streamdedup
 from streamdedup.cli import main
 
 COMMAND = [sys.executable, "-m", "streamdedup"]
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 HEAVY = {"numba", "numpy", "aiokafka", "pydantic", "orjson", "mmh3"}
 
 
@@ -119,6 +120,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     """Where the reader has had enough, the command ends in 0 with its summary and no complaint."""
     with subprocess.Popen(
         [*COMMAND, "pipe"],
+        env=BUFFERED,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -148,6 +150,7 @@ def test_an_interrupt_ends_in_130() -> None:
     )
     with subprocess.Popen(
         [sys.executable, "-c", program],
+        env=BUFFERED,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.filters.bloom import Bloom
@@ -47,6 +47,8 @@ def test_rows_that_all_want_one_slot(count: int) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=30), st.integers(-2, 32))
+@example([], -1)
+@example([False, True, True], -1)
 def test_rows_that_fit_are_as_many_as_possible(fresh: list[bool], room: int) -> None:
     """What fits holds at most `room` fresh rows, and one more row would hold more."""
     count = rows_that_fit(np.array(fresh, dtype=np.bool_), room)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamdedup.events import Column, EventBatch, Headers
 from streamdedup.keys.extract import Extractor, MalformedError, Tombstones, json_reader
 
-SECRET = "s3cr3t@example.com"
+PRIVATE = "s3cr3t@example.com"
 
 
 def test_a_string_is_its_decoded_text() -> None:
@@ -27,7 +27,7 @@ def test_a_string_is_its_decoded_text() -> None:
     ids="{:.3g}".format,
 )
 def test_an_integer_is_its_decimal_text(number: int) -> None:
-    """An integer of up to 308 digits is one key with the string of its digits, to the last digit."""
+    """An integer of up to 308 digits is one key with the string of its digits."""
     read = json_reader(["id"])
     assert read(b'{"id": %d}' % number) == b"%d" % number
     assert read(b'{"id": "%d"}' % number) == b"%d" % number
@@ -118,12 +118,12 @@ def test_any_bytes_are_a_key_or_malformed(text: bytes) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        {"id": [SECRET]},
-        {"id": {SECRET: SECRET}},
-        {"other": SECRET},
-        {"id": {"email": SECRET}, SECRET: 1},
-        [SECRET],
-        SECRET,
+        {"id": [PRIVATE]},
+        {"id": {PRIVATE: PRIVATE}},
+        {"other": PRIVATE},
+        {"id": {"email": PRIVATE}, PRIVATE: 1},
+        [PRIVATE],
+        PRIVATE,
     ],
 )
 def test_a_reason_never_holds_data(document: object) -> None:
@@ -132,7 +132,7 @@ def test_a_reason_never_holds_data(document: object) -> None:
     for text in (whole, whole[:-1], whole + b"}"):
         with pytest.raises(MalformedError) as caught:
             json_reader(["id"])(text)
-        assert SECRET not in str(caught.value)
+        assert PRIVATE not in str(caught.value)
         assert caught.value.__cause__ is None
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
@@ -158,7 +158,7 @@ def test_a_reason_never_holds_data(document: object) -> None:
     ],
 )
 def test_where_a_path_leads(field: str, key: bytes) -> None:
-    """Dotted paths follow names; JSON Pointers reach any name, with ~0 and ~1; both index arrays."""
+    """Dotted paths follow names, JSON Pointers reach any name (~0, ~1), both index arrays."""
     document = {
         "id": "top",
         "user": {"id": "nested", "": "no name inside"},
@@ -195,7 +195,7 @@ def test_where_a_path_leads(field: str, key: bytes) -> None:
 )
 def test_where_no_path_leads(field: str) -> None:
     """What is no index of the array (RFC 6901), or leads into a string, is missing."""
-    with pytest.raises(MalformedError, match="is missing$"):
+    with pytest.raises(MalformedError, match=r"is missing$"):
         json_reader([field])(b'{"items": ["zero", "one"], "a.b": 1}')
 
 
@@ -216,8 +216,8 @@ def test_the_border_between_fields_counts() -> None:
 
 
 def test_one_missing_field_of_several_is_named() -> None:
-    """Where one of several fields has no key, the event has none, and the reason names the field."""
-    with pytest.raises(MalformedError, match="^the field user.id is missing$"):
+    """Where one of several fields is missing the event has no key; the reason names the field."""
+    with pytest.raises(MalformedError, match=r"^the field user\.id is missing$"):
         json_reader(["tenant", "user.id"])(b'{"tenant": 1, "user": {}}')
 
 
@@ -298,7 +298,7 @@ def test_a_bad_event_harms_no_other() -> None:
 
 
 def _joined(fields: list[str]) -> bytes:
-    """The key of an event that has these texts in as many fields."""
+    """Return the key of an event that has these texts in as many fields."""
     names = [f"f{i}" for i in range(len(fields))]
     document = dict(zip(names, fields, strict=True))
     return json_reader(names)(json.dumps(document, ensure_ascii=False).encode())

@@ -45,7 +45,8 @@ def test_the_check_value_never_changes() -> None:
 def test_shape_and_type(count: int) -> None:
     """However many keys there are, the digests are uint64 of shape (n, 2)."""
     found = digests([b"%d" % i for i in range(count)])
-    assert (found.shape, found.dtype) == ((count, 2), np.uint64)
+    assert found.shape == (count, 2)
+    assert found.dtype == np.uint64
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Claims about `pipe`: the first of equal lines passes, byte for byte, however the input arrives."""
+"""Claims about `pipe`: the first of equal lines passes, byte for byte, however it arrives."""
 
 import gzip
 import io
@@ -23,6 +23,9 @@ from streamdedup.pipe import FullError, Summary, deduplicate
 
 COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
 
+# Python's own buffering is what a user has, and would hide behind this variable a missing flush.
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
 # Dense in newlines and in the bytes that text tools trip over.
 texts = st.lists(
     st.sampled_from([b"\n", b"\n", b"a", b"b", b"\r", b"\0", b"\xff", b" ", b"\x0b", b"\x85"]),
@@ -43,7 +46,7 @@ class Chunks:
 
 @pytest.fixture(scope="module")
 def homepages() -> bytes:
-    """The home pages of packages, in their real order: 58,212 lines, 29,596 of them distinct."""
+    """Read the home pages of packages, in their real order: 58,212 lines, 29,596 distinct."""
     packed = resources.files("streamdedup") / "data" / "homepages.txt.gz"
     return gzip.decompress(packed.read_bytes())
 
@@ -208,7 +211,9 @@ def test_on_full_warn_goes_on() -> None:
 
 def test_lines_pass_before_the_input_ends() -> None:
     """What was written to the command comes out although its input stays open."""
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=BUFFERED
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in (b"one\n", b"two\n"):
@@ -227,7 +232,7 @@ def test_memory_does_not_grow_with_the_input() -> None:
 
 
 def _peak_bytes(lines: int) -> int:
-    """The most memory ever held by a process that runs the command over `lines` lines."""
+    """Run the command over `lines` lines and return the most memory its process ever held."""
     program = (
         "import sys\n"
         "from streamdedup.cli import main\n"
@@ -252,7 +257,7 @@ def _peak_bytes(lines: int) -> int:
 
 
 def _arriving(descriptor: int) -> bytes:
-    """What can be read now or within half a minute."""
+    """Read what is there, now or within half a minute."""
     ready, _, _ = select.select([descriptor], [], [], 30)
     return os.read(descriptor, 1 << 16) if ready else b"(nothing arrived)"
 
@@ -264,7 +269,7 @@ def _run(data: bytes, sizes: Sequence[int] = (), key: str = "line") -> tuple[byt
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """The lines of `data`, each with its newline but the last where it has none."""
+    """Split `data` into lines, each with its newline but the last where it has none."""
     *closed, last = data.split(b"\n")
     return [line + b"\n" for line in closed] + ([last] if last else [])
 
@@ -277,9 +282,9 @@ def _model(data: bytes) -> bytes:
 
 
 def _model_with_room(lines: list[bytes], room: int) -> tuple[bytes, int]:
-    """What passes before the first new key without room, and how many lines were taken."""
+    """Return what passes before the first new key without room, and the lines taken."""
     met: set[int] = set()
-    out = []
+    out: list[bytes] = []
     for taken, line in enumerate(lines):
         key = None if line == b"malformed" else json.loads(line)["id"]
         if key is not None and key not in met and len(met) == room:

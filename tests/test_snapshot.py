@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup import filters
@@ -114,10 +114,15 @@ def read(data: bytes | bytearray | memoryview) -> tuple[Header, list[bytes], int
     return reader.header, [bytes(buffer) for buffer in contents.buffers], contents.end_label
 
 
-def forged(text: bytes, body: bytes = b"", length: int | None = None) -> bytes:
+def forged(
+    text: bytes,
+    body: bytes = b"",
+    length: int | None = None,
+    magic: bytes = snapshot_format.MAGIC,
+) -> bytes:
     """Make a file whose header's checksum is right, whatever the header says."""
     length = len(text) if length is None else length
-    head = snapshot_format.MAGIC + struct.pack("<II", 1, length) + text
+    head = magic + struct.pack("<II", 1, length) + text
     return head + struct.pack("<I", crc32c(head)) + body
 
 
@@ -353,6 +358,7 @@ HOSTILE_FIELDS = [
     ("identity", {}),
     ("filter", None),
     ("saved_at", "today"),
+    ("saved_at", float("nan")),
     ("writer", 1),
 ]
 
@@ -361,14 +367,14 @@ HOSTILE_FIELDS = [
 def test_a_hostile_header_with_a_right_checksum_takes_no_memory(name: str, value: Any) -> None:
     """The typed error, and less than a mebibyte."""
     text = json.dumps(HEADER_FIELDS | {name: value}).encode()
-    assert_refused_in_little_memory(forged(text, bytes(100)))
+    assert_refused_in_little_memory(forged(text, bytes(100)), f"'{name}'|'hash'|cut short|no JSON")
 
 
 @pytest.mark.parametrize(
     "data",
     [
         forged(b"{}", length=0xFFFFFFFF),
-        forged(b"{}", length=(64 << 10) + 1, body=bytes(70_000)),
+        forged(b"[" + b" " * (3 << 20)),
         forged(b""),
         forged(b"[]"),
         forged(b"[" * 60_000),
@@ -376,7 +382,7 @@ def test_a_hostile_header_with_a_right_checksum_takes_no_memory(name: str, value
         forged(b'{"label": NaN}'),
         forged(b"\xff\xfe"),
         parts_of()[0] + b"\xff" * 20,
-        parts_of()[0] + struct.pack("<I", 70_000) + bytes(70_012),
+        parts_of()[0] + struct.pack("<I", 3 << 20) + bytes((3 << 20) + 12),
     ],
     ids=range(10),
 )
@@ -385,15 +391,43 @@ def test_hostile_bytes_take_no_memory(data: bytes) -> None:
     assert_refused_in_little_memory(data)
 
 
-def assert_refused_in_little_memory(data: bytes) -> None:
+def assert_refused_in_little_memory(data: bytes, why: str = ".") -> None:
     """Assert that reading raises DamagedError and allocates below a mebibyte."""
     tracemalloc.start()
     try:
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedError, match=why):
             read(data)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("end_label", 9),
+        ("end_label", 1 << 63),
+        ("end_label", None),
+        ("filter", []),
+        ("chunks", 2),
+        ("payload_bytes", 5),
+    ],
+)
+def test_a_hostile_trailer_with_a_right_checksum_is_refused(name: str, value: Any) -> None:
+    """An end label below the label, totals that are not those of the header, other types."""
+    head, chunk, tail = parts_of(b"ours")
+    fields = json.loads(tail[4:-12]) | {name: value}
+    text = json.dumps(fields).encode()
+    length = struct.pack("<I", len(text))
+    checksum = struct.pack("<I", crc32c(head[-4:] + length + text))
+    with pytest.raises(DamagedError, match=f"'{name}'|counts other"):
+        read(head + chunk + length + text + checksum + tail[-8:])
+
+
+def test_another_programs_file_is_none_of_ours() -> None:
+    """Even where all but the magic would fit."""
+    with pytest.raises(DamagedError, match="does not begin"):
+        read(forged(json.dumps(HEADER_FIELDS).encode(), magic=b"SNAPPERS"))
 
 
 JSON_VALUES = st.recursive(
@@ -403,6 +437,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)  # how long an example takes is no claim
 @given(st.dictionaries(st.sampled_from(sorted(HEADER_FIELDS)), JSON_VALUES), st.binary(max_size=99))
 def test_any_header_is_read_or_refused(changes: dict[str, Any], body: bytes) -> None:
     """No other error than the typed one, whatever stands in the fields."""
@@ -683,9 +718,10 @@ def test_a_header_that_could_not_be_read_is_not_written(shelf: Shelf) -> None:
 # Additions go on while a snapshot is written
 
 
-def test_what_is_written_is_what_was_summed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [0, 1000])
+def test_what_is_written_is_what_was_summed(tmp_path: Path, keys: int) -> None:
     """Keys that come between a chunk's checksum and its write do not spoil it."""
-    filter_ = bloom(keys=1000)
+    filter_ = bloom(keys=keys)
     before = table(filter_)
     seeds = iter(range(100, 1000))
 
@@ -717,9 +753,9 @@ def test_the_end_label_is_asked_after_the_last_chunk_was_copied() -> None:
     header = replace(HEADER, buffer_sizes=(len(live),))
     for piece in pieces(header, [memoryview(live)], closing):
         written.append(bytes(piece))
-        live[-1] = 1
+        live[-1] = len(written)
     _, (found,), _ = read(b"".join(written))
-    assert (found[-1], found.count(0)) == (1, len(live) - 1)
+    assert (found[-1], found.count(0)) == (2, len(live) - 1)
 
 
 def test_a_save_beside_a_thread_that_adds_holds_all_that_came_before(shelf: Shelf) -> None:
@@ -803,6 +839,14 @@ def test_a_dead_writers_temporary_file_is_removed(shelf: Shelf) -> None:
     assert not list(path.parent.glob("*.tmp"))
 
 
+def test_a_half_written_file_is_no_snapshot(shelf: Shelf) -> None:
+    """A shard that died in its first save may still be newly born."""
+    shelf.store.path.mkdir(parents=True)
+    (shelf.store.path / "0000000000000001.tmp").write_bytes(file_of())
+    assert not shelf.store.exists()
+    assert shelf.label() is None
+
+
 def test_the_newest_generations_are_kept_and_the_older_removed(tmp_path: Path) -> None:
     """As many as `keep`."""
     shelf = Shelf(tmp_path, keep=2)
@@ -883,6 +927,7 @@ def test_any_group_name_makes_a_directory_of_its_own(tmp_path: Path) -> None:
         assert not store.exists()
         store.save(bloom(), label, lambda: 100, IDENTITY)
         assert store.labels() == [label]
+        assert store.path.resolve().parents[2] == tmp_path.resolve()
     assert len(list(tmp_path.iterdir())) == len(GROUPS)
 
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.base import Filter
+
+if TYPE_CHECKING:  # it brings numpy, which reading the settings does without
+    from streamdedup.filters.base import Filter
 
 KINDS: dict[str, str] = {
     "bloom": "streamdedup.filters.bloom:Bloom",
 }
 
 
-def build(config: Mapping[str, Any]) -> Filter:
+def build(config: Mapping[str, Any]) -> "Filter":
     """An empty filter of `config["kind"]`, with the rest of `config` as its arguments."""
     arguments = dict(config)
     kind = _kind(arguments.pop("kind", None))
@@ -22,7 +24,7 @@ def build(config: Mapping[str, Any]) -> Filter:
         raise ConfigError(f"filter {config.get('kind')!r}: {error}") from None
 
 
-def from_parts(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> Filter:
+def from_parts(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> "Filter":
     """The filter that gave this `header()` and these `buffers()`."""
     return cast("Filter", _kind(header.get("kind")).from_parts(header, buffers))
 

@@ -168,7 +168,7 @@ class KafkaOptions(BaseModel):
         if secret is not None or path is None:
             return secret
         try:
-            text = path.read_text("utf-8")
+            text = path.read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError):
             raise ValueError(f"cannot be read from {path} as UTF-8 text") from None
         text = text.removesuffix("\n").removesuffix("\r")
@@ -325,7 +325,7 @@ class DeliveryOptions(BaseModel):
         description="Whether output and offsets are committed in one transaction. "
         "`at_least_once` works with brokers that have no transactions.",
     )
-    commit_interval_ms: Annotated[int, milliseconds(1, 60_000)] = Field(
+    commit_interval_ms: Annotated[int, milliseconds(1, 10_000)] = Field(
         default=100, description="Longest time for which a transaction is filled."
     )
     batch_events_max: Annotated[int, count(1, 1_000_000, "events")] = Field(

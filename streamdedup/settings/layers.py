@@ -187,27 +187,37 @@ _NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 def suggest(path: KeyPath) -> str | None:
     """Return the option that was probably meant, known by our names, aiokafka's or Kafka's."""
+    if (written := ".".join(path)) in KAFKA_NAMES:
+        return KAFKA_NAMES[written]
     if path[0] not in sections() and (near := _nearest(path[0], sections())):
         path = (near, *path[1:])
         if len(path) == 1:
             return near
     last = ".".join(path[1:]) or path[0]
     plain = last.replace(".", "_").replace("-", "_")
-    for kafka_name in (last, last.replace("_", ".")):
-        if kafka_name in KAFKA_NAMES:
-            return KAFKA_NAMES[kafka_name]
-    sections_first = sorted(LEAVES, key=lambda leaf: leaf[0] != path[0])
-    for section, name in sections_first:
-        if plain in (name, f"{section}_{name}"):
-            return f"{section}.{name}"
-    siblings = [name for section, name in LEAVES if section == path[0]]
-    if near := _nearest(plain, siblings):
-        return f"{path[0]}.{near}"
+    kafka_names = (KAFKA_NAMES.get(name) for name in (last, last.replace("_", ".")))
+    return (
+        next(filter(None, kafka_names), None) or _leaf(path, plain) or _client_option(path, plain)
+    )
+
+
+def _leaf(path: KeyPath, name: str) -> str | None:
+    """Return the leaf of that name, in its section if possible, or one like it in its section."""
+    for section, known in sorted(LEAVES, key=lambda leaf: leaf[0] != path[0]):
+        if name in (known, f"{section}_{known}"):
+            return f"{section}.{known}"
+    siblings = [known for section, known in LEAVES if section == path[0]]
+    longer = (known for known in siblings if len(path) > 1 and known.startswith(name))
+    near = next(longer, None) or _nearest(name, siblings)
+    return near and f"{path[0]}.{near}"
+
+
+def _client_option(path: KeyPath, name: str) -> str | None:
     if path[0] == "kafka" or path[0] not in sections():
         for client in ("consumer", "producer"):
-            if plain in client_options(client):
-                return f"kafka.{client}.{plain}"
-    return _nearest(".".join(path), [".".join(leaf) for leaf in LEAVES])
+            if name in client_options(client):
+                return f"kafka.{client}.{name}"
+    return None
 
 
 def _nearest(name: str, known: Sequence[str] | Mapping[str, object]) -> str | None:

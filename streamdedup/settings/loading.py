@@ -137,8 +137,9 @@ def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Entry], nowhere: So
     source = entry.source if entry else nowhere
     if detail["type"] == "missing":
         return Problem(source, f"{name}: {_missing(path)}")
-    shown = "" if entry is None or detail["type"] == UNKNOWN_OPTION else _shown(path, entry)
-    return Problem(source, f"{name}{shown}: {_why(detail, path)}")
+    if entry and entry.value is not None and detail["type"] != UNKNOWN_OPTION:
+        name += f" = {MASK if path in SECRETS else _cut(repr(entry.value))}"
+    return Problem(source, f"{name}: {_why(detail, path)}")
 
 
 def _missing(path: KeyPath) -> str:
@@ -152,9 +153,8 @@ def _missing(path: KeyPath) -> str:
     )
 
 
-def _shown(path: KeyPath, entry: Entry) -> str:
-    text = MASK if path in SECRETS else repr(entry.value)
-    return f" = {text}" if len(text) <= VALUE_LENGTH_MAX else f" = {text[:VALUE_LENGTH_MAX]}..."
+def _cut(text: str) -> str:
+    return text if len(text) <= VALUE_LENGTH_MAX else f"{text[:VALUE_LENGTH_MAX]}..."
 
 
 def _why(detail: ErrorDetails, path: KeyPath) -> str:

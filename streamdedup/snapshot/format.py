@@ -66,8 +66,7 @@ class Identity:
         return [
             f"{name} {_json(theirs).decode()} instead of {_json(ours).decode()}"
             for name, ours, theirs in found
-            if _json(ours) != _json(theirs)
-            and not (name in {"cluster_id", "topic_id"} and None in (ours, theirs))
+            if None not in (ours, theirs) and _json(ours) != _json(theirs)
         ]
 
 

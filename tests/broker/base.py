@@ -4,12 +4,14 @@ A rung that cannot be used raises `Unavailable` with its reason, which ends up i
 developer: it says what was tried, what happened and what to do.
 """
 
+import base64
 import random
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -27,6 +29,9 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "300",  # take-over tests need short sessions
+    # After a kill the controller lets the broker in again when its last session has ended.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
     "log.retention.hours": "-1",  # events with old timestamps must not vanish under a test
     "log.cleaner.enable": "false",  # its buffer alone takes 128 MiB of the heap
 }
@@ -86,11 +91,23 @@ def free_ports(count: int) -> list[int]:
     raise Unavailable(f"no {count} free ports in {PORTS.start}-{PORTS.stop - 1}: end some servers")
 
 
+def random_cluster_id() -> str:
+    """Draw 128 bits in Kafka's base64; never one that looks like an option."""
+    return "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
+def client_config(bootstrap_servers: str) -> dict[str, Any]:
+    """Give what any client needs whose broker may be down: quick to try again, silent meanwhile."""
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+    }
+
+
 def admin_client(bootstrap_servers: str) -> AdminClient:
-    """Make a client for a broker that may be down: quick to try again, silent meanwhile."""
-    return AdminClient(
-        {"bootstrap.servers": bootstrap_servers, "reconnect.backoff.max.ms": 200, "log_level": 0}
-    )
+    """Make a client that looks at the cluster."""
+    return AdminClient(client_config(bootstrap_servers))
 
 
 def answers(client: AdminClient) -> bool:

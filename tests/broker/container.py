@@ -15,6 +15,7 @@ from tests.broker.base import (
     admin_client,
     answers,
     free_ports,
+    random_cluster_id,
     wait_until,
 )
 
@@ -43,6 +44,7 @@ class ContainerBroker:
     def __init__(self, container: "DockerContainer", bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._container = container
+        self._closed = False
 
     def start(self) -> None:
         """Start the container again, with the data of its last life."""
@@ -60,16 +62,28 @@ class ContainerBroker:
 
     def close(self) -> None:
         """Remove the container with its data."""
-        self._container.stop()
+        if not self._closed:
+            self._closed = True
+            self._container.stop()
 
     def wait_until_answering(self) -> None:
-        """Return when clients are served; TimeoutError with the end of the container's log."""
+        """Return when clients are served; an error has the end of the container's log."""
         client = admin_client(self.bootstrap_servers)
-        wait_until(lambda: answers(client), START_S, lambda: f"no answer{self._log_tail()}")
+        wait_until(
+            lambda: self._runs() and answers(client),
+            START_S,
+            lambda: f"the broker does not answer{self._log_tail()}",
+        )
 
     @property
     def _inner(self) -> Any:
         return self._container.get_wrapped_container()
+
+    def _runs(self) -> bool:
+        self._inner.reload()
+        if self._inner.status == "exited":
+            raise Unavailable(f"the broker ended{self._log_tail()}")
+        return True
 
     def _log_tail(self) -> str:
         log: bytes = self._inner.logs(tail=LOG_TAIL_LINES)
@@ -129,4 +143,5 @@ def _container(image: str, host: str, port: int) -> "DockerContainer":
     }
     for name, value in settings.items():
         container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)
+    container.with_env("CLUSTER_ID", random_cluster_id())
     return container.with_env("KAFKA_HEAP_OPTS", "-Xmx1g")

@@ -4,18 +4,23 @@ It runs in a session of its own, so that Ctrl-C reaches pytest alone, and on a l
 so that it ends with pytest however that ends. Data and log are in a temporary directory.
 """
 
-import base64
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.broker.base import SETTINGS, Unavailable, admin_client, answers, free_ports, wait_until
+from tests.broker.base import (
+    SETTINGS,
+    Unavailable,
+    admin_client,
+    answers,
+    free_ports,
+    random_cluster_id,
+    wait_until,
+)
 from tests.broker.jars import (
     cache_directory,
     cached_jars,
@@ -60,7 +65,7 @@ class ProcessBroker:
         command = [*self._java, "kafka.tools.StorageTool", "format", "--standalone"]
         with self._log.open("ab") as log:
             status = subprocess.run(
-                [*command, "-t", _cluster_id(), "-c", str(self._properties)],
+                [*command, "-t", random_cluster_id(), "-c", str(self._properties)],
                 check=False,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -136,8 +141,3 @@ def process_broker() -> ProcessBroker:
             raise Unavailable(f"Kafka's jars: {error}") from error
         raise
     return broker
-
-
-def _cluster_id() -> str:
-    """Draw 128 bits in Kafka's base64; never one that looks like an option."""
-    return "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

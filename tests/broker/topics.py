@@ -24,7 +24,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.broker.base import admin_client, wait_until
+from tests.broker.base import admin_client, client_config, wait_until
 
 DEADLINE_S = 60.0
 
@@ -87,8 +87,7 @@ def produce(
     """
     if abort and transactional_id is None:
         raise ValueError("abort=True needs a transactional_id")
-    config: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
+    config = client_config(bootstrap) | {
         "enable.idempotence": True,
         "linger.ms": 20,
         "message.timeout.ms": int(DEADLINE_S * 1000),
@@ -114,8 +113,8 @@ def read_all(
     `read_committed` ends at the last stable offset, `read_uncommitted` at the high watermark.
     """
     consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
+        client_config(bootstrap)
+        | {
             "group.id": unique_name("read-all"),
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
@@ -126,7 +125,7 @@ def read_all(
         }
     )
     try:
-        partitions = set(_partitions(admin_client(bootstrap), topic))
+        partitions = set(_partitions(admin_client(bootstrap), topic, deadline_s))
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         records: list[Record] = []
 
@@ -146,17 +145,20 @@ def read_all(
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
-def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+def committed(
+    bootstrap: str, group: str, topic: str, *, require_stable: bool = True
+) -> dict[int, int]:
     """Return the group's committed offset of each partition that has one.
 
-    Waits while a transaction with offsets is open: its end would change the answer.
+    With `require_stable`, waits while a transaction with offsets is open: its end would change the
+    answer.
     """
     admin = admin_client(bootstrap)
     asked = [TopicPartition(topic, partition) for partition in _partitions(admin, topic)]
 
     def stable() -> list[TopicPartition] | None:
         request = ConsumerGroupTopicPartitions(group, asked)
-        futures = admin.list_consumer_group_offsets([request], require_stable=True)
+        futures = admin.list_consumer_group_offsets([request], require_stable=require_stable)
         return _unless(futures[group], KafkaError.UNSTABLE_OFFSET_COMMIT)
 
     answer = wait_until(stable, DEADLINE_S, lambda: f"{group} has an open transaction on {topic}")
@@ -176,9 +178,9 @@ def move_offsets(bootstrap: str, group: str, offsets: Mapping[int, int], topic: 
     wait_until(moved, DEADLINE_S, lambda: f"{group} still has members")
 
 
-def _partitions(admin: AdminClient, topic: str) -> list[int]:
+def _partitions(admin: AdminClient, topic: str, deadline_s: float = DEADLINE_S) -> list[int]:
     # All topics: asking for one by its name may create it.
-    topics = admin.list_topics(timeout=DEADLINE_S).topics
+    topics = admin.list_topics(timeout=deadline_s).topics
     if topic not in topics:
         raise LookupError(f"topic {topic} does not exist; create_topic first")
     return list(topics[topic].partitions)

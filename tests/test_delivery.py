@@ -1,0 +1,192 @@
+"""What the worker promises, on a real broker: exact output, byte for byte, through drains and restarts."""
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.broker.base import Broker, wait_until
+from tests.broker.topics import committed, produce, read_all
+from tests.deployment import Deployment, keyed, lost_and_doubled
+
+pytestmark = pytest.mark.broker
+
+EVENTS = 200_000
+DUPLICATE_SHARE = 0.3
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Input and output of four partitions."""
+    return Deployment(broker.bootstrap_servers, tmp_path).create()
+
+
+def some_events(count: int, seed: int = 1) -> list[int]:
+    """Key numbers, 30 % of them seen before."""
+    chance, seen, numbers = random.Random(seed), 0, []
+    for _ in range(count):
+        if seen and chance.random() < DUPLICATE_SHARE:
+            numbers.append(chance.randrange(seen))
+        else:
+            numbers.append(seen)
+            seen += 1
+    return numbers
+
+
+def test_output_equals_the_exact_model(deployment: Deployment) -> None:
+    """Of 200,000 events over four partitions, 30 % duplicates, exactly the first occurrences come out, in order."""
+    numbers = some_events(EVENTS)
+    deployment.feed(keyed(numbers))
+    worker = deployment.run_to_the_end()
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    expected: dict[int, list[bytes | None]] = {p: [] for p in range(deployment.partitions)}
+    for partition, key, *_ in keyed(dict.fromkeys(numbers)):
+        expected[partition].append(key)
+    emitted: dict[int, list[bytes | None]] = {p: [] for p in range(deployment.partitions)}
+    for record in read_all(deployment.bootstrap, deployment.sink):
+        emitted[record.partition].append(record.key)
+    assert emitted == expected
+    (stopped,) = worker.events("stopped")
+    assert stopped["consumed"] == EVENTS == stopped["pass"] + stopped["duplicate"]
+
+
+def test_survivors_keep_every_byte(deployment: Deployment) -> None:
+    """Key, value, headers and timestamp of a survivor are those of the input, in the same partition."""
+    stamp = int(time.time() * 1000) - 12_345
+    events = [
+        (0, b"k1", b"v1", [("h", b"1"), ("h", b"2"), ("null", None), ("empty", b"")], stamp),
+        (1, b"\x00\xff", b"\x00" * 1000, [], stamp + 1),
+        (2, b"", b"", [("\u00fc", b"\xff")], stamp + 2),
+        (3, b"big", bytes(range(256)) * 3000, [], stamp + 3),
+        (3, b"tombstone", None, [], stamp + 4),
+    ]
+    deployment.feed(events)
+    deployment.run_to_the_end()
+    got = [
+        (r.partition, r.key, r.value, list(r.headers), r.timestamp_ms)
+        for r in read_all(deployment.bootstrap, deployment.sink)
+    ]
+    assert got == events
+
+
+def test_a_restart_goes_on_where_it_stopped(deployment: Deployment) -> None:
+    """After a drain and a restart no event is emitted twice, and duplicates across the restart are seen."""
+    deployment.feed(keyed(range(3000)))
+    deployment.run_to_the_end("first.log")
+    deployment.feed(keyed(range(1500, 4500)))
+    deployment.run_to_the_end("second.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_a_restart_folds_only_what_came_after_the_snapshot(deployment: Deployment) -> None:
+    """With a snapshot, the fold fetches the output from the snapshot's label on, and nothing below."""
+    deployment.feed(keyed(range(4000)))
+    first = deployment.run_to_the_end("first.log")
+    labels = {e["partition"]: e["label"] for e in first.events("snapshot_saved")}
+    assert sorted(labels) == [0, 1, 2, 3]
+    deployment.feed(keyed(range(4000, 4400)))
+    with deployment.running("second.log") as second:
+        deployment.catch_up(second)
+        second.kill()  # no snapshot of what came since
+    third = deployment.run_to_the_end("third.log")
+    for folded in third.events("output_folded"):
+        fetched = folded["first_offset"], folded["last_offset"], folded["events"]
+        label = labels[folded["partition"]]
+        assert folded["start"] == label
+        assert fetched == (label, label + 99, 100), folded
+    assert len(third.events("output_folded")) == deployment.partitions
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_drains(deployment: Deployment, number: signal.Signals) -> None:
+    """SIGTERM and SIGINT commit the batch in hand, leave the group, snapshot, and exit with 0."""
+    deployment.feed(keyed(range(2000)))
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        assert worker.interrupt(number) == 0
+    assert len(worker.events("snapshot_saved")) == deployment.partitions
+    assert len(list(deployment.snapshots.glob("*/*.snapshot"))) == deployment.partitions
+
+
+def test_a_second_interrupt_exits_at_once(deployment: Deployment) -> None:
+    """While a drain takes long, a second SIGTERM ends the process with 143, a second SIGINT with 130."""
+    deployment.config["delivery"] |= {"commit_interval_ms": 10_000, "drain_s": 30}
+    deployment.feed(keyed(range(40)))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with deployment.running(f"{number.name}.log") as worker:
+            worker.wait_for("shard_live", deployment.partitions)
+            worker.process.send_signal(signal.SIGSTOP)
+            worker.process.send_signal(number)
+            worker.process.send_signal(signal.SIGCONT)
+            worker.wait_for("draining")
+            worker.process.send_signal(number)
+            status = worker.process.wait(10)
+        assert status in (0, 128 + number)  # 0 where the drain was quicker than the second signal
+
+
+def test_at_least_once_repeats_nothing_that_reached_the_output(deployment: Deployment) -> None:
+    """Without transactions, too, a kill between output and commit repeats nothing: the output is folded."""
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    deployment.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 20_000
+    deployment.feed(keyed(some_events(40_000)))
+    chance = random.Random(3)
+    for attempt in range(5):
+        with deployment.running(f"{attempt}.log") as worker:
+            worker.wait_for("shard_live", 1)
+            before = len(read_all(deployment.bootstrap, deployment.sink))
+            wait_until(
+                lambda before=before: len(read_all(deployment.bootstrap, deployment.sink)) > before  # type: ignore[misc]
+                or committed(deployment.bootstrap, deployment.group, deployment.source)
+                == deployment.input_ends(),
+                30,
+                lambda: "nothing was emitted",
+            )
+            time.sleep(chance.uniform(0, 0.2))
+    deployment.run_to_the_end("last.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_aborted_input_is_not_judged(deployment: Deployment) -> None:
+    """Events of aborted transactions do not come out, and do not make later equal ones duplicates."""
+    source = deployment.source
+    produce(deployment.bootstrap, source, keyed(range(100)), transactional_id=source, abort=True)
+    produce(deployment.bootstrap, source, keyed(range(50)), transactional_id=source)
+    with deployment.running() as worker:
+        wait_until(
+            lambda: len(read_all(deployment.bootstrap, deployment.sink)) >= 50,
+            30,
+            lambda: str(worker.events()[-3:]),
+        )
+        assert worker.interrupt() == 0
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_a_full_filter_stops_consuming_and_says_so(deployment: Deployment) -> None:
+    """At capacity a shard passes no further new key, stays in the group, and names the remedy."""
+    deployment.config["filter"] |= {"capacity": 400, "partition_headroom": 0}
+    deployment.feed(keyed(range(2000)))
+    with deployment.running() as worker:
+        full = worker.wait_for("filter_full", deployment.partitions)
+        assert all("filter.capacity" in line["remedy"] for line in full)
+        assert len(read_all(deployment.bootstrap, deployment.sink)) == 400
+        assert worker.interrupt() == 0
+    assert committed(deployment.bootstrap, deployment.group, deployment.source) == dict.fromkeys(
+        range(4), 100
+    )
+    deployment.config["filter"]["capacity"] = 100_000
+    deployment.run_to_the_end("larger.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_start_latest_is_resolved_once(deployment: Deployment) -> None:
+    """`source.start: latest` skips what is there at the birth, and a crash does not skip again."""
+    deployment.config["source"]["start"] = "latest"
+    deployment.feed(keyed(range(1000)))
+    with deployment.running("birth.log") as worker:
+        worker.wait_for("shard_live", deployment.partitions)
+    deployment.feed(keyed(range(1000, 1400)))
+    deployment.run_to_the_end("second.log")
+    keys = {r.key for r in read_all(deployment.bootstrap, deployment.sink)}
+    assert keys == {key for _, key, *_ in keyed(range(1000, 1400))}

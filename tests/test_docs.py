@@ -1,0 +1,329 @@
+"""What is claimed of the documents: code runs, links lead somewhere, lists are whole.
+
+A block that cannot run here says why in a comment right above it, `<!-- not run: REASON -->`, and
+is counted.
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import yaml
+
+from streamdedup.events import Column, EventBatch
+from streamdedup.keys.extract import Extractor, Origin
+from streamdedup.settings import load
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "streamdedup"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+CONFIGURATIONS = sorted((ROOT / "config").glob("*.yaml"))
+
+NOT_RUN = {"CONTRIBUTING.md": 2, "README.md": 6, "docs/delivery.md": 1}
+BLOCK_S_MAX = 120
+
+WHOLE = """\
+kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
+source: {topic: events}
+key: {from: json, field: id}
+filter: {capacity: 1000}
+sink: {topic: events-unique}
+snapshot: {directory: var/snapshots}
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `output` is the text block right below it, `not_run` the reason above it."""
+
+    document: str
+    line: int
+    language: str
+    text: str
+    output: str | None = None
+    not_run: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+_FENCED = re.compile(
+    r"(?:^ *<!-- not run: (?P<reason>.+?) -->\n\s*)?"
+    r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```\n",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def blocks() -> Iterator[Block]:
+    """Give the fenced blocks of all documents; a text block right below another is its output."""
+    for path in DOCUMENTS:
+        document, source = str(path.relative_to(ROOT)), path.read_text()
+        last: Block | None = None
+        end = 0
+        for match in _FENCED.finditer(source):
+            line = source.count("\n", 0, match.start("text"))
+            text = dedent(match["text"])
+            adjacent = not source[end : match.start()].strip()
+            if last and adjacent and match["language"] == "text" and last.language != "text":
+                last = replace(last, output=text)
+            else:
+                if last:
+                    yield last
+                last = Block(
+                    document, line, match["language"], text, not_run=match["reason"] or None
+                )
+            end = match.end()
+        if last:
+            yield last
+
+
+BLOCKS = list(blocks())
+RUN = [b for b in BLOCKS if b.language in ("sh", "python") and b.not_run is None]
+YAML = [b for b in BLOCKS if b.language == "yaml"]
+
+
+def test_the_fences_are_all_seen() -> None:
+    """No fence is unmatched, and each block names a language that this test knows."""
+    for path in DOCUMENTS:
+        document = str(path.relative_to(ROOT))
+        fences = len(re.findall(r"^ *```", path.read_text(), re.MULTILINE))
+        seen = sum(1 + (b.output is not None) for b in BLOCKS if b.document == document)
+        assert fences == 2 * seen, document
+    assert {b.language for b in BLOCKS} <= {"sh", "python", "yaml", "text"}
+
+
+def test_blocks_that_are_not_run_are_counted() -> None:
+    """Only shell blocks may be left out, each with a reason; one more is a deliberate act."""
+    left_out = [b for b in BLOCKS if b.not_run is not None]
+    assert Counter(b.document for b in left_out) == NOT_RUN
+    assert {b.language for b in left_out} == {"sh"}
+    assert all(len((b.not_run or "").split()) >= 3 for b in left_out)
+    comments = sum(path.read_text().count("<!-- not run:") for path in DOCUMENTS)
+    assert comments == len(left_out), "a comment stands above no block"
+
+
+@pytest.mark.parametrize("block", RUN, ids=str)
+def test_code_runs(block: Block, tmp_path: Path) -> None:
+    """A code block ends in success where only config/ is there, and prints what stands below it."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    interpreter = ["bash", "-euo", "pipefail"] if block.language == "sh" else [sys.executable]
+    (tmp_path / "block").write_text(block.text)
+    done = subprocess.run(
+        [*interpreter, "block"],
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BLOCK_S_MAX,
+    )
+    assert done.returncode == 0, done.stderr
+    if block.output is not None:
+        assert done.stdout == block.output
+
+
+def _environment() -> Mapping[str, str]:
+    """Give this process's environment, without settings of ours, this Python's commands first."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("STREAMDEDUP_")}
+    return environment | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("block", YAML, ids=str)
+def test_configurations_load(block: Block, tmp_path: Path) -> None:
+    """A yaml block is a configuration; where it is a part, it fits into a small whole."""
+    given, path = yaml.safe_load(block.text), tmp_path / "block.yaml"
+    if "kafka" in given:
+        path.write_text(block.text)
+    else:
+        path.write_text(yaml.safe_dump(yaml.safe_load(WHOLE) | given))
+    assert load(path, environ={}).source.topic
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.name)
+def test_examples_are_named_in_the_readme(path: Path) -> None:
+    """Each file of config/ is linked from the README."""
+    assert f"](config/{path.name})" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    """A relative link names a file of the repository, and a heading in it where it has a `#`."""
+    prose = _FENCED.sub("", path.read_text())
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = path.parent / name if name else path
+        assert file.exists(), target
+        assert not anchor or anchor in _anchors(file), target
+
+
+def _anchors(path: Path) -> set[str]:
+    """Give the anchors that GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", _FENCED.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class TestStopMessages:
+    """docs/delivery.md has every message that stops a partition or the worker, and no other."""
+
+    SOURCES = ("resume.py", "delivery.py", "worker.py", "kafka/topics.py")
+
+    def test_every_message_is_explained(self) -> None:
+        """What the code says is in the document, with words in capitals for names and numbers."""
+        documented = self._documented()
+        for message in self._said():
+            assert any(re.fullmatch(message, text) for text in documented), message
+
+    def test_no_message_is_invented(self) -> None:
+        """What the document quotes is said by the code."""
+        said = self._said()
+        for text in self._documented():
+            assert any(re.fullmatch(message, text) for message in said), text
+
+    def _documented(self) -> list[str]:
+        text = (ROOT / "docs" / "delivery.md").read_text()
+        section = text[text.index("## When a partition stops") :]
+        return re.findall(r"^- `(.+)`$", section, re.MULTILINE)
+
+    def _said(self) -> list[str]:
+        messages = {m for name in self.SOURCES for m in _messages(PACKAGE / name)}
+        assert len(messages) > 10
+        return sorted(messages)
+
+
+_VALUE = ".{0,80}"
+
+
+def _messages(path: Path) -> Iterator[str]:
+    """Give what a module raises or collects as DeliveryError or ConfigError, as patterns."""
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        texts = {
+            node.targets[0].id: node.value
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.JoinedStr | ast.Constant)
+        }
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and _tells(node.func) and node.args:
+                pattern = _pattern(node.args[0], texts)
+                if pattern.replace(_VALUE, ""):
+                    yield pattern
+
+
+def _tells(function: ast.expr) -> bool:
+    return ast.unparse(function) in ("DeliveryError", "ConfigError", "problems.append")
+
+
+def _pattern(node: ast.expr, texts: Mapping[str, ast.expr]) -> str:
+    if isinstance(node, ast.Constant):
+        return re.escape(str(node.value))
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_pattern(part, texts) for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        known = isinstance(node.value, ast.Name) and texts.get(node.value.id)
+        return _pattern(known, texts) if known else _VALUE
+    return _VALUE
+
+
+class TestKeys:
+    """docs/keys.md says what the extractor does."""
+
+    TEXT = (ROOT / "docs" / "keys.md").read_text()
+
+    def test_the_keys_of_the_examples(self) -> None:
+        """Each JSON value of the tables has the key beside it."""
+        rows = re.findall(r"^\| `(\{.*\})` \| (?:`(.*?)` )?\|", self.TEXT, re.MULTILINE)
+        assert len(rows) == 9
+        for value, key in rows:
+            keys = Extractor("json", ("id",)).extract(_one_event(value.encode()))
+            assert list(keys.keys) == [key.encode()], value
+
+    def test_the_reasons(self) -> None:
+        """The reasons of the table are those that malformed events get, and no others."""
+        table = self.TEXT[self.TEXT.index("| Reason | When |") :]
+        documented = set(re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE))
+        values = ('{"F": null}', '{"F": true}', '{"F": 7.0}', '{"F": []}', '{"F": {}}', "{}", "{")
+        found = {_reason("json", "F", value.encode()) for value in values}
+        found |= {_reason("json", "F", None), _reason("key", None, b"")}
+        found |= {_reason("header", "H", b""), _reason("header", "H", b"", null_header=True)}
+        assert found == documented
+
+
+def _one_event(value: bytes | None, headers: tuple[tuple[str, None], ...] = ()) -> EventBatch:
+    column, offsets = Column.of([value]), Column.of([b""]).starts
+    return EventBatch("t", 0, offsets, offsets, Column.of([None]), column, [headers], 1)
+
+
+def _reason(
+    origin: Origin, field: str | None, value: bytes | None, *, null_header: bool = False
+) -> str:
+    extractor = Extractor(origin, (field,) if field else (), "judge")
+    batch = _one_event(value, (("H", None),) if null_header else ())
+    return extractor.extract(batch).malformed[0]
+
+
+class TestDependencies:
+    """docs/dependencies.md has every dependency with its rooms, and no other."""
+
+    TEXT = (ROOT / "docs" / "dependencies.md").read_text()
+    PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    IMPORTED_AS: Mapping[str, str] = {"pyyaml": "yaml"}
+
+    @pytest.mark.parametrize(
+        ("heading", "extra"),
+        [("Always installed", None), ("Extra `demo`", "demo"), ("Extra `dev`", "dev")],
+    )
+    def test_each_has_its_reason(self, heading: str, extra: str | None) -> None:
+        """The table below a heading names what pyproject.toml requires, each with a reason."""
+        extras = self.PROJECT["optional-dependencies"]
+        required = extras[extra] if extra else self.PROJECT["dependencies"]
+        rows = self._rows(heading)
+        assert [row[0] for row in rows] == [re.split(r"[<>=]", name)[0] for name in required]
+        assert all(len(row[-1].split()) > 1 for row in rows)
+
+    @pytest.mark.parametrize("heading", ["Always installed", "Extra `demo`"])
+    def test_each_is_imported_where_the_page_says(self, heading: str) -> None:
+        """The rooms of the table are those whose code imports the package."""
+        for distribution, rooms, _ in self._rows(heading):
+            module = self.IMPORTED_AS.get(distribution, distribution.replace("-", "_"))
+            found = _rooms_that_import(module)
+            assert set(re.findall(r"`(\w+)`", rooms)) == found, distribution
+
+    def _rows(self, heading: str) -> list[list[str]]:
+        section = self.TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
+        lines = [line for line in section.splitlines() if line.startswith("| `")]
+        return [
+            [cells[0].strip("` "), *(cell.strip() for cell in cells[1:])]
+            for cells in (line.strip("|").split("|") for line in lines)
+        ]
+
+
+def _rooms_that_import(module: str) -> set[str]:
+    return {
+        path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if module in _imported(node)
+    }
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [(node.module or "").partition(".")[0]]
+    return []
