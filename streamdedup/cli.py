@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from streamdedup import __version__
 from streamdedup.errors import StreamdedupError
@@ -39,10 +40,13 @@ def _parser() -> argparse.ArgumentParser:
 
 _DESCRIPTION = "Drop duplicate events at stream speed, in a few bits a key."
 
-_Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-def _add_run(commands: _Commands) -> None:
+def _add_run(commands: "_Commands") -> None:
     run = commands.add_parser(
         "run",
         help="de-duplicate a Kafka topic until interrupted",
@@ -78,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return worker.serve(tree)
 
 
-def _add_config(commands: _Commands) -> None:
+def _add_config(commands: "_Commands") -> None:
     config = commands.add_parser("config", help="check, show or describe the configuration")
     parts = config.add_subparsers(required=True, metavar="PART")
     for name, call, text in (
@@ -104,7 +108,10 @@ def _config_check(arguments: argparse.Namespace) -> int:
 def _config_show(arguments: argparse.Namespace) -> int:
     from streamdedup import settings
 
-    print(settings.show(settings.load(arguments.file or arguments.config, arguments.overrides)), end="")
+    print(
+        settings.show(settings.load(arguments.file or arguments.config, arguments.overrides)),
+        end="",
+    )
     return 0
 
 
@@ -117,7 +124,7 @@ def _config_schema(_arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_demo(commands: _Commands) -> None:
+def _add_demo(commands: "_Commands") -> None:
     demo = commands.add_parser("demo", help="the worker over real data on an embedded broker")
     demo.set_defaults(call=_demo)
 
@@ -128,7 +135,7 @@ def _demo(_arguments: argparse.Namespace) -> int:
     return demo()
 
 
-def _add_pipe(commands: _Commands) -> None:
+def _add_pipe(commands: "_Commands") -> None:
     pipe = commands.add_parser(
         "pipe",
         help="standard input to standard output, first occurrences only",
@@ -173,6 +180,11 @@ def _count(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _silence_stdout() -> None:
+    """Keep Python from writing again, and failing again, at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.filters import build
     from streamdedup.pipe import Summary, deduplicate
@@ -182,19 +194,19 @@ def _pipe(arguments: argparse.Namespace) -> int:
     summary = Summary()
     try:
         deduplicate(
-            sys.stdin.buffer,
+            cast("BufferedReader", sys.stdin.buffer),
             sys.stdout.buffer,
             seen,
             key=arguments.key,
             on_full=arguments.on_full,
             summary=summary,
         )
-    except BrokenPipeError:  # the reader has had enough; keep Python from complaining at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has had enough
+        _silence_stdout()
+    except OSError as error:
+        _silence_stdout()
+        raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
     finally:
         with suppress(BrokenPipeError):
             print(summary.text(seen), file=sys.stderr)
     return 0
-
-
-

@@ -39,7 +39,9 @@ OPEN_TRANSACTION_S_MAX = 60.0
 BROKER_ANSWER_S_MAX = 60.0
 STALL_S_MAX = 60.0
 IDLE_WAIT_S = 0.2
-DEADLINE_SHARE = 0.75  # of the request time-out: what is resent after it could hit the next transaction
+DEADLINE_SHARE = (
+    0.75  # of the request time-out: what is resent after it could hit the next transaction
+)
 BACKOFF_S = 0.1
 BACKOFF_S_MAX = 10.0
 
@@ -134,7 +136,7 @@ class Delivery:
                 await self._live(epoch)
             except (DeliveryError, ConfigError) as error:
                 await self._stop(error)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the outcome is in doubt
+            except Exception as error:
                 self._log.warning("doubt", state=self.state, **describe_error(error))
                 await self._pause(self._backoff_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
                 self._backoff_s = min(self._backoff_s * 2, BACKOFF_S_MAX)
@@ -174,7 +176,7 @@ class Delivery:
                 size_bytes=self.saved.size_bytes,
                 seconds=round(self.saved.seconds, 3),
             )
-        except Exception as error:  # noqa: BLE001 - a disk in trouble must not stop delivery
+        except Exception as error:
             self._log.error("snapshot_failed", **describe_error(error))
 
     async def _live(self, epoch: int) -> None:
@@ -371,7 +373,9 @@ class Delivery:
         if sink.duplicates_topic:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._writer.send(sink.duplicates_topic, _copies(batch, duplicates))
-        reasons = {row: rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()}
+        reasons = {
+            row: rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
+        }
         if reasons and not sink.dead_letter_topic:
             row, reason = next(iter(reasons.items()))
             raise DeliveryError(
@@ -379,7 +383,10 @@ class Delivery:
                 " or delete it at once; set sink.dead_letter_topic, or raise that topic's limits"
             )
         if on_malformed == "dead_letter":
-            reasons |= {row: keys.malformed[row] for row in np.flatnonzero(verdicts == Verdict.MALFORMED).tolist()}
+            reasons |= {
+                row: keys.malformed[row]
+                for row in np.flatnonzero(verdicts == Verdict.MALFORMED).tolist()
+            }
         if reasons and sink.dead_letter_topic:
             letters = self._dead_letters(batch, dict(sorted(reasons.items())), now_ms)
             await self._writer.send(sink.dead_letter_topic, letters)
@@ -440,7 +447,9 @@ class Delivery:
     async def _stop(self, error: Exception) -> None:
         self.state = State.STOPPED
         self._context.source.hold(self.partition)
-        self._log.error("shard_stopped", error=str(error), remedy="settle it, then restart the worker")
+        self._log.error(
+            "shard_stopped", error=str(error), remedy="settle it, then restart the worker"
+        )
         await self._writer.drop()
         await self._leaving.wait()
 
@@ -482,9 +491,7 @@ class Delivery:
 def _copies(batch: EventBatch, rows: Any) -> list[Record]:  # noqa: ANN401 - an integer array
     """The events of `rows`, byte for byte."""
     keys, values, headers, timestamps = batch.keys, batch.values, batch.headers, batch.timestamps
-    return [
-        (int(timestamps[row]), keys[row], values[row], headers[row]) for row in rows.tolist()
-    ]
+    return [(int(timestamps[row]), keys[row], values[row], headers[row]) for row in rows.tolist()]
 
 
 def _origin(batch: EventBatch, row: int, reason: str) -> tuple[tuple[str, bytes], ...]:

@@ -58,7 +58,9 @@ def demo() -> int:
             _config("demo.yaml"), [f"kafka.bootstrap_servers={broker.address}"], environ={}
         )
         shutil.rmtree(tree.snapshot.directory / tree.kafka.group_id, ignore_errors=True)
-        print(f"broker: an embedded one at {broker.address}; feeding {len(urls):,} events", flush=True)
+        print(
+            f"broker: an embedded one at {broker.address}; feeding {len(urls):,} events", flush=True
+        )
         broker.feed(tree.source.topic, urls)
         broker.make(tree.sink.topic)
         worker = Worker(tree)
@@ -203,7 +205,9 @@ async def _work(worker: Worker, events: int, progress: Progress) -> float:
     return max(seconds, 1e-3)
 
 
-def _compare(worker: Worker, seconds: float, urls: Sequence[str], output: Iterator[bytes]) -> Result:
+def _compare(
+    worker: Worker, seconds: float, urls: Sequence[str], output: Iterator[bytes]
+) -> Result:
     tally = worker.tally
     emitted = [orjson.loads(value)["url"] for value in output]
     return Result(

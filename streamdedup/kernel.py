@@ -16,18 +16,20 @@ import numba
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_config: Any = numba.config  # its settings are made at run time, so no type checker knows them
+
 CACHE_ENV = "STREAMDEDUP_CACHE"
 
 
 def kernel(function: _Function) -> _Function:
     """Compile `function` without the GIL, on its first call for the types it is called with."""
     cache = _CACHE_DIRECTORY is not None
-    outer = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_CACHE_DIRECTORY or outer)
+    outer = _config.CACHE_DIR
+    _config.CACHE_DIR = str(_CACHE_DIRECTORY or outer)
     try:
         return cast("_Function", numba.njit(nogil=True, cache=cache)(function))
     finally:
-        numba.config.CACHE_DIR = outer  # other users of numba in this process keep theirs
+        _config.CACHE_DIR = outer  # other users of numba in this process keep theirs
 
 
 def cache_root() -> Path:
@@ -44,7 +46,7 @@ def _cache_directory() -> Path | None:
     sources = hashlib.blake2b(digest_size=8)
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         sources.update(path.read_bytes())
-    build = f"{numba.__version__}-{sys.implementation.cache_tag}-{numba.config.BOUNDSCHECK or 0}"
+    build = f"{numba.__version__}-{sys.implementation.cache_tag}-{_config.BOUNDSCHECK or 0}"
     try:
         directory = cache_root() / "kernels" / f"{sources.hexdigest()}-{build}"
         directory.mkdir(parents=True, exist_ok=True)

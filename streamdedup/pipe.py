@@ -56,11 +56,12 @@ class Summary:
         seconds = max(time.monotonic() - self.started, 1e-9)
         duplicates = self.lines - self.passed
         malformed = f" ({self.malformed:,} malformed, passed unjudged)" if self.malformed else ""
+        beyond = " (BEYOND ITS CAPACITY)" if len(seen) > seen.capacity else ""
         return (
             f"{self.lines:,} lines: {self.passed:,} passed{malformed}, {duplicates:,} duplicates;"
             f" {self.lines / seconds:,.0f} lines/s\n"
             f"{seen.kind}: {len(seen):,} of {seen.capacity:,} keys, {seen.size_bytes / 1e6:,.1f} MB,"
-            f" {seen.fill_ratio:.2%} full, estimated error {seen.error_rate_now:.2g}"
+            f" {seen.fill_ratio:.2%} of the bits set, estimated error {seen.error_rate_now:.2g}{beyond}"
         )
 
 
@@ -82,14 +83,12 @@ def deduplicate(
     `key` is "line", or "json:FIELD" with FIELD as in the configuration's `key.field`. Raises FullError at capacity
     where `on_full` is "stop", after the lines before were written.
     """
-    take = _key_reader(key)
+    sieve = _Sieve(sink, seen, _key_reader(key), on_full == "stop", summary)
     for lines, ends_open in _lines_by_chunk(source):
-        room = seen.capacity - len(seen) if on_full == "stop" else None
-        taken = _write_fresh(lines, ends_open, sink, seen, take, room, summary)
-        if taken < len(lines):
+        if sieve.pass_fresh(lines, ends_open) < len(lines):
             raise FullError(
-                f"the filter is full: it holds {len(seen):,} keys, line {summary.lines + 1:,} and those after it"
-                " were not read; give a larger --capacity, or --on-full warn to go on with more errors"
+                f"the filter is full: it holds {len(seen):,} keys, so line {summary.lines + 1:,} and those after it"
+                " did not pass; give a larger --capacity, or --on-full warn to go on with more errors"
             )
 
 
@@ -120,34 +119,35 @@ def _lines_by_chunk(source: Reader) -> Iterator[tuple[Lines, bool]]:
         yield [b"".join(pieces)], True
 
 
-def _write_fresh(
-    lines: Lines,
-    ends_open: bool,
-    sink: Writer,
-    seen: Filter,
-    take: Callable[[bytes], bytes] | None,
-    room: int | None,
-    summary: Summary,
-) -> int:
-    """Judge and write `lines`; the number of lines taken is smaller only where the filter became full."""
-    count = len(lines)
-    keys, judged = _keys(lines, take)
-    hashed = digests(keys)
-    if room is not None and len(keys) > room:
-        fitting = rows_that_fit(unseen(seen, hashed), room)
-        if fitting < len(keys):
-            count = int(np.flatnonzero(judged)[fitting])
-            hashed, judged = hashed[:fitting], judged[:count]
-    passes = ~judged
-    passes[judged] = seen.add_many(hashed)
-    out = list(compress(lines, passes))
-    summary.lines += count
-    summary.passed += len(out)
-    summary.malformed += int(count - np.count_nonzero(judged))
-    if out:
-        sink.write(b"\n".join(out) + (b"" if ends_open else b"\n"))
-        sink.flush()
-    return count
+@dataclass(frozen=True)
+class _Sieve:
+    sink: Writer
+    seen: Filter
+    take: Callable[[bytes], bytes] | None
+    stops_when_full: bool
+    summary: Summary
+
+    def pass_fresh(self, lines: Lines, ends_open: bool) -> int:
+        """Judge and write `lines`; the number taken is smaller only where the filter became full."""
+        count = len(lines)
+        keys, judged = _keys(lines, self.take)
+        hashed = digests(keys)
+        room = self.seen.capacity - len(self.seen)
+        if self.stops_when_full and len(keys) > room:
+            fitting = rows_that_fit(unseen(self.seen, hashed), room)
+            if fitting < len(keys):
+                count = int(np.flatnonzero(judged)[fitting])
+                hashed, judged = hashed[:fitting], judged[:count]
+        passes = ~judged
+        passes[judged] = self.seen.add_many(hashed)
+        out = list(compress(lines, passes))
+        self.summary.lines += count
+        self.summary.passed += len(out)
+        self.summary.malformed += int(count - np.count_nonzero(judged))
+        if out:
+            self.sink.write(b"\n".join(out) + (b"" if ends_open else b"\n"))
+            self.sink.flush()
+        return count
 
 
 def _keys(
@@ -163,4 +163,3 @@ def _keys(
         except MalformedError:
             judged[row] = False
     return keys, judged
-

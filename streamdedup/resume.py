@@ -73,7 +73,9 @@ def check_memory(label: int | None, found: Found, sink: SinkOptions) -> str | No
 
 def _without_offset(found: Found, source: SourceOptions) -> Resume:
     if found.output_end > 0 or found.has_memory:
-        return Resume(found.input_start, False, "no offset is committed, but the output is not empty")
+        return Resume(
+            found.input_start, False, "no offset is committed, but the output is not empty"
+        )
     start = found.input_start if source.start == "earliest" else found.input_end
     return Resume(start, True, f"born at {source.start}")
 
@@ -94,9 +96,8 @@ def _check_output(note: Note, found: Found, sink: SinkOptions) -> None:
 def _within_bounds(offset: int, found: Found, source: SourceOptions) -> Resume:
     if found.input_start <= offset <= found.input_end:
         return Resume(offset, False, "the committed offset")
-    lost = (
-        f"the committed offset {offset} is outside of the input, which holds {found.input_start} to {found.input_end}"
-    )
+    held = f"{found.input_start} to {found.input_end}"
+    lost = f"the committed offset {offset} is outside of the input, which holds {held}"
     if source.on_gap == "stop":
         raise DeliveryError(
             f"{lost}: events were deleted before they were read; set source.on_gap: skip to go on without them"

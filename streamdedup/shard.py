@@ -24,7 +24,9 @@ class Tally:
     by_verdict: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(Verdict), dtype=np.int64)
     )
-    expected_false: float = 0.0  # new events that were dropped as duplicates, by the estimated error
+    expected_false: float = (
+        0.0  # new events that were dropped as duplicates, by the estimated error
+    )
 
     @property
     def consumed(self) -> int:
@@ -103,13 +105,14 @@ class Shard:
 
     def fold(self, keys: Keys, label: int) -> None:
         """Add the keys of committed output events; those without a key are skipped."""
-        self.reach = label
+        self.reach = max(self.reach, label)
         self.seen.add_many(digests([key for key in keys.keys if key is not None]))
         self.label = label
 
     def end_fold(self, label: int) -> None:
         """The output holds no more events below `label`, only markers of transactions."""
-        self.reach = self.label = label
+        self.label = label
+        self.reach = max(self.reach, label)
 
     def _room(self) -> int:
         return self.seen.capacity - len(self.seen) - self.pending
@@ -122,4 +125,6 @@ class Shard:
             self._pending.append(hashed[fresh])
         self._counted.by_verdict += np.bincount(verdicts, minlength=len(Verdict))
         error = self.seen.error_rate_now
-        self._counted.expected_false += float(np.count_nonzero(fresh)) * error / max(1 - error, 1e-9)
+        self._counted.expected_false += (
+            float(np.count_nonzero(fresh)) * error / max(1 - error, 1e-9)
+        )

@@ -28,9 +28,9 @@ from streamdedup.kafka.topics import (
     describe,
     sink_topics,
 )
+from streamdedup.rules.duplicates import warm_up
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
-from streamdedup.rules.duplicates import warm_up
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class Worker:
         self._stop.set()
 
     async def run(self) -> None:
-        """Work until `stop`. Raises ConfigError before anything is touched, DeliveryError where the group refuses us."""
+        """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
         async with AsyncExitStack() as stack:
             work = asyncio.create_task(self._work(stack))
             stopped = asyncio.create_task(self._stop.wait())
@@ -213,7 +213,11 @@ class Worker:
             for task in late:
                 task.cancel()
             if late:
-                log.warning("transactions_abandoned", count=len(late), remedy="none: they are settled at the next start")
+                log.warning(
+                    "transactions_abandoned",
+                    count=len(late),
+                    remedy="none: they are settled at the next start",
+                )
                 await asyncio.wait(late, timeout=HANGING_CLIENT_S)
         for partition in self._tasks:
             await self._deliveries[partition].drop()
@@ -246,7 +250,7 @@ class Worker:
         await self._end_shards(left_s())
         try:
             await asyncio.wait_for(self._source.stop(), min(left_s(), 10 * HANGING_CLIENT_S))
-        except Exception as error:  # noqa: BLE001 - the broker throws us out when it does not hear from us
+        except Exception as error:
             log.warning("group_not_left", **describe_error(error))
         try:
             await asyncio.wait_for(self._save_all(), left_s())

@@ -39,7 +39,9 @@ class WorkerProcess:
         parsed = [json.loads(line) for line in lines if line.startswith("{")]
         return [line for line in parsed if name in (None, line["event"])]
 
-    def wait_for(self, name: str, count: int = 1, deadline_s: float = EXIT_S) -> list[dict[str, Any]]:
+    def wait_for(
+        self, name: str, count: int = 1, deadline_s: float = EXIT_S
+    ) -> list[dict[str, Any]]:
         """Wait until the log has `count` lines of event `name`."""
         wait_until(
             lambda: len(self.events(name)) >= count or self.process.poll() is not None,
@@ -110,7 +112,9 @@ class Deployment:
         path.write_text(yaml.safe_dump(self.config), "utf-8")
         return path
 
-    def start(self, log: str = "worker.log", environ: Mapping[str, str] | None = None) -> WorkerProcess:
+    def start(
+        self, log: str = "worker.log", environ: Mapping[str, str] | None = None
+    ) -> WorkerProcess:
         """Start a worker."""
         return WorkerProcess(self.write_config(), self.directory / log, environ)
 

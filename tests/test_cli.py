@@ -93,7 +93,7 @@ def test_a_full_filter_ends_in_1() -> None:
     done = _run("pipe", "--capacity", "2", "--error-rate", "1e-9", given=b"a\nb\na\nc\nd\n")
     assert (done.returncode, done.stdout) == (1, b"a\nb\n")
     assert b"2 of 2 keys" in done.stderr
-    assert b"streamdedup: the filter is full: it holds 2 keys, line 4 " in done.stderr
+    assert b"streamdedup: the filter is full: it holds 2 keys, so line 4 " in done.stderr
     assert b"larger --capacity" in done.stderr
     assert b"--on-full warn" in done.stderr
     assert b"Traceback" not in done.stderr

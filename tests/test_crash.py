@@ -48,7 +48,9 @@ def test_ten_kills_lose_and_double_nothing(broker: Broker, tmp_path: Path, meanw
 
 def _move_back(deployment: Deployment, chance: random.Random) -> None:
     at = _committed_so_far(deployment)
-    back = {p: chance.randrange(offset) for p, offset in at.items() if offset and chance.random() < 0.6}
+    back = {
+        p: chance.randrange(offset) for p, offset in at.items() if offset and chance.random() < 0.6
+    }
     if back:
         move_offsets(deployment.bootstrap, deployment.group, back, deployment.source)
 
@@ -61,7 +63,7 @@ def _committed_so_far(deployment: Deployment) -> dict[int, int]:
 
 
 def test_a_deleted_group_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
-    """With another group on the same output, as after the group was deleted, everything is read again and nothing emitted."""
+    """A new group on the same output, as after the old one was deleted, reads all again and emits nothing."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path).create()
     deployment.feed(keyed(range(2000)))
     deployment.run_to_the_end("first.log")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import Broker, wait_until
-from tests.broker.topics import committed, produce, read_all
+from tests.broker.topics import Event, committed, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 
 pytestmark = pytest.mark.broker
@@ -55,7 +55,7 @@ def test_output_equals_the_exact_model(deployment: Deployment) -> None:
 def test_survivors_keep_every_byte(deployment: Deployment) -> None:
     """Key, value, headers and timestamp of a survivor are those of the input, in the same partition."""
     stamp = int(time.time() * 1000) - 12_345
-    events = [
+    events: list[Event] = [
         (0, b"k1", b"v1", [("h", b"1"), ("h", b"2"), ("null", None), ("empty", b"")], stamp),
         (1, b"\x00\xff", b"\x00" * 1000, [], stamp + 1),
         (2, b"", b"", [("\u00fc", b"\xff")], stamp + 2),
@@ -137,9 +137,11 @@ def test_at_least_once_repeats_nothing_that_reached_the_output(deployment: Deplo
             worker.wait_for("shard_live", 1)
             before = len(read_all(deployment.bootstrap, deployment.sink))
             wait_until(
-                lambda before=before: len(read_all(deployment.bootstrap, deployment.sink)) > before  # type: ignore[misc]
-                or committed(deployment.bootstrap, deployment.group, deployment.source)
-                == deployment.input_ends(),
+                lambda before=before: (
+                    len(read_all(deployment.bootstrap, deployment.sink)) > before  # type: ignore[misc]
+                    or committed(deployment.bootstrap, deployment.group, deployment.source)
+                    == deployment.input_ends()
+                ),
                 30,
                 lambda: "nothing was emitted",
             )

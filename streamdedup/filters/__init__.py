@@ -1,6 +1,6 @@
 """The kinds of filter, by name. A kind's module is imported when it is first built: it brings numba."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +17,7 @@ KINDS: dict[str, str] = {
 def build(config: Mapping[str, Any]) -> "Filter":
     """An empty filter of `config["kind"]`, with the rest of `config` as its arguments."""
     arguments = dict(config)
-    kind = _kind(arguments.pop("kind", None))
+    kind: Callable[..., Filter] = _kind(arguments.pop("kind", None))
     try:
         return kind(**arguments)
     except TypeError as error:

@@ -17,7 +17,9 @@ from streamdedup.filters.sizing import bloom_error, bloom_size
 from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import Digests, checked
 
-BITS_MAX = 1 << 43  # 1 TiB: beyond any machine this runs on, and far below where uint64 arithmetic ends
+BITS_MAX = (
+    1 << 43
+)  # 1 TiB: beyond any machine this runs on, and far below where uint64 arithmetic ends
 
 
 class Bloom:
@@ -26,7 +28,7 @@ class Bloom:
     kind = "bloom"
 
     def __init__(self, capacity: int, error_rate: float = 1e-6) -> None:
-        if not 1 <= capacity:
+        if not capacity >= 1:
             raise ConfigError(f"filter.capacity is {capacity}; it must be at least 1")
         if not 0 < error_rate < 1:
             raise ConfigError(f"filter.error_rate is {error_rate}; it must be above 0 and below 1")
@@ -101,7 +103,7 @@ class Bloom:
 
     def buffers(self) -> list[memoryview]:
         """The bits, little-endian in uint64 words: bit i is bit i % 64 of word i // 64."""
-        return [memoryview(self._words).cast("B")]
+        return [self._words.data.cast("B")]
 
     @classmethod
     def from_parts(cls, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> Self:
@@ -109,7 +111,9 @@ class Bloom:
         capacity, error_rate, keys = _stated(header)
         sizes = bloom_size(capacity, error_rate)
         if sizes != (header.get("bits"), header.get("hashes")):
-            raise ValueError(f"{sizes} bits and hashes follow from capacity and error rate, not these")
+            raise ValueError(
+                f"{sizes} bits and hashes follow from capacity and error rate, not these"
+            )
         (table,) = buffers
         size_bytes = -(-sizes[0] // 64) * 8
         if table.nbytes != size_bytes:

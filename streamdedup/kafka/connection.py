@@ -119,7 +119,8 @@ def _ssl_context(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has n
         )
     except OSError as error:  # ssl.SSLError is one
         raise ConfigError(
-            f"kafka.ssl_cafile, ssl_certfile, ssl_keyfile: they cannot be loaded ({error}); give PEM files that fit together"
+            f"kafka.ssl_cafile, ssl_certfile, ssl_keyfile: they cannot be loaded ({error});"
+            " give PEM files that fit together"
         ) from None
     context.check_hostname = options.ssl_check_hostname
     return context
@@ -154,4 +155,3 @@ def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
             f"{where} made a {type(provider).__name__}; the factory must return an aiokafka.abc.AbstractTokenProvider"
         )
     return provider
-

@@ -1,4 +1,7 @@
-"""What a topic would refuse, or delete at once: asked before an event is decided, since a refusal fails its whole batch."""
+"""What a topic would refuse, or delete at once.
+
+Asked before an event is decided: a refusal by the broker fails the whole batch.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -24,6 +24,7 @@ from aiokafka.protocol.types import (
 )
 
 EARLIEST, LATEST = -2, -1
+_NO_TAGS: dict[int, bytes] = {}
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
@@ -182,7 +183,7 @@ class TopicsWithIds(Request[_MetadataRequestV10]):
 
     def build(self, request: type[_MetadataRequestV10]) -> _MetadataRequestV10:
         """The request for the one version there is."""
-        named = [(UUID(int=0), topic, {}) for topic in self._topics]
+        named = [(UUID(int=0), topic, _NO_TAGS) for topic in self._topics]
         return request(named, False, False, True, {})
 
 

@@ -70,9 +70,7 @@ async def describe(client: Any, names: Sequence[str]) -> Topology:  # noqa: ANN4
     settings = await _settings(client, list(found))
     return Topology(
         cluster_id,
-        {
-            name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()
-        },
+        {name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()},
     )
 
 
@@ -101,7 +99,9 @@ async def create_missing(
         error = for_code(code)
         if code and error.__name__ != "TopicAlreadyExistsError":
             reason = next((r for r in rest if r), error.__name__)
-            raise ConfigError(f"the topic {name} could not be created: {reason}; create it yourself")
+            raise ConfigError(
+                f"the topic {name} could not be created: {reason}; create it yourself"
+            )
     return names
 
 
@@ -113,15 +113,23 @@ def sink_topics(sink: SinkOptions) -> list[str]:
 def check(topology: Topology, source: str, sink: SinkOptions) -> None:
     """Raise one ConfigError with everything that does not fit."""
     problems = []
-    for name, operation in ((source, READ), (sink.topic, READ), *((t, WRITE) for t in sink_topics(sink))):
+    for name, operation in (
+        (source, READ),
+        (sink.topic, READ),
+        *((t, WRITE) for t in sink_topics(sink)),
+    ):
         topic = topology.topics.get(name)
         if topic is not None and not topic.may(operation):
             right = "Read" if operation == READ else "Write"
-            problems.append(f"the right {right} on topic {name} is missing; grant it (README, ACLs)")
+            problems.append(
+                f"the right {right} on topic {name} is missing; grant it (README, ACLs)"
+            )
     for name in (source, *sink_topics(sink)):
         if name not in topology.topics:
             remedy = "" if name == source else ", or set sink.create_topics: true"
-            problems.append(f"the topic {name} does not exist or may not be seen; create it{remedy}")
+            problems.append(
+                f"the topic {name} does not exist or may not be seen; create it{remedy}"
+            )
     if source in topology.topics:
         problems += _misfits(topology, topology[source], sink)
     if problems:
@@ -170,7 +178,11 @@ def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
     if with_ids:
         _error, name, topic_id, _internal, partitions, rights, _tags = row
         return Topic(
-            name, str(topic_id) if topic_id.int else None, len(partitions), len(partitions[0][4]), rights
+            name,
+            str(topic_id) if topic_id.int else None,
+            len(partitions),
+            len(partitions[0][4]),
+            rights,
         )
     _error, name, _internal, partitions = row
     return Topic(name, None, len(partitions), len(partitions[0][3]))
