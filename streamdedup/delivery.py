@@ -18,7 +18,7 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch, Verdict, Verdicts
 from streamdedup.filters import build
 from streamdedup.filters.base import Filter
-from streamdedup.kafka.connection import describe_error
+from streamdedup.kafka.connection import describe_error, refusal
 from streamdedup.kafka.limits import TOO_LARGE, Limits
 from streamdedup.kafka.log import TrimmedError, committed_events, offset_at
 from streamdedup.kafka.offsets import Note, committed
@@ -137,6 +137,9 @@ class Delivery:
             except (DeliveryError, ConfigError) as error:
                 await self._stop(error)
             except Exception as error:
+                if refused := refusal(error):
+                    await self._stop(refused)
+                    continue
                 self._log.warning("doubt", state=self.state, **describe_error(error))
                 await self._pause(self._backoff_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
                 self._backoff_s = min(self._backoff_s * 2, BACKOFF_S_MAX)
@@ -289,8 +292,8 @@ class Delivery:
         snapshot = await asyncio.to_thread(
             self._store.load, self._identity(), end=found.output_end, on_refusal=refusals.append
         )
-        for refusal in refusals:
-            self._log.warning("snapshot_refused", path=str(refusal.path), reason=refusal.reason)
+        for refused in refusals:
+            self._log.warning("snapshot_refused", path=str(refused.path), reason=refused.reason)
         stop_when_full = self._settings.filter.on_full == "stop"
         if snapshot is None:
             seen = await asyncio.to_thread(self._context.empty_filter)

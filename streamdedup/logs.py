@@ -44,7 +44,7 @@ def set_up(level: int = logging.INFO) -> None:
     ]
     for_people = sys.stderr.isatty()
     closing: list[Any] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if for_people
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

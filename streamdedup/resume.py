@@ -44,9 +44,9 @@ def input_offset(found: Found, source: SourceOptions, sink: SinkOptions) -> Resu
     if note is not None:
         if _differs(note.cluster_id, found.cluster_id):
             return Resume(found.input_start, False, "the offset was committed on another cluster")
+        _check_output(note, found, sink)
         if _differs(note.input_id, found.input_id):
             return Resume(found.input_start, False, "the input topic was made again")
-        _check_output(note, found, sink)
     return _within_bounds(committed.offset, found, source)
 
 

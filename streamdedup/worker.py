@@ -17,7 +17,7 @@ import structlog
 from streamdedup.delivery import Context, Delivery, State
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
-from streamdedup.kafka.connection import connected, describe_error, is_fatal
+from streamdedup.kafka.connection import connected, describe_error, refusal
 from streamdedup.kafka.offsets import committed
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import (
@@ -40,6 +40,10 @@ PROGRESS_EVERY_S = 60.0
 FOLDS_MAX = 4
 HANGING_CLIENT_S = 2.0
 TOPIC_WAIT_S = 30.0
+
+_UNKNOWN_SETTINGS = (
+    "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
+)
 
 
 class Worker:
@@ -84,6 +88,8 @@ class Worker:
             try:
                 with suppress(asyncio.CancelledError):
                     await work
+            except Exception as error:
+                raise refusal(error) or error from error
             finally:
                 await self._shut_down()
 
@@ -146,6 +152,9 @@ class Worker:
             partitions=partitions,
             keys_a_partition=context.shard_capacity,
             filter_bytes_in_all=partitions * empty.size_bytes,
+            topic_settings="known"
+            if context.topology[settings.sink.topic].settings
+            else _UNKNOWN_SETTINGS,
             promise=f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
         )
 
@@ -162,8 +171,8 @@ class Worker:
                 try:
                     await self._source.keep_alive(TURN_S)
                 except Exception as error:
-                    if is_fatal(error):
-                        raise DeliveryError(f"the group or topic refuses us: {error}") from error
+                    if refusal(error):
+                        raise
                     log.warning("consumer_trouble", **describe_error(error))
                     await asyncio.sleep(TURN_S)
                 if loop.time() - topics_at >= TOPICS_EVERY_S:
@@ -180,7 +189,7 @@ class Worker:
         await self._end_shards(self._settings.delivery.drain_s)
         epoch, assigned = self._source.epoch, self._source.assigned
         for partition in sorted(set(self._deliveries) - assigned) if assigned else ():
-            self._forget(partition)
+            await self._forget(partition)
         log.info("assigned", partitions=sorted(assigned))
         for partition in sorted(assigned):
             delivery = self._deliveries.setdefault(partition, Delivery(context, partition))
@@ -196,8 +205,10 @@ class Worker:
                 log.error("shard_died", partition=partition, remedy="it begins again", **details)
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
-    def _forget(self, partition: int) -> None:
+    async def _forget(self, partition: int) -> None:
+        """The partition went to another member: what is left of it here is its snapshot."""
         delivery = self._deliveries.pop(partition)
+        await delivery.save()
         if delivery.shard:
             self._past.add(delivery.shard.tally)
 
@@ -234,11 +245,10 @@ class Worker:
 
     async def _check_topics(self, context: Context) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
-        with suppress(DeliveryError, OSError):
-            if remade := await changed(context.client, context.topology):
-                raise ConfigError(
-                    f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
-                )
+        if remade := await changed(context.client, context.topology):
+            raise DeliveryError(
+                f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
+            )
 
     async def _shut_down(self) -> None:
         loop = asyncio.get_running_loop()
@@ -248,10 +258,10 @@ class Worker:
             return max(0.1, ends_at - loop.time())
 
         await self._end_shards(left_s())
-        try:
-            await asyncio.wait_for(self._source.stop(), min(left_s(), 10 * HANGING_CLIENT_S))
-        except Exception as error:
-            log.warning("group_not_left", **describe_error(error))
+        if not await self._source.stop(left_s() / 2):
+            log.warning(
+                "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
+            )
         try:
             await asyncio.wait_for(self._save_all(), left_s())
         except TimeoutError:

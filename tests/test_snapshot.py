@@ -253,7 +253,7 @@ def test_every_flipped_byte_is_found(file_of_64_kib: bytes) -> None:
 def test_random_flips_in_a_large_file_are_found() -> None:
     """A thousand places in a file of three chunks."""
     data = bytearray(file_of(np.random.default_rng(1).bytes(2 * CHUNK_BYTES + 9)))
-    chooser = random.Random(3)  # noqa: S311 - places to damage, repeatable
+    chooser = random.Random(3)
     for _ in range(1000):
         at, change = chooser.randrange(len(data)), chooser.randrange(1, 256)
         data[at] ^= change

@@ -21,10 +21,11 @@ from aiokafka.errors import (
     KafkaError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
 )
 from aiokafka.helpers import create_ssl_context
 
-from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.errors import ConfigError, DeliveryError, StreamdedupError
 from streamdedup.kafka.options import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -34,12 +35,14 @@ T = TypeVar("T")
 BACKOFF_S = 0.2
 BACKOFF_S_MAX = 15.0
 LOG_EVERY_S = 60.0
+CLOSE_S_MAX = 5.0
 
 _REFUSALS = (
     AuthenticationFailedError,
     GroupAuthorizationFailedError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
 )
 
 
@@ -64,7 +67,20 @@ async def connected(options: KafkaOptions) -> AsyncIterator[Any]:
     try:
         yield client
     finally:
-        await client.close()
+        await let_go(client.close())
+
+
+async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> bool:
+    """Run a client's own closing; whether it ended well.
+
+    It may wait for a broker that is away, and raises CancelledError though nobody cancelled us.
+    """
+    task = asyncio.ensure_future(closing)
+    ended, _ = await asyncio.wait({task}, timeout=within_s)
+    if not ended:
+        task.cancel()
+        return False
+    return not task.cancelled() and task.exception() is None
 
 
 async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
@@ -92,9 +108,14 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     }
 
 
-def is_fatal(error: BaseException) -> bool:
-    """Whether waiting will not help: the broker does not want us."""
-    return isinstance(error, _REFUSALS)
+def refusal(error: BaseException) -> DeliveryError | None:
+    """What to tell the operator where waiting will not help, since the broker does not want us; else None."""
+    if not isinstance(error, _REFUSALS):
+        return None
+    return DeliveryError(
+        f"the broker refuses us: {type(error).__name__} {error}; check the credentials under kafka.sasl_*"
+        " and kafka.ssl_*, and the rights that the README lists under ACLs"
+    )
 
 
 async def _bootstrap(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types
@@ -103,7 +124,7 @@ async def _bootstrap(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka h
         await client.bootstrap()
         await client.force_metadata_update()
     except BaseException:
-        await client.close()
+        await let_go(client.close())
         raise
     return client
 

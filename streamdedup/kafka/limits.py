@@ -11,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamdedup.events import EventBatch
 from streamdedup.kafka.sink import Record
-from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, Topic
+from streamdedup.kafka.topics import Topic
 
 TOO_LARGE = "too large"
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -35,13 +35,13 @@ class Limits:
     def of(cls, topic: Topic, compression: str) -> "Limits":
         """The limits that the broker states for `topic`; its defaults where it states none."""
         created = topic.settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
-        ahead = topic.number("message.timestamp.after.max.ms", FOREVER) if created else FOREVER
-        retention = topic.number("retention.ms", -1) if created else -1
+        ahead = _distance_ms(topic, "after") if created else FOREVER
+        behind = min(_distance_ms(topic, "before"), _retention_ms(topic)) if created else FOREVER
         return cls(
             topic.name,
-            topic.number("max.message.bytes", DEFAULT_MESSAGE_BYTES_MAX),
-            min(ahead, FOREVER),
-            FOREVER if retention < 0 else max(0, retention - RETENTION_MARGIN_MS),
+            topic.bytes_max,
+            ahead,
+            FOREVER if behind == FOREVER else max(0, behind - RETENTION_MARGIN_MS),
             CODECS[compression],
         )
 
@@ -69,6 +69,18 @@ class Limits:
         if any(batch.headers):
             sizes = sizes + np.fromiter(map(_header_bytes, batch.headers), np.int64, len(batch))
         return np.flatnonzero(sizes + ENVELOPE_BYTES_MAX > self.bytes_max).tolist()
+
+
+def _distance_ms(topic: Topic, side: str) -> int:
+    """How far from the broker's clock a timestamp may be; Kafka before 3.6 had one setting for both sides."""
+    either = topic.number("message.timestamp.difference.max.ms", FOREVER)
+    distance = min(topic.number(f"message.timestamp.{side}.max.ms", FOREVER), FOREVER)
+    return distance if distance < FOREVER else min(either, FOREVER)
+
+
+def _retention_ms(topic: Topic) -> int:
+    retention = topic.number("retention.ms", -1)
+    return FOREVER if retention < 0 else min(retention, FOREVER)
 
 
 def _header_bytes(headers: Iterable[tuple[str, bytes | None]]) -> int:

@@ -15,7 +15,7 @@ from aiokafka.errors import (
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
-from streamdedup.kafka.connection import client_arguments
+from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocol import list_offsets
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
@@ -61,7 +61,7 @@ async def committed_events(
 
     Raises TrimmedError where `start` is gone, TimeoutError where nothing moves for `stall_s`.
     """
-    if start >= end:  # and a consumer that is stopped before it ever ran raises CancelledError
+    if start >= end:
         return
     where = TopicPartition(topic, partition)
     consumer = AIOKafkaConsumer(
@@ -95,4 +95,4 @@ async def committed_events(
                     f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
                 )
     finally:
-        await consumer.stop()
+        await let_go(consumer.stop())

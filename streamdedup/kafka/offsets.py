@@ -35,14 +35,21 @@ class Note:
 
     @classmethod
     def decode(cls, text: str | None) -> "Note | None":
-        """The note in a commit's metadata; None where an operator's tool made the commit."""
+        """The note in a commit's metadata; None where an operator's tool, or a format to come, made it."""
         try:
             found = orjson.loads(text or "")
-            return cls(
-                found["cluster_id"], found["input_id"], found["output_id"], int(found["label"])
-            )
-        except (ValueError, KeyError, TypeError):
+        except orjson.JSONDecodeError:
             return None
+        match found:
+            case {
+                "streamdedup": 1,
+                "cluster_id": str() | None as cluster_id,
+                "input_id": str() | None as input_id,
+                "output_id": str() | None as output_id,
+                "label": int() as label,
+            }:
+                return cls(cluster_id, input_id, output_id, label)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ doubt: drop the writer, fence again, and ask the broker.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -16,7 +15,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Headers
-from streamdedup.kafka.connection import client_arguments, start_patiently
+from streamdedup.kafka.connection import client_arguments, let_go, start_patiently
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 
 BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
@@ -196,5 +195,4 @@ async def _close(producer: Any) -> None:  # noqa: ANN401 - aiokafka has no types
     transaction = producer._txn_manager and producer._txn_manager._transaction_waiter
     if transaction is not None and transaction.done() and not transaction.cancelled():
         transaction.exception()
-    with suppress(Exception):
-        await asyncio.wait_for(producer.client.close(), STOP_S)
+    await let_go(producer.client.close(), STOP_S)

@@ -13,7 +13,7 @@ from aiokafka.errors import IllegalStateError, NoOffsetForPartitionError
 from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.connection import client_arguments, start_patiently
+from streamdedup.kafka.connection import client_arguments, let_go, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
 
@@ -43,10 +43,9 @@ class Source:
         """Join the group."""
         self._consumer = await start_patiently(self._joined, "the consumer group")
 
-    async def stop(self) -> None:
-        """Leave the group."""
-        if self._consumer is not None:
-            await self._consumer.stop()
+    async def stop(self, within_s: float) -> bool:
+        """Leave the group; False where the broker did not hear of it in time."""
+        return self._consumer is None or await let_go(self._consumer.stop(), within_s)
 
     async def keep_alive(self, wait_s: float) -> None:
         """Tell the group that we live; raises what the group has against us."""
@@ -99,7 +98,7 @@ class Source:
         try:
             await consumer.start()
         except BaseException:
-            await consumer.stop()
+            await let_go(consumer.stop())
             raise
         return consumer
 

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import ConfigError
 from streamdedup.kafka.connection import client_arguments
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.protocol import TopicsWithIds, all_topics
@@ -45,6 +45,11 @@ class Topic:
     def number(self, setting: str, default: int) -> int:
         """An integer setting of the topic."""
         return int(self.settings.get(setting, default))
+
+    @property
+    def bytes_max(self) -> int:
+        """The largest record batch that the topic takes."""
+        return self.number("max.message.bytes", DEFAULT_MESSAGE_BYTES_MAX)
 
     @property
     def compacted(self) -> bool:
@@ -146,6 +151,12 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions) -> list[str]:
                 f" events keep their partition, so add partitions to {name}"
             )
     output = topology.topics.get(sink.topic)
+    duplicates = topology.topics.get(sink.duplicates_topic or "")
+    if output is not None and duplicates is not None and duplicates.bytes_max < output.bytes_max:
+        problems.append(
+            f"the topic {duplicates.name} takes {duplicates.bytes_max} bytes (max.message.bytes), {output.name} takes"
+            f" {output.bytes_max}: a duplicate may be as large as what passes, so raise the former"
+        )
     if output is not None and output.compacted:
         problems.append(
             f"the topic {sink.topic} is compacted (cleanup.policy={output.settings['cleanup.policy']}): the filter is"
@@ -213,8 +224,8 @@ async def changed(client: Any, known: Topology) -> list[str]:  # noqa: ANN401 - 
     """The names of topics that are gone, or were made again, since `known`."""
     try:
         _, now = await _metadata(client, list(known.topics))
-    except KafkaError as error:
-        raise DeliveryError(f"the topics cannot be asked for: {error}") from error
+    except KafkaError:  # away; asked again later
+        return []
     return [
         name
         for name, topic in known.topics.items()

@@ -1,0 +1,230 @@
+"""A broker as a process that lets in whom it knows: TLS, SASL, client certificates, and ACLs.
+
+`bootstrap_servers` is the tests' own entrance, in the clear and a super user; workers take
+`sasl_ssl` or `ssl`. Nobody else may do anything before `allow`. Certificates are made by openssl.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from tests.broker.base import Unavailable, admin_client, free_ports
+from tests.broker.jars import (
+    cache_directory,
+    cached_jars,
+    fetch_with_jgo,
+    fetch_with_maven,
+    locked_jars,
+)
+from tests.broker.java import find_java
+from tests.broker.process import ProcessBroker
+
+USER = "dedup"
+HOST = "127.0.0.1"
+ADMIN_S = 30
+OPENSSL_S = 30
+DAYS = "2"
+
+_JAAS = "org.apache.kafka.common.security"
+SETTINGS = {
+    "listener.security.protocol.map": ",".join(
+        (
+            "PLAINTEXT:PLAINTEXT",
+            "CONTROLLER:PLAINTEXT",
+            "SASLSSL:SASL_SSL",
+            "MUTUAL:SSL",
+        )
+    ),
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "ssl.principal.mapping.rules": "RULE:^CN=(.*?)$/$1/",
+    "listener.name.mutual.ssl.client.auth": "required",
+    "listener.name.saslssl.scram-sha-256.sasl.jaas.config": f"{_JAAS}.scram.ScramLoginModule required;",
+    "listener.name.saslssl.scram-sha-512.sasl.jaas.config": f"{_JAAS}.scram.ScramLoginModule required;",
+    "listener.name.saslssl.oauthbearer.sasl.jaas.config": (
+        f"{_JAAS}.oauthbearer.OAuthBearerLoginModule required"
+        ' unsecuredLoginStringClaim_sub="broker";'
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Where the PEM files of one authority lie: its own, the broker's and the worker's."""
+
+    directory: Path
+
+    @property
+    def authority(self) -> Path:
+        """The authority's certificate."""
+        return self.directory / "ca.pem"
+
+    def certificate(self, name: str) -> Path:
+        """The certificate of `name`."""
+        return self.directory / f"{name}.pem"
+
+    def key(self, name: str) -> Path:
+        """The private key of `name`."""
+        return self.directory / f"{name}.key"
+
+
+class SecureBroker(ProcessBroker):
+    """A `ProcessBroker` with two more listeners, at `sasl_ssl` and `ssl`, and one user."""
+
+    def __init__(self, java: str, jars: Sequence[Path], password: str) -> None:
+        super().__init__(java, jars)
+        self._password = password
+        sasl_ssl, mutual = free_ports(2)
+        self.sasl_ssl, self.ssl = f"{HOST}:{sasl_ssl}", f"{HOST}:{mutual}"
+        self.certificates = make_certificates(self._directory / "tls", ["broker", USER])
+        self._add_settings()
+
+    def add_scram_user(self) -> None:
+        """Give `USER` its password for both SCRAM mechanisms; PLAIN has it in the settings."""
+        password = self._password.encode()
+        credentials = [
+            UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), password)
+            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+        ]
+        for credential in credentials:
+            admin = admin_client(self.bootstrap_servers)
+            admin.alter_user_scram_credentials([credential])[USER].result(ADMIN_S)
+
+    def allow(self, rights: Iterable["Right"]) -> None:
+        """Grant rights to `USER`."""
+        admin = admin_client(self.bootstrap_servers)
+        for done in admin.create_acls([right.grant() for right in rights]).values():
+            done.result(ADMIN_S)
+
+    def deny(self, right: "Right") -> None:
+        """Take back a right that was granted."""
+        admin = admin_client(self.bootstrap_servers)
+        for done in admin.delete_acls([right.grants()]).values():
+            assert done.result(ADMIN_S), f"{right} was not granted"
+
+    def _add_settings(self) -> None:
+        lines = self._properties.read_text().splitlines()
+        own = dict(line.split("=", 1) for line in lines)
+        more = f",SASLSSL://{self.sasl_ssl},MUTUAL://{self.ssl}"
+        keystore = self.certificates.directory / "broker-chain.pem"
+        settings = {
+            **own,
+            **SETTINGS,
+            "listeners": own["listeners"] + more,
+            "advertised.listeners": own["advertised.listeners"] + more,
+            "ssl.keystore.location": keystore,
+            "ssl.truststore.location": self.certificates.authority,
+            "listener.name.saslssl.plain.sasl.jaas.config": (
+                f'{_JAAS}.plain.PlainLoginModule required user_{USER}="{self._password}";'
+            ),
+        }
+        keystore.write_text(
+            self.certificates.key("broker").read_text()
+            + self.certificates.certificate("broker").read_text()
+        )
+        self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+
+
+@dataclass(frozen=True)
+class Right:
+    """One operation on one resource; `prefixed`: on all whose names begin so."""
+
+    resource: str
+    name: str
+    operation: str
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource} {self.name}"
+
+    def grant(self) -> AclBinding:
+        """What gives `USER` this right."""
+        return AclBinding(*self._rule())
+
+    def grants(self) -> AclBindingFilter:
+        """What finds the grant again."""
+        return AclBindingFilter(*self._rule())
+
+    def _rule(self) -> tuple[Any, ...]:
+        pattern = ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL
+        return (
+            _RESOURCES[self.resource],
+            self.name,
+            pattern,
+            f"User:{USER}",
+            "*",
+            _OPERATIONS[self.operation],
+            AclPermissionType.ALLOW,
+        )
+
+
+_RESOURCES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+_OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "Create": AclOperation.CREATE,
+    "Describe": AclOperation.DESCRIBE,
+    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+}
+
+
+def secure_broker(password: str) -> SecureBroker:
+    """Start a new one whose user has `password`; raises `Unavailable`."""
+    java = find_java()
+    jars = cached_jars(locked_jars(), cache_directory(), (fetch_with_maven, fetch_with_jgo))
+    broker = SecureBroker(java, jars, password)
+    try:
+        broker.format()
+        broker.start()
+        broker.add_scram_user()
+    except BaseException:
+        broker.close()
+        raise
+    return broker
+
+
+def make_certificates(directory: Path, names: Iterable[str]) -> Certificates:
+    """Make an authority and a certificate for each name, valid for `HOST`; raises `Unavailable`."""
+    openssl = shutil.which("openssl")
+    if not openssl:
+        raise Unavailable("certificates: no openssl on PATH")
+    directory.mkdir()
+    made = Certificates(directory)
+    new_key = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    valid = ["-days", DAYS]
+    authority = ["-subj", "/CN=authority", "-out", made.authority, "-keyout", made.key("ca")]
+    _run(openssl, *new_key, *valid, *authority)
+    for name in names:
+        own = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{HOST}"]
+        signed = ["-CA", made.authority, "-CAkey", made.key("ca")]
+        files = ["-out", made.certificate(name), "-keyout", made.key(name)]
+        _run(openssl, *new_key, *valid, *own, *signed, *files)
+    return made
+
+
+def _run(*command: str | Path) -> None:
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=OPENSSL_S)
+    if run.returncode:
+        raise Unavailable(f"certificates: openssl failed: {run.stderr.strip()}")

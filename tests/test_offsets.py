@@ -1,0 +1,178 @@
+"""Claims about the committed offset and its note: what is read back, and what an answer of the broker means."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
+    NotCoordinatorForGroupError,
+)
+from aiokafka.protocol.commit import OffsetFetchRequest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.kafka import offsets
+from streamdedup.kafka.offsets import Committed, Note, committed
+from streamdedup.kafka.protocol import StableOffsetFetch
+
+NOTE = Note("cluster", "input-id", "output-id", 50)
+LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
+
+ids = st.none() | st.text()
+notes = st.builds(Note, ids, ids, ids, st.integers(0, 2**63 - 1))
+
+
+# --- the note ---
+
+
+@given(notes)
+def test_a_note_comes_back_as_it_was_committed(note: Note) -> None:
+    """Encoding and decoding give the same note, with unknown ids kept unknown."""
+    assert Note.decode(note.encode()) == note
+
+
+def test_a_note_fits_into_a_commit() -> None:
+    """With ids of Kafka's length the note is far below the broker's limit of 4096 bytes."""
+    longest = Note("c" * 22, "i" * 36, "o" * 36, 2**63 - 1)
+    assert len(longest.encode().encode()) < 400
+
+
+def test_the_text_of_a_note_stays_readable() -> None:
+    """Commits outlive versions: the text is JSON with these names, and says which format it is."""
+    assert json.loads(NOTE.encode()) == {
+        "streamdedup": 1,
+        "cluster_id": "cluster",
+        "input_id": "input-id",
+        "output_id": "output-id",
+        "label": 50,
+    }
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "{", "null", "7", '"label"', "[]", "[1, 2]", "{}"])
+def test_foreign_metadata_is_no_note(text: str | None) -> None:
+    """What other tools commit, nothing most of all, reads as no note."""
+    assert Note.decode(text) is None
+
+
+@pytest.mark.parametrize("leaf", ["streamdedup", "cluster_id", "input_id", "output_id", "label"])
+@pytest.mark.parametrize("wrong", [0, 2, 5.5, "50", [], {}, ...])
+def test_a_note_with_a_wrong_or_missing_leaf_is_no_note(leaf: str, wrong: object) -> None:
+    """A leaf that is gone, of another type, or of a format we do not know, voids the note; no leaf is guessed."""
+    leaves = json.loads(NOTE.encode()) | {leaf: wrong}
+    if wrong is ...:
+        del leaves[leaf]
+    fits = (leaf == "label" and type(wrong) is int) or (leaf.endswith("_id") and type(wrong) is str)
+    assert (Note.decode(json.dumps(leaves)) is not None) == fits
+
+
+@given(st.text() | st.recursive(st.none() | st.text() | st.floats(), st.lists).map(json.dumps))
+def test_no_metadata_crashes_the_decoder(text: str) -> None:
+    """Any text at all is a note or none."""
+    assert Note.decode(text) is None
+
+
+# --- the answer ---
+
+
+class Coordinator:
+    """A client whose coordinator gives scripted answers; an exception is raised by the lookup."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.requests: list[Any] = []
+        self.refreshed = 0
+
+    async def coordinator_lookup(self, _kind: int, _group: str) -> int:
+        """Node 1, or the scripted exception."""
+        if isinstance(self.answers[0], Exception):
+            raise self.answers.pop(0)
+        return 1
+
+    async def send(self, _node: int, request: Any, **_group: object) -> Any:
+        """The next answer."""
+        self.requests.append(request)
+        return self.answers.pop(0)
+
+    async def force_metadata_update(self) -> None:
+        """Count the refreshes."""
+        self.refreshed += 1
+
+
+def v3(offset: int, metadata: str | None, code: int = 0, group_code: int = 0) -> Any:
+    """An OffsetFetch v3 answer, after a way through aiokafka's encoding."""
+    shape = OffsetFetchRequest("group", []).prepare({9: (3, 3)}).RESPONSE_TYPE
+    answer = shape(0, [("topic", [(0, offset, metadata, code)])], group_code)
+    return shape.decode(answer.encode())
+
+
+def v7(offset: int, metadata: str | None, code: int = 0, group_code: int = 0) -> Any:
+    """A stable OffsetFetch answer, after a way through our schema."""
+    shape = StableOffsetFetch("group", "topic", 0).prepare({9: (7, 7)}).RESPONSE_TYPE
+    row = (0, offset, -1, metadata, code, {})
+    return shape.decode(shape(0, [("topic", [row], {})], group_code, {}).encode())
+
+
+shapes = pytest.mark.parametrize(("shape", "stable"), [(v3, False), (v7, True)])
+
+
+def ask(client: Coordinator, stable: bool) -> Committed | None:
+    """What `committed` makes of the scripted answers."""
+    return asyncio.run(committed(client, "group", "topic", 0, stable=stable))
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "RETRY_S", 0)
+
+
+@shapes
+def test_offset_and_note_are_read(shape: Any, stable: bool) -> None:
+    """Both wire formats give the offset, with the note where it has one."""
+    client = Coordinator(shape(7, NOTE.encode()), shape(0, "by hand"), shape(1, ""))
+    assert ask(client, stable) == Committed(7, NOTE)
+    assert ask(client, stable) == Committed(0, None)
+    assert ask(client, stable) == Committed(1, None)
+    assert {isinstance(r, StableOffsetFetch) for r in client.requests} == {stable}
+
+
+@shapes
+def test_minus_one_is_no_offset(shape: Any, stable: bool) -> None:
+    """The broker says -1 where nothing is committed."""
+    assert ask(Coordinator(shape(-1, "")), stable) is None
+
+
+def test_a_null_note_is_no_note() -> None:
+    """Metadata may be null on the wire of v7."""
+    assert ask(Coordinator(v7(3, None)), stable=True) == Committed(3, None)
+
+
+@shapes
+@pytest.mark.parametrize("code", [LOADING, NOT_COORDINATOR, UNSTABLE])
+def test_what_is_not_decided_is_asked_for_again(shape: Any, stable: bool, code: int) -> None:
+    """A coordinator that loads or moved, or an open transaction on the offset, is no "nothing committed"."""
+    client = Coordinator(shape(-1, "", code), shape(-1, "", 0, code), shape(7, NOTE.encode()))
+    assert ask(client, stable) == Committed(7, NOTE)
+    assert len(client.requests) == 3
+
+
+@shapes
+def test_a_refusal_is_raised(shape: Any, stable: bool) -> None:
+    """What waiting does not heal is raised, be it told of the partition or of the group."""
+    for answer in (shape(-1, "", NOT_AUTHORIZED), shape(-1, "", 0, NOT_AUTHORIZED)):
+        with pytest.raises(GroupAuthorizationFailedError):
+            ask(Coordinator(answer), stable)
+
+
+@pytest.mark.parametrize(
+    "error", [GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError], ids=str
+)
+def test_a_coordinator_that_is_away_is_looked_for_again(error: type[Exception]) -> None:
+    """The lookup's passing errors refresh the metadata and are tried again; others are raised."""
+    client = Coordinator(error(), v7(7, ""))
+    assert ask(client, stable=True) == Committed(7, None)
+    assert client.refreshed == 1
+    with pytest.raises(GroupAuthorizationFailedError):
+        ask(Coordinator(GroupAuthorizationFailedError()), stable=True)

@@ -1,0 +1,186 @@
+"""What the worker refuses, by name and with the remedy, instead of guessing, on a real broker."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.broker.base import Broker, OwnedBroker
+from tests.broker.topics import (
+    create_topic,
+    delete_topic,
+    move_offsets,
+    produce,
+    read_all,
+    unique_name,
+)
+from tests.deployment import Deployment, keyed, lost_and_doubled
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Topics are not made yet."""
+    return Deployment(broker.bootstrap_servers, tmp_path)
+
+
+def refused_text(deployment: Deployment) -> str:
+    """Everything that the refused worker wrote."""
+    done = subprocess.run(
+        [sys.executable, "-m", "streamdedup", "run", "-c", str(deployment.write_config())],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr.decode()
+    return done.stderr.decode()
+
+
+@pytest.mark.broker
+def test_missing_topics_are_refused(deployment: Deployment) -> None:
+    """Both missing topics are named, with the remedy, and none is created by asking."""
+    done = refused_text(deployment)
+    assert f"the topic {deployment.source} does not exist" in done
+    assert f"the topic {deployment.sink} does not exist" in done
+    assert "sink.create_topics" in done
+    create_topic(deployment.bootstrap, deployment.source, 1)  # fails if asking had created it
+    create_topic(deployment.bootstrap, deployment.sink, 1)
+
+
+@pytest.mark.broker
+def test_a_narrow_or_compacted_output_is_refused(deployment: Deployment) -> None:
+    """Too few partitions and compaction are both named at once."""
+    create_topic(deployment.bootstrap, deployment.source, 4)
+    create_topic(deployment.bootstrap, deployment.sink, 2, cleanup_policy="compact")
+    text = refused_text(deployment)
+    assert "has 2 partitions" in text
+    assert "add partitions" in text
+    assert "cleanup.policy=delete" in text
+
+
+@pytest.mark.broker
+def test_missing_output_topics_are_created_where_asked_for(deployment: Deployment) -> None:
+    """`sink.create_topics` makes them with the input's partition count."""
+    create_topic(deployment.bootstrap, deployment.source, 3, retention_ms=86_400_000)
+    deployment.partitions = 3
+    deployment.config["sink"] |= {
+        "create_topics": True,
+        "dead_letter_topic": unique_name("letters"),
+        "duplicates_topic": unique_name("duplicates"),
+    }
+    deployment.feed(keyed([*range(300), *range(300)], 3))
+    worker = deployment.run_to_the_end()
+    assert len(worker.events("topic_created")) == 3
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    assert len(read_all(deployment.bootstrap, deployment.config["sink"]["duplicates_topic"])) == 300
+
+
+@pytest.mark.broker
+def test_a_second_group_on_the_same_output_is_fenced(broker: Broker, tmp_path: Path) -> None:
+    """Two groups, one output: the fence bears the output's name, so neither doubles what the other emitted."""
+    one = Deployment(broker.bootstrap_servers, tmp_path).create()
+    one.feed(keyed(range(4000)))
+    with one.running("one.log") as first:
+        first.wait_for("shard_live", one.partitions)
+        one.config["kafka"]["group_id"] = one.group = unique_name("other")
+        with one.running("two.log") as second:
+            one.catch_up(second)
+            one.feed(keyed(range(2000, 6000)))
+            one.catch_up(second)
+    assert lost_and_doubled(one) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_a_foreign_record_in_the_output_stops_the_shard(broker: Broker, tmp_path: Path) -> None:
+    """Somebody else's event in our output, while we run: the shard stops and says second writer."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.feed(keyed(range(100), 1))
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        produce(broker.bootstrap_servers, deployment.sink, keyed([10**6], 1))
+        deployment.feed(keyed(range(100, 200), 1))
+        (line,) = worker.wait_for("shard_stopped")
+        assert "second writer" in line["error"]
+        assert worker.interrupt() == 0
+    ours = [r.key for r in read_all(broker.bootstrap_servers, deployment.sink)]
+    assert len(ours) == 101
+
+
+@pytest.mark.broker
+def test_a_trimmed_input_stops_or_skips(broker: Broker, tmp_path: Path) -> None:
+    """A committed offset outside of the input is named; `source.on_gap: skip` goes on without the events."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.feed(keyed(range(100), 1))
+    deployment.run_to_the_end("first.log")
+    move_offsets(broker.bootstrap_servers, deployment.group, {0: 5000}, deployment.source)
+    with deployment.running("second.log") as worker:
+        (line,) = worker.wait_for("shard_stopped")
+        assert "5000" in line["error"]
+        assert "source.on_gap" in line["error"]
+        assert worker.interrupt() == 0
+    deployment.config["source"]["on_gap"] = "skip"
+    deployment.feed(keyed(range(50, 150), 1))
+    deployment.run_to_the_end("third.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.private_broker
+def test_a_recreated_input_is_read_from_its_start(
+    private_broker: OwnedBroker, tmp_path: Path
+) -> None:
+    """The offset of a topic that was deleted and made again is void: nothing below it is missed."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.feed(keyed(range(100), 1))
+    deployment.run_to_the_end("first.log")
+    delete_topic(deployment.bootstrap, deployment.source)
+    create_topic(deployment.bootstrap, deployment.source, 1)
+    deployment.feed(keyed(range(80, 300), 1))
+    second = deployment.run_to_the_end("second.log")
+    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
+    assert len(keys) == len(set(keys)) == 300
+
+
+@pytest.mark.private_broker
+def test_a_recreated_output_stops_the_shard(private_broker: OwnedBroker, tmp_path: Path) -> None:
+    """The output is the memory: where it was deleted and made again, the shard stops and says so."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.feed(keyed(range(100), 1))
+    deployment.run_to_the_end("first.log")
+    delete_topic(deployment.bootstrap, deployment.sink)
+    create_topic(deployment.bootstrap, deployment.sink, 1)
+    with deployment.running("second.log") as worker:
+        (line,) = worker.wait_for("shard_stopped")
+        assert "deleted and made again" in line["error"]
+        assert worker.interrupt() == 0
+
+
+@pytest.mark.private_broker
+def test_a_broker_restart_loses_and_doubles_nothing(
+    private_broker: OwnedBroker, tmp_path: Path
+) -> None:
+    """The broker is killed under load and comes back: the worker waits, fences, folds and goes on."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()
+    deployment.config["delivery"] |= {"batch_events_max": 200, "commit_interval_ms": 20}
+    deployment.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 32_768
+    deployment.feed(keyed([*range(30_000), *range(10_000)]))
+    with deployment.running() as worker:
+        worker.wait_for("shard_live", deployment.partitions)
+        private_broker.kill()
+        private_broker.start()
+        deployment.catch_up(worker)
+        assert worker.interrupt() == 0
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.private_broker
+def test_a_drain_ends_while_the_broker_is_away(private_broker: OwnedBroker, tmp_path: Path) -> None:
+    """With the broker gone, SIGTERM still ends the worker with 0, within the drain time, snapshots taken."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()
+    deployment.config["delivery"]["drain_s"] = 8
+    deployment.feed(keyed(range(2000)))
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        private_broker.kill()
+        assert worker.interrupt() == 0
+    private_broker.start()
+    assert len(worker.events("snapshot_saved")) == deployment.partitions

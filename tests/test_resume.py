@@ -1,0 +1,165 @@
+"""Claims about where a shard goes on: what a committed offset counts for, and which contradictions stop."""
+
+from dataclasses import replace
+
+import pytest
+
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.options import SinkOptions, SourceOptions
+from streamdedup.resume import Found, Resume, check_memory, input_offset
+
+NOTE = Note("cluster", "input-id", "output-id", 50)
+FOUND = Found(
+    committed=Committed(30, NOTE),
+    cluster_id="cluster",
+    input_id="input-id",
+    output_id="output-id",
+    input_start=10,
+    input_end=90,
+    output_start=0,
+    output_end=60,
+    has_memory=True,
+)
+UNTOUCHED = replace(FOUND, committed=None, output_end=0, has_memory=False)
+
+SOURCE = SourceOptions(topic="events")
+LATEST = SourceOptions(topic="events", start="latest")
+SKIP = SourceOptions(topic="events", on_gap="skip")
+SINK = SinkOptions(topic="unique")
+ACCEPT = SinkOptions(topic="unique", on_gap="accept")
+
+
+def at(offset: int, note: Note | None = NOTE, **changes: object) -> Found:
+    """What is found with `offset` committed; the rest as in FOUND but for `changes`."""
+    return replace(FOUND, committed=Committed(offset, note), **changes)  # type: ignore[arg-type]
+
+
+# --- without a committed offset ---
+
+
+@pytest.mark.parametrize(("source", "offset"), [(SOURCE, 10), (LATEST, 90)])
+def test_a_birth_begins_where_the_operator_says(source: SourceOptions, offset: int) -> None:
+    """No offset, an empty output and no memory of it: `source.start` decides, and is to be committed."""
+    assert input_offset(UNTOUCHED, source, SINK) == Resume(offset, True, f"born at {source.start}")
+
+
+@pytest.mark.parametrize("source", [SOURCE, LATEST])
+@pytest.mark.parametrize("trace", [{"output_end": 1}, {"has_memory": True}])
+def test_a_lost_offset_is_no_birth(source: SourceOptions, trace: dict[str, int]) -> None:
+    """Where the output or our memory shows that we were here, reading starts at earliest, also with `latest`."""
+    found = replace(UNTOUCHED, **trace)  # type: ignore[arg-type]
+    resume = input_offset(found, source, SINK)
+    assert (resume.offset, resume.birth) == (10, False)
+
+
+# --- with one ---
+
+
+@pytest.mark.parametrize("offset", [10, 11, 89, 90])
+@pytest.mark.parametrize("source", [SOURCE, LATEST, SKIP])
+def test_an_offset_within_the_input_counts(offset: int, source: SourceOptions) -> None:
+    """From the input's first event to its end, reading goes on at the committed offset."""
+    assert input_offset(at(offset), source, SINK) == Resume(offset, False, "the committed offset")
+
+
+@pytest.mark.parametrize("offset", [0, 9, 91])
+def test_an_offset_outside_of_the_input_stops_or_skips(offset: int) -> None:
+    """Unread events are gone: it stops, naming offset, range and option, or starts at earliest where told so."""
+    with pytest.raises(DeliveryError, match=rf"offset {offset} .* 10 to 90.*source\.on_gap: skip"):
+        input_offset(at(offset), SOURCE, SINK)
+    resume = input_offset(at(offset), SKIP, SINK)
+    assert (resume.offset, resume.birth) == (10, False)
+    assert str(offset) in resume.why
+
+
+@pytest.mark.parametrize("offset", [30, 5000])
+@pytest.mark.parametrize(("leaf", "word"), [("cluster_id", "cluster"), ("input_id", "made again")])
+def test_an_offset_of_another_log_is_void(leaf: str, word: str, offset: int) -> None:
+    """Committed for another cluster or another input of that name: read from earliest, wherever it points."""
+    for source in (SOURCE, LATEST):
+        resume = input_offset(at(offset, **{leaf: "other"}), source, SINK)
+        assert (resume.offset, resume.birth) == (10, False)
+        assert word in resume.why
+
+
+def test_on_another_cluster_the_note_says_nothing_of_the_output() -> None:
+    """After a move to another cluster neither topic ids nor the label mean anything."""
+    moved = at(30, cluster_id="other", input_id="x", output_id="y", output_end=0)
+    assert input_offset(moved, SOURCE, SINK).offset == 10
+
+
+def test_an_output_that_was_made_again_stops() -> None:
+    """Another output id: what was emitted is forgotten, so it stops, naming the topic and a remedy."""
+    with pytest.raises(DeliveryError, match=r"unique .*made again.*kafka\.group_id"):
+        input_offset(at(30, output_id="other"), SOURCE, SINK)
+
+
+def test_an_output_that_lost_its_end_stops() -> None:
+    """An end below the note's label: committed events are gone, so it stops, naming both offsets."""
+    with pytest.raises(DeliveryError, match=r"unique ends at offset 49, but events up to 50 .*"):
+        input_offset(at(30, output_end=49), SOURCE, SINK)
+    assert input_offset(at(30, output_end=50), SOURCE, SINK).offset == 30
+
+
+@pytest.mark.parametrize("loss", [{"output_id": "other"}, {"output_end": 49}])
+def test_a_lost_output_stops_though_the_offset_is_void(loss: dict[str, object]) -> None:
+    """Starting at earliest is safe only over a whole output: an input made again hides no loss of it."""
+    with pytest.raises(DeliveryError, match="unique"):
+        input_offset(at(30, input_id="other", **loss), SOURCE, SINK)
+
+
+@pytest.mark.parametrize("leaf", ["cluster_id", "input_id", "output_id"])
+@pytest.mark.parametrize("side", ["the note", "the broker"])
+def test_an_unknown_id_contradicts_nothing(leaf: str, side: str) -> None:
+    """Ids that the note or the broker does not tell are not compared, so the offset counts."""
+    unknown: dict[str, None] = {leaf: None}
+    found = (
+        at(30, replace(NOTE, **unknown))  # type: ignore[arg-type]
+        if side == "the note"
+        else at(30, **unknown)
+    )
+    assert input_offset(found, SOURCE, SINK) == Resume(30, False, "the committed offset")
+
+
+def test_an_operators_offset_counts() -> None:
+    """Without a note, as after a reset by a tool, the offset counts, whatever the ids; its bounds still hold."""
+    strange = {"cluster_id": "x", "input_id": "y", "output_id": "z", "output_end": 0}
+    assert input_offset(at(77, None, **strange), LATEST, SINK).offset == 77
+    with pytest.raises(DeliveryError, match=r"source\.on_gap"):
+        input_offset(at(9, None), SOURCE, SINK)
+
+
+# --- the memory of the output ---
+
+
+@pytest.mark.parametrize(
+    ("label", "start", "end"),
+    [(None, 0, 60), (None, 0, 0), (0, 0, 60), (20, 0, 60), (20, 20, 60), (60, 0, 60), (60, 60, 60)],
+)
+@pytest.mark.parametrize("sink", [SINK, ACCEPT])
+def test_an_output_that_goes_on_from_the_label_is_folded(
+    label: int | None, start: int, end: int, sink: SinkOptions
+) -> None:
+    """The log holds everything from the label on, to its end at least: nothing to say."""
+    assert check_memory(label, replace(FOUND, output_start=start, output_end=end), sink) is None
+
+
+@pytest.mark.parametrize(("label", "start"), [(None, 1), (0, 1), (20, 21), (20, 60)])
+def test_an_output_that_was_trimmed_beyond_the_label_stops(label: int | None, start: int) -> None:
+    """Events that no snapshot holds are gone: it stops, naming where the log begins, the label and the option."""
+    found = replace(FOUND, output_start=start)
+    with pytest.raises(
+        DeliveryError, match=rf"at offset {start}, .* from {label or 0} .*sink\.on_gap: accept"
+    ):
+        check_memory(label, found, SINK)
+    warning = check_memory(label, found, ACCEPT) or ""
+    assert f"begins at offset {start}" in warning
+    assert "duplicates would pass" in warning
+
+
+@pytest.mark.parametrize("sink", [SINK, ACCEPT])
+def test_a_filter_ahead_of_its_output_stops(sink: SinkOptions) -> None:
+    """A label beyond the output's end holds keys that are not in it: no option accepts that."""
+    with pytest.raises(DeliveryError, match="ends at offset 60, but its filter has folded it up to 61"):
+        check_memory(61, FOUND, sink)

@@ -1,0 +1,175 @@
+"""Where events go that do not pass: the dead-letter topic, the duplicates topic, or nowhere, on a real broker."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.broker.base import Broker
+from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
+from tests.deployment import Deployment
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition, keys from the JSON field `id`."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["key"] = {"from": "json", "field": "id"}
+    return deployment
+
+
+GOOD: list[Event] = [
+    (0, b"k", b'{"id": 7}', [], None),
+    (0, b"k", b'{"id": "7"}', [], None),
+    (0, b"k", b'{"id": 8}', [], None),
+]
+BAD: list[Event] = [
+    (0, b"k0", b"not json", [("own", b"header")], None),
+    (0, b"k1", b'{"id": null}', [], None),
+    (0, b"k2", b'{"id": 1.5}', [], None),
+    (0, b"k3", b'{"other": 1}', [], None),
+    (0, b"k4", b'{"id": [1]}', [], None),
+    (0, b"k5", b"\xff\xfe", [], None),
+]
+
+
+def values(deployment: Deployment, topic: str) -> list[bytes | None]:
+    """The values in a topic."""
+    return [record.value for record in read_all(deployment.bootstrap, topic)]
+
+
+def headers(record: Record) -> dict[str, bytes | None]:
+    """The headers of a record, by name."""
+    return dict(record.headers)
+
+
+def test_malformed_events_go_to_the_dead_letter_topic(deployment: Deployment) -> None:
+    """With a dead-letter topic, every bad event goes there whole, with where it stood and why."""
+    letters = deployment.create_side_topic("dead_letter_topic")
+    before_ms = int(time.time() * 1000)
+    deployment.feed([*BAD, *GOOD])
+    worker = deployment.run_to_the_end()
+    assert values(deployment, deployment.sink) == [b'{"id": 7}', b'{"id": 8}']
+    records = read_all(deployment.bootstrap, letters)
+    assert [(r.key, r.value) for r in records] == [(e[1], e[2]) for e in BAD]
+    assert [headers(r)["streamdedup.offset"] for r in records] == [b"%d" % i for i in range(6)]
+    for record in records:
+        assert headers(record)["streamdedup.topic"] == deployment.source.encode()
+        assert headers(record)["streamdedup.partition"] == b"0"
+        assert (record.timestamp_ms or 0) >= before_ms
+    reasons = [headers(r)["streamdedup.reason"] for r in records]
+    assert reasons[0] == reasons[5] == b"the value is not valid JSON"
+    assert reasons[1] == b"the field id is null"
+    assert reasons[3] == b"the field id is missing"
+    assert headers(records[0])["own"] == b"header"
+    (stopped,) = worker.events("stopped")
+    assert (stopped["consumed"], stopped["malformed"], stopped["pass"]) == (9, 6, 2)
+
+
+def test_malformed_events_pass_without_a_dead_letter_topic(deployment: Deployment) -> None:
+    """Without one they pass unjudged, in their place, and a fold over them goes on."""
+    deployment.feed([GOOD[0], BAD[0], BAD[0], GOOD[1]])
+    deployment.run_to_the_end("first.log")
+    expected = [b'{"id": 7}', b"not json", b"not json"]
+    assert values(deployment, deployment.sink) == expected
+    for path in deployment.snapshots.rglob("*.snapshot"):
+        path.unlink()
+    deployment.feed([GOOD[0], BAD[0]])
+    second = deployment.run_to_the_end("second.log")
+    (folded,) = second.events("output_folded")
+    assert (folded["events"], folded["without_key"]) == (3, 2)
+    assert values(deployment, deployment.sink) == [*expected, b"not json"]
+
+
+def test_malformed_events_are_dropped_where_that_is_asked_for(deployment: Deployment) -> None:
+    """`on_malformed: drop` drops them, and counts them."""
+    deployment.config["key"]["on_malformed"] = "drop"
+    deployment.feed([*BAD, *GOOD])
+    worker = deployment.run_to_the_end()
+    assert values(deployment, deployment.sink) == [b'{"id": 7}', b'{"id": 8}']
+    assert worker.events("stopped")[0]["malformed"] == len(BAD)
+
+
+def test_duplicates_go_to_their_topic_byte_for_byte(deployment: Deployment) -> None:
+    """With a duplicates topic, what is dropped is found there as it was."""
+    duplicates = deployment.create_side_topic("duplicates_topic")
+    stamp = int(time.time() * 1000) - 1000
+    again: Event = (0, None, b'{"id": "7", "again": true}', [("h", b"x")], stamp)
+    deployment.feed([*GOOD, again])
+    deployment.run_to_the_end()
+    first, second = read_all(deployment.bootstrap, duplicates)
+    assert first.value == b'{"id": "7"}'
+    assert (0, second.key, second.value, list(second.headers), second.timestamp_ms) == again
+
+
+@pytest.mark.parametrize(("tombstones", "emitted"), [("pass", 3), ("judge", 1), ("drop", 0)])
+def test_tombstones(deployment: Deployment, tombstones: str, emitted: int) -> None:
+    """Null values pass unjudged, are judged by their key, or are dropped, as configured."""
+    deployment.config["key"] = {"from": "key"}
+    deployment.config["source"]["tombstones"] = tombstones
+    deployment.feed([(0, b"same", None, [], None)] * 3)
+    worker = deployment.run_to_the_end()
+    assert len(values(deployment, deployment.sink)) == emitted
+    assert worker.events("stopped")[0]["consumed"] == 3
+
+
+def test_several_fields_are_one_key(deployment: Deployment) -> None:
+    """Several fields are joined so that (ab, c) differs from (a, bc); a pointer reaches into objects."""
+    deployment.config["key"]["field"] = ["a", "/b/c~1d/0"]
+    texts = [
+        b'{"a": "ab", "b": {"c/d": ["c"]}}',
+        b'{"a": "a", "b": {"c/d": ["bc"]}}',
+        b'{"b": {"c/d": ["c"]}, "a": "ab"}',
+    ]
+    deployment.feed([(0, None, text, [], None) for text in texts])
+    deployment.run_to_the_end()
+    assert values(deployment, deployment.sink) == texts[:2]
+
+
+def test_what_the_output_would_refuse_becomes_a_dead_letter(broker: Broker, tmp_path: Path) -> None:
+    """Events too large for the output or stamped far ahead are REJECTED before a rule sees their key."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.create(max_message_bytes=2000)
+    letters = deployment.create_side_topic("dead_letter_topic")
+    ahead_ms = int(time.time() * 1000) + 40 * 60 * 1000
+    create_topic(
+        broker.bootstrap_servers,
+        narrow := unique_name("narrow"),
+        1,
+        max_message_bytes=2000,
+        message_timestamp_after_max_ms=1_800_000,
+    )
+    deployment.sink = deployment.config["sink"]["topic"] = narrow
+    deployment.feed(
+        [
+            (0, b"twin", b"x" * 3000, [], None),
+            (0, b"twin", b"small", [], None),
+            (0, b"early", b"from the future", [], ahead_ms),
+            (0, b"early", b"from now", [], None),
+        ]
+    )
+    worker = deployment.run_to_the_end()
+    assert values(deployment, narrow) == [b"small", b"from now"]
+    large, early = read_all(deployment.bootstrap, letters)
+    assert (large.key, large.value) == (None, None)
+    assert headers(large)["streamdedup.reason"] == b"too large"
+    assert early.value == b"from the future"
+    assert b"further ahead" in (headers(early)["streamdedup.reason"] or b"")
+    assert worker.events("stopped")[0]["rejected"] == 2
+
+
+def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Nothing is dropped that nobody asked to drop: the shard stops and names the offset."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.create(max_message_bytes=2000)
+    deployment.feed([(0, b"a", b"x" * 3000, [], None), (0, b"b", b"small", [], None)])
+    with deployment.running() as worker:
+        (line,) = worker.wait_for("shard_stopped")
+        assert f"{deployment.source}/0 offset 0 is too large" in line["error"]
+        assert "sink.dead_letter_topic" in line["error"]
+        assert worker.interrupt() == 0
+    assert values(deployment, deployment.sink) == []
