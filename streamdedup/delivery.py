@@ -7,6 +7,7 @@ what is true. Only a contradiction that an operator must settle stops a shard, w
 import asyncio
 import random
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import structlog
 
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.events import EventBatch, Verdict, Verdicts
+from streamdedup.events import EventBatch, Integers, Verdict, Verdicts
 from streamdedup.filters import build
 from streamdedup.filters.base import Filter
 from streamdedup.kafka.connection import describe_error, refusal
@@ -491,10 +492,11 @@ class Delivery:
         )
 
 
-def _copies(batch: EventBatch, rows: Any) -> list[Record]:  # noqa: ANN401 - an integer array
+def _copies(batch: EventBatch, rows: Integers) -> Iterable[Record]:
     """The events of `rows`, byte for byte."""
-    keys, values, headers, timestamps = batch.keys, batch.values, batch.headers, batch.timestamps
-    return [(int(timestamps[row]), keys[row], values[row], headers[row]) for row in rows.tolist()]
+    headers = [batch.headers[row] for row in rows.tolist()]
+    timestamps = batch.timestamps[rows].tolist()
+    return zip(timestamps, batch.keys.take(rows), batch.values.take(rows), headers, strict=True)
 
 
 def _origin(batch: EventBatch, row: int, reason: str) -> tuple[tuple[str, bytes], ...]:

@@ -39,7 +39,7 @@ class Column:
     @classmethod
     def of(cls, cells: Sequence[bytes | None]) -> "Column":
         """The column that holds `cells`."""
-        sizes = np.fromiter((NULL if c is None else len(c) for c in cells), np.int64, len(cells))
+        sizes = np.array([NULL if cell is None else len(cell) for cell in cells], dtype=np.int64)
         taken = np.maximum(sizes, 0)
         return cls(b"".join(filter(None, cells)), np.cumsum(taken) - taken, sizes)
 
@@ -49,6 +49,10 @@ class Column:
     def __getitem__(self, row: int) -> bytes | None:
         size = self.sizes[row]
         return None if size < 0 else self.buffer[self.starts[row] : self.starts[row] + size]
+
+    def take(self, rows: Integers) -> "Column":
+        """The cells of `rows`, over the same buffer."""
+        return Column(self.buffer, self.starts[rows], self.sizes[rows])
 
     def __iter__(self) -> Iterator[bytes | None]:
         buffer = self.buffer

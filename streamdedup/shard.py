@@ -6,6 +6,7 @@ that event is known to be committed; only then is it admitted. A doubt forgets p
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -73,15 +74,10 @@ class Shard:
         verdicts[list(keys.dropped)] = Verdict.BLOCKED
         verdicts[list(keys.malformed)] = Verdict.MALFORMED
         verdicts[list(rejected)] = Verdict.REJECTED
-        judged = np.fromiter(
-            (
-                row
-                for row, key in enumerate(keys.keys)
-                if key is not None and verdicts[row] == Verdict.PASS
-            ),
-            dtype=np.int64,
-        )
-        hashed = digests([keys.keys[row] or b"" for row in judged.tolist()])
+        open_ = verdicts == Verdict.PASS
+        open_[list(keys.unjudged)] = False
+        judged = np.flatnonzero(open_)
+        hashed = digests(_keyed(keys, judged))
         fresh = unseen(self.seen, hashed, self._pending_digests())
         if self._stop_when_full and (fits := rows_that_fit(fresh, self._room())) < len(fresh):
             verdicts = verdicts[: judged[fits]]
@@ -128,3 +124,9 @@ class Shard:
         self._counted.expected_false += (
             float(np.count_nonzero(fresh)) * error / max(1 - error, 1e-9)
         )
+
+
+def _keyed(keys: Keys, rows: npt.NDArray[np.int64]) -> Sequence[bytes]:
+    """The keys of `rows`, all of which have one."""
+    chosen = keys.keys if len(rows) == len(keys.keys) else [keys.keys[r] for r in rows.tolist()]
+    return cast("Sequence[bytes]", chosen)

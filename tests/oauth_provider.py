@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import time
+from collections.abc import Mapping
 
 from aiokafka.abc import AbstractTokenProvider
 
@@ -26,6 +27,6 @@ def unsecured_tokens() -> UnsecuredTokens:
     return UnsecuredTokens()
 
 
-def _part(content: dict[str, str | int]) -> str:
+def _part(content: Mapping[str, object]) -> str:
     text = json.dumps(content, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(text).decode().rstrip("=")

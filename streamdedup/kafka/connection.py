@@ -5,8 +5,9 @@
 
 import asyncio
 import random
+import ssl
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any, TypeVar
@@ -14,14 +15,17 @@ from typing import Any, TypeVar
 import structlog
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import create_conn
 from aiokafka.errors import (
     AuthenticationFailedError,
     GroupAuthorizationFailedError,
+    IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
+    UnsupportedSaslMechanismError,
 )
 from aiokafka.helpers import create_ssl_context
 
@@ -44,6 +48,8 @@ _REFUSALS = (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
 )
+_AWAY = "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
+_OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
 def client_arguments(options: KafkaOptions) -> dict[str, Any]:
@@ -92,7 +98,7 @@ async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
             return await start()
         except (KafkaConnectionError, OSError) as error:
             if loop.time() - logged_at >= LOG_EVERY_S:
-                log.warning("broker_away", what=what, error=str(error), remedy="still trying")
+                log.warning("broker_away", what=what, error=str(error), remedy=_AWAY)
                 logged_at = loop.time()
         await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
         wait_s = min(wait_s * 2, BACKOFF_S_MAX)
@@ -119,18 +125,92 @@ def refusal(error: BaseException) -> DeliveryError | None:
 
 
 async def _bootstrap(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types
-    client = AIOKafkaClient(**client_arguments(options))
+    arguments = client_arguments(options)
+    client = AIOKafkaClient(**arguments)
     try:
         await client.bootstrap()
-        await client.force_metadata_update()
-    except BaseException:
+        if not await client.force_metadata_update():
+            raise KafkaConnectionError("no broker tells about the cluster")
+    except BaseException as error:
+        brokers = [(b.host, b.port) for b in client.cluster.brokers()]
         await let_go(client.close())
+        if isinstance(error, KafkaConnectionError):
+            await _check_welcome(brokers or [host[:2] for host in client.hosts], options, arguments)
         raise
     return client
 
 
+async def _check_welcome(
+    brokers: Iterable[tuple[str, int]], options: KafkaOptions, arguments: Mapping[str, Any]
+) -> None:
+    """ConfigError where a broker is there and refuses us: aiokafka only logs why it could not connect."""
+    own = {name: value for name, value in arguments.items() if name != "bootstrap_servers"}
+    for host, port in brokers:
+        try:
+            connection = await create_conn(host, port, **own)
+        except (KafkaError, OSError) as error:  # TimeoutError is an OSError
+            cause = error.__cause__ if isinstance(error, KafkaConnectionError) else error
+            if reason := _unwelcome(cause, options, f"{host}:{port}"):
+                raise ConfigError(reason) from None
+            continue
+        connection.close()
+        if options.sasl_mechanism == "OAUTHBEARER":  # it takes the refusal of a token for success
+            raise ConfigError(
+                f"kafka.sasl_oauth_token_provider: {host}:{port} refuses its token; make one that the broker trusts"
+            )
+
+
+def _unwelcome(error: BaseException | None, options: KafkaOptions, broker: str) -> str | None:
+    """What the operator must settle; None where the broker may just be away."""
+    match error:
+        case ssl.SSLError():
+            return _tls_refusal(error, options, broker)
+        case SaslAuthenticationFailed() | AuthenticationFailedError():
+            return (
+                f"kafka.sasl_plain_username, sasl_plain_password: {broker} refuses the user"
+                f" {options.sasl_plain_username!r} ({error}); give the name and password of a user that it knows"
+            )
+        case UnsupportedSaslMechanismError():
+            return (
+                f"kafka.sasl_mechanism: {broker} does not take {options.sasl_mechanism}; choose one that is in its"
+                " sasl.enabled.mechanisms"
+            )
+        case IllegalSaslStateError():
+            return (
+                f"kafka.security_protocol: {broker} wants no SASL, but it is {options.security_protocol}; name a"
+                " listener that does, or set PLAINTEXT or SSL"
+            )
+    return None
+
+
+def _tls_refusal(error: ssl.SSLError, options: KafkaOptions, broker: str) -> str | None:
+    match error:
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
+            return None  # it went away in the middle
+        case ssl.SSLCertVerificationError(verify_code=code) if code in _OTHER_NAME:
+            return (
+                f"kafka.ssl_check_hostname: the certificate of {broker} does not bear that name; use one that it"
+                " bears, in kafka.bootstrap_servers and in the broker's advertised.listeners"
+            )
+        case ssl.SSLCertVerificationError():
+            return (
+                f"kafka.ssl_cafile: the certificate of {broker} is not trusted ({error.verify_message}); name a file"
+                " with the certificate of the authority that signed it"
+            )
+        case ssl.SSLError() if "ALERT" in (error.reason or ""):
+            return (
+                f"kafka.ssl_certfile: {broker} wants a certificate of ours, or refuses it ({error.reason}); give"
+                " ssl_certfile and ssl_keyfile from an authority that it trusts"
+            )
+    return (
+        f"kafka.security_protocol: {broker} does not speak TLS as we do ({error.reason}); name a listener for"
+        f" {options.security_protocol}"
+    )
+
+
 def _ssl_context(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types
-    password = options.ssl_password.get_secret_value() if options.ssl_password else None
+    # Without a password OpenSSL would ask the terminal for one and wait.
+    password = options.ssl_password.get_secret_value() if options.ssl_password else ""
     try:
         context = create_ssl_context(
             cafile=_path(options.ssl_cafile),
@@ -141,7 +221,7 @@ def _ssl_context(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has n
     except OSError as error:  # ssl.SSLError is one
         raise ConfigError(
             f"kafka.ssl_cafile, ssl_certfile, ssl_keyfile: they cannot be loaded ({error});"
-            " give PEM files that fit together"
+            " give PEM files that fit together, and kafka.ssl_password_file for an encrypted key"
         ) from None
     context.check_hostname = options.ssl_check_hostname
     return context

@@ -50,7 +50,7 @@ class Limits:
         ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
         behind = np.flatnonzero(batch.timestamps < now_ms - self.behind_ms_max)
         reasons = dict.fromkeys(ahead.tolist(), f"stamped further ahead than {self.topic} allows")
-        reasons |= dict.fromkeys(behind.tolist(), f"older than {self.topic} keeps events")
+        reasons |= dict.fromkeys(behind.tolist(), f"older than {self.topic} takes or keeps")
         for row in self._perhaps_too_large(batch):
             record = (0, batch.keys[row], batch.values[row], batch.headers[row])
             if not self.takes(record):

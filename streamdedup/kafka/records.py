@@ -14,12 +14,11 @@ def to_batch(topic: str, partition: int, records: Sequence[Any]) -> EventBatch |
     """The events of `records`, consecutive in one partition; None where there are none."""
     if not records:
         return None
-    count = len(records)
     return EventBatch(
         topic,
         partition,
-        np.fromiter((r.offset for r in records), np.int64, count),
-        np.fromiter((r.timestamp for r in records), np.int64, count),
+        np.array([r.offset for r in records], dtype=np.int64),
+        np.array([r.timestamp for r in records], dtype=np.int64),
         Column.of([r.key for r in records]),
         Column.of([r.value for r in records]),
         [r.headers for r in records],

@@ -6,19 +6,22 @@ length-prefixed, so that (ab, c) differs from (a, bc). Anything else is malforme
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
+import numpy as np
 import orjson
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.events import EventBatch, Headers
+from streamdedup.events import Column, EventBatch, Headers
 
 Origin = Literal["json", "key", "value", "header"]
 Tombstones = Literal["pass", "judge", "drop"]
 
 MISSING = object()
+Cell = TypeVar("Cell")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 
@@ -46,36 +49,25 @@ class Extractor:
 
     def extract(self, batch: EventBatch) -> Keys:
         """The keys of all events of `batch`."""
-        take = self._reader(batch)
-        keys: list[bytes | None] = []
-        malformed: dict[int, str] = {}
-        tombstones: list[int] = []
+        keys, malformed = self._read(batch)
         judged = self.tombstones == "judge"
-        for row, value in enumerate(batch.values):
-            key = None
-            if value is None and not judged:
-                tombstones.append(row)
-            else:
-                try:
-                    key = take(row, value)
-                except MalformedError as reason:
-                    malformed[row] = str(reason)
-            keys.append(key)
+        tombstones = [] if judged else np.flatnonzero(batch.values.sizes < 0).tolist()
+        for row in tombstones:
+            keys[row] = None
+            malformed.pop(row, None)
         passed = self.tombstones == "pass"
         return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
 
-    def _reader(self, batch: EventBatch) -> Callable[[int, bytes | None], bytes]:
+    def _read(self, batch: EventBatch) -> tuple[list[bytes | None], dict[int, str]]:
         match self.origin:
             case "json":
-                read = json_reader(self.fields)
-                return lambda _row, value: read(value)
+                return _each(json_reader(self.fields), batch.values)
             case "key":
-                return lambda row, _value: _present(batch.keys[row], "the record key is null")
+                return _column(batch.keys, "the record key is null")
             case "value":
-                return lambda _row, value: _present(value, "the value is null")
+                return _column(batch.values, "the value is null")
             case "header":
-                name = self.fields[0]
-                return lambda row, _value: _last_header(batch.headers[row], name)
+                return _each(partial(_last_header, name=self.fields[0]), batch.headers)
 
 
 def json_reader(fields: Sequence[str]) -> Callable[[bytes | None], bytes]:
@@ -91,6 +83,24 @@ def json_reader(fields: Sequence[str]) -> Callable[[bytes | None], bytes]:
         return parts[0] if len(parts) == 1 else _join(parts)
 
     return read
+
+
+def _column(column: Column, reason: str) -> tuple[list[bytes | None], dict[int, str]]:
+    return list(column), dict.fromkeys(np.flatnonzero(column.sizes < 0).tolist(), reason)
+
+
+def _each(
+    read: Callable[[Cell], bytes], cells: Iterable[Cell]
+) -> tuple[list[bytes | None], dict[int, str]]:
+    keys: list[bytes | None] = []
+    malformed: dict[int, str] = {}
+    for row, cell in enumerate(cells):
+        try:
+            keys.append(read(cell))
+        except MalformedError as reason:
+            keys.append(None)
+            malformed[row] = str(reason)
+    return keys, malformed
 
 
 def _present(cell: bytes | None, reason: str) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks none as exported
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -212,19 +212,34 @@ def make_certificates(directory: Path, names: Iterable[str]) -> Certificates:
         raise Unavailable("certificates: no openssl on PATH")
     directory.mkdir()
     made = Certificates(directory)
-    new_key = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    valid = ["-days", DAYS]
-    authority = ["-subj", "/CN=authority", "-out", made.authority, "-keyout", made.key("ca")]
-    _run(openssl, *new_key, *valid, *authority)
+    new = [
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ]
+    new += ["-days", DAYS, "-addext"]
+    signing = ["keyUsage=critical,keyCertSign", "-subj", "/CN=authority"]
+    _run(*new, *signing, "-out", made.authority, "-keyout", made.key("ca"))
     for name in names:
-        own = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{HOST}"]
+        own = ["basicConstraints=critical,CA:FALSE", "-subj", f"/CN={name}"]
         signed = ["-CA", made.authority, "-CAkey", made.key("ca")]
         files = ["-out", made.certificate(name), "-keyout", made.key(name)]
-        _run(openssl, *new_key, *valid, *own, *signed, *files)
+        _run(*new, *own, "-addext", f"subjectAltName=IP:{HOST}", *signed, *files)
     return made
 
 
-def _run(*command: str | Path) -> None:
-    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=OPENSSL_S)
+def _run(*command: object) -> None:
+    run = subprocess.run(
+        [str(part) for part in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=OPENSSL_S,
+    )
     if run.returncode:
         raise Unavailable(f"certificates: openssl failed: {run.stderr.strip()}")

@@ -1,0 +1,1 @@
+"""Benchmarks: each runs from one command of the Makefile and prints ratios."""

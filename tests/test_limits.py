@@ -1,0 +1,259 @@
+"""Claims about what a topic would refuse or not keep, asked before the broker is: sizes to the byte, times to the ms."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.producer.message_accumulator import BatchBuilder
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.kafka.limits import CODECS, FOREVER, RETENTION_MARGIN_MS, TOO_LARGE, Limits
+from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, Topic
+from tests.broker.base import Broker
+from tests.broker.topics import create_topic, unique_name
+
+NOW_MS = 1_790_000_000_000
+HOUR_MS = 3_600_000
+BATCH_HEADER_BYTES = 61
+
+Cell = bytes | None
+
+# Sizes around those where a length takes one byte more, and text that compresses as well as text that does not.
+sizes = st.sampled_from([0, 1, 62, 63, 64, 65, 500, 8190, 8191, 8192, 20_000])
+cells = st.none() | st.builds(
+    lambda size, seed: np.random.default_rng(seed).bytes(size) if seed else b"a" * size,
+    sizes,
+    st.integers(0, 3),
+)
+headers = st.lists(st.tuples(st.text(max_size=70), cells), max_size=4)
+codecs = pytest.mark.parametrize("compression", sorted(CODECS))
+
+
+# --- sizes ---
+
+
+@codecs
+@settings(deadline=None, max_examples=60)
+@given(cells, cells, headers)
+@example(None, None, [])
+@example(b"", b"", [("", None), ("", b"")])
+@example(None, b"x", [("\U0001f511" * 64, b"\xff" * 64)])
+def test_the_limit_is_exact(
+    compression: str, key: Cell, value: Cell, of_record: list[tuple[str, Cell]]
+) -> None:
+    """What makes a record batch of just the limit is taken, one byte less of a limit refuses it."""
+    size = sent_bytes(key, value, of_record, compression)
+    batch = events((NOW_MS, key, value, of_record))
+    assert limits(compression, {"max.message.bytes": f"{size}"}).refused(batch, NOW_MS) == {}
+    one_less = limits(compression, {"max.message.bytes": f"{size - 1}"})
+    assert one_less.refused(batch, NOW_MS) == {0: TOO_LARGE}
+
+
+@given(cells, cells, headers)
+def test_a_size_follows_from_the_format(key: Cell, value: Cell, of_record: Headers) -> None:
+    """Uncompressed, aiokafka builds what the record format says; so neither is wrong with the other."""
+    assert sent_bytes(key, value, of_record, "none") == written_bytes(key, value, of_record)
+
+
+@codecs
+def test_what_counts_is_the_size_on_the_wire(compression: str) -> None:
+    """A text far above the limit is taken where compression brings it below; noise is not."""
+    noise = np.random.default_rng(5).bytes(5000)
+    batch = events((NOW_MS, b"k", b"a" * 5000, []), (NOW_MS, b"k", noise, []))
+    refused = limits(compression, {"max.message.bytes": "1000"}).refused(batch, NOW_MS)
+    assert sorted(refused) == ([0, 1] if compression == "none" else [1])
+
+
+def test_every_row_is_judged_by_itself() -> None:
+    """Rows keep their places: the large ones are named, whatever stands beside them."""
+    rows = [(NOW_MS, None, b"x" * size, []) for size in (10, 3000, 10, 3000, 0)]
+    rows.append((NOW_MS, None, None, [("h", b"x" * 3000)]))
+    refused = limits("none", {"max.message.bytes": "2000"}).refused(events(*rows), NOW_MS)
+    assert refused == dict.fromkeys([1, 3, 5], TOO_LARGE)
+
+
+def test_without_a_stated_limit_kafkas_default_holds() -> None:
+    """Where the broker does not tell its settings, a batch may have Kafka's default of 1,048,588 bytes."""
+    fits = b"x" * (DEFAULT_MESSAGE_BYTES_MAX - written_bytes(None, b"x" * 1_048_000, []) + 1_048_000)
+    assert written_bytes(None, fits, []) == 1_048_588
+    unknown = limits("none", {})
+    batch = events((NOW_MS, None, fits, []), (NOW_MS, None, fits + b"x", []))
+    assert unknown.refused(batch, NOW_MS) == {1: TOO_LARGE}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_broker_draws_the_line_at_the_same_byte(broker: Broker, compression: str) -> None:
+    """A real broker takes the largest record that we take, and refuses the one that we refuse."""
+    topic = unique_name("limit")
+    create_topic(broker.bootstrap_servers, topic, 1, max_message_bytes=2000)
+    narrow = limits(compression, {"max.message.bytes": "2000"})
+    noise = np.random.default_rng(6).bytes(3000)
+    sizes = range(1500, 2000)
+    taken = [narrow.takes((NOW_MS, b"k", noise[:size], [("h", b"v")])) for size in sizes]
+    first_refused = sizes[taken.index(False)]
+    answers = [
+        asyncio.run(offered(broker.bootstrap_servers, topic, noise[:size], compression))
+        for size in (first_refused - 1, first_refused)
+    ]
+    assert answers == [None, MessageSizeTooLargeError]
+
+
+# --- times ---
+
+
+def test_an_event_may_be_stamped_as_far_ahead_as_the_topic_allows() -> None:
+    """At `message.timestamp.after.max.ms` from now it is taken, a millisecond further it is not."""
+    batch = stamped(NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1, NOW_MS + 10 * HOUR_MS)
+    refused = limits("none", {"message.timestamp.after.max.ms": f"{HOUR_MS}"}).refused(batch, NOW_MS)
+    assert refused == dict.fromkeys([2, 3], "stamped further ahead than out allows")
+
+
+@pytest.mark.parametrize("setting", ["retention.ms", "message.timestamp.before.max.ms"])
+def test_an_event_must_outlive_its_transaction(setting: str) -> None:
+    """What is older than the topic takes or keeps, less a margin, is refused."""
+    oldest = NOW_MS - HOUR_MS + RETENTION_MARGIN_MS
+    batch = stamped(NOW_MS, oldest, oldest - 1, 0)
+    refused = limits("none", {setting: f"{HOUR_MS}"}).refused(batch, NOW_MS)
+    assert refused == dict.fromkeys([2, 3], "older than out takes or keeps")
+
+
+def test_the_narrower_of_retention_and_distance_counts() -> None:
+    """Both limits on old events hold at once, whichever is the narrower."""
+    for one, other in ((HOUR_MS, 2 * HOUR_MS), (2 * HOUR_MS, HOUR_MS)):
+        both = {"retention.ms": f"{one}", "message.timestamp.before.max.ms": f"{other}"}
+        assert limits("none", both).behind_ms_max == HOUR_MS - RETENTION_MARGIN_MS
+
+
+def test_the_old_name_of_the_distance_counts_for_both_sides() -> None:
+    """Before Kafka 3.6 one setting bounds both sides; from then on it yields to the new ones that are set."""
+    old = {"message.timestamp.difference.max.ms": f"{HOUR_MS}"}
+    assert limits("none", old).ahead_ms_max == HOUR_MS
+    assert limits("none", old).behind_ms_max == HOUR_MS - RETENTION_MARGIN_MS
+    new = old | {"message.timestamp.after.max.ms": f"{2 * HOUR_MS}"}
+    assert limits("none", new).ahead_ms_max == 2 * HOUR_MS
+    defaults = old | {"message.timestamp.after.max.ms": f"{2**63 - 1}"}
+    assert limits("none", defaults).ahead_ms_max == HOUR_MS
+
+
+@pytest.mark.parametrize(
+    "settings_of_topic",
+    [
+        {},
+        {"retention.ms": "-1"},
+        {
+            "retention.ms": f"{2**63 - 1}",
+            "message.timestamp.after.max.ms": f"{2**63 - 1}",
+            "message.timestamp.before.max.ms": f"{2**63 - 1}",
+        },
+        {
+            "message.timestamp.type": "LogAppendTime",
+            "retention.ms": "1000",
+            "message.timestamp.after.max.ms": "1000",
+            "message.timestamp.before.max.ms": "1000",
+        },
+    ],
+    ids=["nothing stated", "kept for ever", "Kafka's longest", "stamped by the broker"],
+)
+def test_where_no_time_is_wrong_none_is_refused(settings_of_topic: Mapping[str, str]) -> None:
+    """Without a limit, or where the broker stamps by itself, any timestamp is taken."""
+    batch = stamped(-1, 0, NOW_MS, FOREVER)
+    unbounded = limits("none", settings_of_topic)
+    assert unbounded.ahead_ms_max == unbounded.behind_ms_max == FOREVER
+    assert unbounded.refused(batch, NOW_MS) == {}
+
+
+@pytest.mark.parametrize("retention_ms", [0, 1, RETENTION_MARGIN_MS])
+def test_a_retention_within_the_margin_refuses_only_the_past(retention_ms: int) -> None:
+    """However short the retention, an event of this moment is taken."""
+    refused = limits("none", {"retention.ms": f"{retention_ms}"}).refused(
+        stamped(NOW_MS, NOW_MS - 1, NOW_MS + 5), NOW_MS
+    )
+    assert list(refused) == [1]
+
+
+def test_a_size_is_the_reason_that_counts() -> None:
+    """Too large and too old at once is too large: only then a dead letter goes without its bytes."""
+    narrow = limits("none", {"max.message.bytes": "2000", "retention.ms": f"{HOUR_MS}"})
+    assert narrow.refused(events((0, None, b"x" * 3000, [])), NOW_MS) == {0: TOO_LARGE}
+
+
+def limits(compression: str, settings_of_topic: Mapping[str, str]) -> Limits:
+    """The limits of a topic with these settings."""
+    return Limits.of(Topic("out", None, 1, 1, settings=settings_of_topic), compression)
+
+
+def events(*rows: tuple[int, Cell, Cell, Headers]) -> EventBatch:
+    """A batch of (timestamp, key, value, headers)."""
+    stamps, keys, values, of_records = zip(*rows, strict=True)
+    count = len(rows)
+    return EventBatch(
+        "in",
+        0,
+        np.arange(count),
+        np.array(stamps, dtype=np.int64),
+        Column.of(keys),
+        Column.of(values),
+        of_records,
+        count,
+    )
+
+
+def stamped(*stamps: int) -> EventBatch:
+    """A batch of small events with these timestamps."""
+    return events(*((stamp, b"k", b"v", []) for stamp in stamps))
+
+
+def sent_bytes(key: Cell, value: Cell, of_record: Headers, compression: str) -> int:
+    """The size of the batch that aiokafka's producer sends."""
+    builder = BatchBuilder(1 << 30, CODECS[compression], is_transactional=1)
+    builder.append(timestamp=NOW_MS, key=key, value=value, headers=list(of_record))
+    builder.close()
+    return len(builder._build())
+
+
+def written_bytes(key: Cell, value: Cell, of_record: Headers) -> int:
+    """The size of an uncompressed batch of one record (https://kafka.apache.org/documentation/#recordbatch)."""
+    record = 3 + cell_bytes(key) + cell_bytes(value) + varint_bytes(len(of_record))
+    for name, header in of_record:
+        record += cell_bytes(name.encode()) + cell_bytes(header)
+    return BATCH_HEADER_BYTES + varint_bytes(record) + record
+
+
+def cell_bytes(cell: Cell) -> int:
+    """Length and bytes; a null is the length -1."""
+    return 1 if cell is None else varint_bytes(len(cell)) + len(cell)
+
+
+def varint_bytes(number: int) -> int:
+    """Seven bits a byte, of the number in zigzag."""
+    return max(1, -(-(2 * number).bit_length() // 7))
+
+
+async def offered(
+    bootstrap: str, topic: str, value: bytes, compression: str
+) -> type[KafkaError] | None:
+    """The error by which the broker refuses a batch of one record, or None."""
+    producer: Any = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        max_batch_size=1 << 20,
+        compression_type=None if compression == "none" else compression,
+    )
+    await producer.start()
+    try:
+        batch = producer.create_batch()
+        now_ms = int(time.time() * 1000)
+        batch.append(timestamp=now_ms, key=b"k", value=value, headers=[("h", b"v")])
+        await (await producer.send_batch(batch, topic, partition=0))
+    except KafkaError as error:
+        return type(error)
+    finally:
+        await producer.stop()
+    return None

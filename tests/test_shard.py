@@ -1,0 +1,404 @@
+"""Claims about one partition's decisions: what passes, what waits, what is in the filter, and from where on it is not.
+
+The model is a set of the keys that were admitted and a list of those that wait.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from streamdedup.events import Verdict
+from streamdedup.filters.base import Mask
+from streamdedup.filters.bloom import Bloom
+from streamdedup.keys.extract import Keys
+from streamdedup.keys.hashing import Digests, digests
+from streamdedup.shard import Shard, Tally
+
+PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
+CAPACITY = 1000
+
+# A row is a key, or what stands in its place.
+TOMBSTONE, DROPPED, BROKEN = "tombstone", "dropped", "broken"
+Row = bytes | str
+
+names = st.sampled_from([b"", b"a", b"b", b"c", b"d", b"e"])
+odd = st.sampled_from([TOMBSTONE, DROPPED, BROKEN])
+rows = st.lists(names | odd, max_size=12)
+rejections = st.sets(st.integers(0, 11), max_size=3)
+
+
+def keys_of(batch: Sequence[Row]) -> Keys:
+    """The batch as extraction gives it."""
+    where = {kind: [i for i, row in enumerate(batch) if row == kind] for kind in _KINDS}
+    return Keys(
+        [row if isinstance(row, bytes) else None for row in batch],
+        dict.fromkeys(where[BROKEN], "the value is not valid JSON"),
+        where[TOMBSTONE],
+        where[DROPPED],
+    )
+
+
+_KINDS = (TOMBSTONE, DROPPED, BROKEN)
+
+
+def shard_of(capacity: int = CAPACITY, *, stop_when_full: bool = True) -> Shard:
+    """An empty shard with hardly any false positives."""
+    return Shard(3, Bloom(capacity, 1e-9), stop_when_full=stop_when_full)
+
+
+def contents(shard: Shard) -> tuple[bytes, int]:
+    """All that a filter is."""
+    return bytes(shard.seen.buffers()[0]), len(shard.seen)
+
+
+def holds(shard: Shard, key: bytes) -> bool:
+    """Whether the filter itself has the key."""
+    return bool(shard.seen.contains_many(digests([key]))[0])
+
+
+# --- verdicts ---
+
+
+def test_every_kind_of_row_gets_its_verdict() -> None:
+    """First keys and kept tombstones pass; the others get the verdict that says why not."""
+    batch = [b"a", TOMBSTONE, b"a", BROKEN, DROPPED, b"b", TOMBSTONE, b"c"]
+    verdicts = shard_of().decide(keys_of(batch), [5])
+    assert verdicts.dtype == np.uint8
+    assert verdicts.tolist() == [
+        PASS, PASS, DUPLICATE, MALFORMED, BLOCKED, REJECTED, PASS, PASS,
+    ]  # fmt: skip
+
+
+def test_a_duplicate_is_seen_before_its_first_is_committed() -> None:
+    """Pending is consulted within a batch and between batches, while the filter knows nothing yet (invariant 2)."""
+    shard = shard_of()
+    assert shard.decide(keys_of([b"a", b"a"])).tolist() == [PASS, DUPLICATE]
+    assert shard.decide(keys_of([b"b", b"a"])).tolist() == [PASS, DUPLICATE]
+    assert shard.decide(keys_of([b"b", b"c", b"a"])).tolist() == [DUPLICATE, PASS, DUPLICATE]
+    assert (shard.pending, len(shard.seen)) == (3, 0)
+    assert not any(holds(shard, key) for key in (b"a", b"b", b"c"))
+
+
+def test_what_is_admitted_is_found() -> None:
+    """After its commit a key is in the filter, no longer waits, and moves the label."""
+    shard = shard_of()
+    shard.decide(keys_of([b"a", b"b"]))
+    shard.admit(7)
+    assert (shard.label, shard.pending, len(shard.seen)) == (7, 0, 2)
+    assert shard.decide(keys_of([b"b", b"c"])).tolist() == [DUPLICATE, PASS]
+
+
+def test_what_is_forgotten_may_pass_again() -> None:
+    """After a doubt, what waited is as if never decided; the filter, its label and what is counted stay."""
+    shard = shard_of()
+    shard.decide(keys_of([b"a"]))
+    shard.admit(2)
+    before = contents(shard)
+    shard.decide(keys_of([b"a", b"b", BROKEN]))
+    shard.forget()
+    assert (shard.pending, shard.label, contents(shard)) == (0, 2, before)
+    assert shard.tally.by_verdict.tolist() == [1, 0, 0, 0, 0]
+    assert shard.decide(keys_of([b"a", b"b"])).tolist() == [DUPLICATE, PASS]
+
+
+@pytest.mark.parametrize("unjudged", _KINDS)
+def test_what_has_no_key_never_waits(unjudged: str) -> None:
+    """Rows without a key enter neither pending nor the filter, not even as the empty key."""
+    shard = shard_of()
+    shard.decide(keys_of([unjudged] * 3))
+    assert shard.pending == 0
+    shard.admit(5)
+    assert len(shard.seen) == 0
+    assert shard.decide(keys_of([b""])).tolist() == [PASS]
+
+
+def test_what_is_rejected_never_waits() -> None:
+    """A key whose event the output would not take is still new when it comes again (rule 8)."""
+    shard = shard_of()
+    assert shard.decide(keys_of([b"a", b"a", b"a"]), [0]).tolist() == [REJECTED, PASS, DUPLICATE]
+    assert shard.pending == 1
+
+
+def test_an_empty_batch_changes_nothing() -> None:
+    """No rows, no verdicts."""
+    shard = shard_of()
+    assert shard.decide(keys_of([])).shape == (0,)
+    assert (shard.pending, shard.tally.consumed) == (0, 0)
+
+
+# --- capacity ---
+
+
+def test_a_batch_is_cut_before_the_first_key_too_many() -> None:
+    """At capacity, duplicates and rows without a key are still decided; the first new key and all after it are not."""
+    shard = shard_of(3)
+    assert not shard.full
+    batch = [b"a", b"b", b"a", TOMBSTONE, b"c", b"b", BROKEN, b"d", b"a", TOMBSTONE]
+    assert len(shard.decide(keys_of(batch))) == 7
+    assert shard.full
+    assert shard.pending == 3
+    assert len(shard.decide(keys_of([b"e"]))) == 0
+    shard.admit(9)
+    assert shard.full
+    assert shard.decide(keys_of([b"c", BROKEN, b"d"])).tolist() == [DUPLICATE, MALFORMED]
+    shard.admit(9)
+    assert shard.tally.by_verdict.tolist() == [4, 3, 0, 2, 0]
+
+
+def test_a_doubt_gives_room_back() -> None:
+    """Keys that only waited take no room once they are forgotten."""
+    shard = shard_of(2)
+    shard.decide(keys_of([b"a", b"b"]))
+    assert shard.full
+    shard.forget()
+    assert not shard.full
+    assert len(shard.decide(keys_of([b"c", b"d", b"e"]))) == 2
+
+
+def test_an_operator_may_go_past_capacity() -> None:
+    """Where it is not to stop, nothing is cut and the shard is never full."""
+    shard = shard_of(2, stop_when_full=False)
+    batch = [b"%d" % i for i in range(10)]
+    assert len(shard.decide(keys_of(batch))) == len(batch)
+    shard.admit(11)
+    assert not shard.full
+    assert len(shard.decide(keys_of(batch))) == len(batch)
+
+
+def test_a_fold_may_go_past_capacity() -> None:
+    """What stands in the output is folded whatever the room; then nothing new is taken, and nothing crashes."""
+    shard = shard_of(2)
+    shard.fold(keys_of([b"a", b"b", b"c", b"d"]), 4)
+    assert shard.full
+    assert shard.decide(keys_of([b"a", b"e"])).tolist() == [DUPLICATE]
+
+
+# --- the fold ---
+
+
+@settings(deadline=None)
+@given(st.lists(names | odd, max_size=40), st.lists(st.integers(0, 40), max_size=6))
+@example([b"a", b"a", TOMBSTONE, b"b"], [0, 0, 4])
+def test_a_fold_knows_no_batches(log: list[Row], cuts: list[int]) -> None:
+    """Cut anywhere, the same output gives the same filter, bit for bit (invariant 5)."""
+    whole, parts = shard_of(), shard_of()
+    whole.fold(keys_of(log), len(log))
+    bounds = [0, *sorted(min(cut, len(log)) for cut in cuts), len(log)]
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        parts.fold(keys_of(log[start:end]), end)
+    assert contents(parts) == contents(whole)
+    assert parts.label == whole.label == len(log)
+
+
+def test_folding_again_from_an_earlier_label_does_no_harm() -> None:
+    """A snapshot may hold keys beyond its label: folding over them changes nothing."""
+    log = keys_of([b"%d" % i for i in range(50)])
+    once, twice = shard_of(), shard_of()
+    once.fold(log, 50)
+    twice.fold(log, 50)
+    twice.fold(log, 50)
+    assert contents(twice) == contents(once)
+
+
+def test_a_fold_counts_no_events() -> None:
+    """Folding is remembering: nothing is consumed, pending or decided by it."""
+    shard = shard_of()
+    shard.fold(keys_of([b"a", BROKEN]), 2)
+    shard.end_fold(3)
+    assert (shard.tally.consumed, shard.pending, shard.label, shard.reach) == (0, 0, 3, 3)
+
+
+# --- a shard's life against the model ---
+
+
+class Watched(Bloom):
+    """Tells what is going to be added before any bit is set."""
+
+    def __init__(self) -> None:
+        super().__init__(CAPACITY, 1e-9)
+        self.before_adding: Callable[[], None] = lambda: None
+
+    def add_many(self, digests: Digests) -> Mask:
+        """Tell, then add."""
+        self.before_adding()
+        return super().add_many(digests)
+
+
+@dataclass
+class Log:
+    """The model: the output, with None for a transaction's marker, and what the input's events became."""
+
+    rows: list[Row | None] = field(default_factory=list)
+    verdicts: list[int] = field(default_factory=list)
+
+    def keys(self) -> set[bytes]:
+        """The keys that the output holds."""
+        return {row for row in self.rows if isinstance(row, bytes)}
+
+
+class Life(RuleBasedStateMachine):
+    """Batches, commits, doubts and folds in any order, as delivery drives them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = Log()
+        self.emitted: list[Row] = []
+        self.verdicts: list[int] = []
+        self.start(0)
+
+    def start(self, label: int) -> None:
+        """A new process with an empty filter."""
+        self.seen = Watched()
+        self.shard = Shard(0, self.seen, stop_when_full=True)
+        self.reach, self.label_to_come = 0, label
+        self.base = self.log.verdicts.copy()
+        self.seen.before_adding = self.reach_is_ahead
+
+    def reach_is_ahead(self) -> None:
+        """Before a key is added, `reach` is already at least the offset behind it."""
+        assert self.shard.reach >= self.label_to_come
+
+    @rule(batch=rows, rejected=rejections)
+    def decide(self, batch: list[Row], rejected: set[int]) -> None:
+        """The verdicts are the model's: new where neither output, nor pending, nor the batch has the key."""
+        rejected = {row for row in rejected if row < len(batch)}
+        known = self.log.keys() | {row for row in self.emitted if isinstance(row, bytes)}
+        expected = []
+        for at, row in enumerate(batch):
+            verdict = _BY_ROW.get(row, PASS) if isinstance(row, str) else PASS
+            if at in rejected:
+                verdict = REJECTED
+            elif isinstance(row, bytes):
+                verdict = DUPLICATE if row in known else PASS
+                known.add(row)
+            expected.append(verdict)
+        assert self.shard.decide(keys_of(batch), sorted(rejected)).tolist() == expected
+        self.emitted += [row for row, v in zip(batch, expected, strict=True) if v == PASS]
+        self.verdicts += expected
+
+    @rule(known_to_us=st.booleans())
+    def commit(self, known_to_us: bool) -> None:
+        """The transaction reaches the output; whether we hear of it is another matter: then it is folded."""
+        if self.emitted:
+            self.log.rows += [*self.emitted, None]
+        if known_to_us:
+            self.label_to_come = len(self.log.rows)
+            self.shard.admit(self.label_to_come)
+            self.log.verdicts += self.verdicts
+        else:
+            self.shard.forget()
+            self.fold(2)
+        self.emitted, self.verdicts = [], []
+
+    @rule(step=st.integers(1, 5))
+    def doubt(self, step: int) -> None:
+        """What was not committed is taken back; the output is folded from the label on."""
+        self.shard.forget()
+        self.emitted, self.verdicts = [], []
+        self.fold(step)
+
+    @precondition(lambda self: not self.emitted)
+    @rule(step=st.integers(1, 5))
+    def die(self, step: int) -> None:
+        """A new process without a snapshot folds the output from its beginning."""
+        old = contents(self.shard)
+        self.start(0)
+        self.verdicts = []
+        self.fold(step)
+        assert contents(self.shard) == old
+
+    def fold(self, step: int) -> None:
+        """Fold the output from the label to its end, `step` offsets at a time; markers are not seen."""
+        end = len(self.log.rows)
+        while self.shard.label < end:
+            start = self.shard.label
+            part = self.log.rows[start : start + step]
+            self.label_to_come = min(start + step, end)
+            self.shard.fold(keys_of([row for row in part if row is not None]), self.label_to_come)
+        self.shard.end_fold(end)
+
+    @invariant()
+    def the_filter_is_the_fold_of_the_output(self) -> None:
+        """At every moment the filter holds the output's keys and no other."""
+        assert len(self.shard.seen) == len(self.log.keys())
+        assert all(holds(self.shard, key) for key in self.log.keys())
+        assert self.shard.label == len(self.log.rows)
+
+    @invariant()
+    def every_event_has_one_outcome(self) -> None:
+        """Consumed is the sum of the verdicts, and both are those of the committed events (invariant 4)."""
+        ours = self.log.verdicts[len(self.base) :]
+        assert self.shard.tally.consumed == len(ours)
+        assert [self.shard.tally[v] for v in Verdict] == [ours.count(v) for v in Verdict]
+
+    @invariant()
+    def reach_never_goes_back(self) -> None:
+        """What a snapshot asks for only grows, and is never below the label."""
+        assert self.shard.reach >= max(self.reach, self.shard.label)
+        self.reach = self.shard.reach
+
+    @invariant()
+    def what_waits_is_what_was_emitted(self) -> None:
+        """Pending counts the emitted events that have a key."""
+        assert self.shard.pending == sum(isinstance(row, bytes) for row in self.emitted)
+
+
+_BY_ROW: dict[str, Verdict] = {TOMBSTONE: PASS, DROPPED: BLOCKED, BROKEN: MALFORMED}
+
+TestLife: Any = Life.TestCase
+TestLife.settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
+
+
+def test_reach_stays_where_a_snapshot_put_it() -> None:
+    """A loaded filter may hold keys beyond its label: a fold that is still below them does not lower `reach`."""
+    shard = shard_of()
+    shard.label, shard.reach = 10, 40
+    for label in (20, 30):
+        shard.fold(keys_of([b"%d" % label]), label)
+        assert (shard.label, shard.reach) == (label, 40)
+    shard.end_fold(45)
+    assert (shard.label, shard.reach) == (45, 45)
+
+
+# --- expected false duplicates ---
+
+
+def test_new_events_dropped_wrongly_are_estimated_well() -> None:
+    """Of distinct keys every duplicate is a false one: the estimate is within five deviations of their number."""
+    shard = Shard(0, Bloom(2000, 0.05), stop_when_full=False)
+    for start in range(0, 4000, 50):
+        shard.decide(keys_of([b"%d" % i for i in range(start, start + 50)]))
+        shard.admit(start + 50)
+    false, expected = shard.tally[DUPLICATE], shard.tally.expected_false
+    assert expected > 100
+    assert abs(false - expected) < 5 * expected**0.5
+
+
+def test_the_estimate_is_of_committed_decisions() -> None:
+    """An empty filter drops none wrongly; what is forgotten is not counted; duplicates add nothing."""
+    shard = Shard(0, Bloom(50, 0.3), stop_when_full=False)
+    shard.decide(keys_of([b"%d" % i for i in range(50)]))
+    shard.admit(50)
+    assert shard.tally.expected_false == 0
+    shard.decide(keys_of([b"x%d" % i for i in range(50)]))
+    shard.forget()
+    shard.decide(keys_of([b"%d" % i for i in range(50)]))
+    shard.admit(50)
+    assert shard.tally.expected_false == 0
+
+
+def test_tallies_add_up() -> None:
+    """The sum of tallies counts what both count."""
+    one, other = Tally(), Tally()
+    one.by_verdict += [1, 2, 3, 4, 5]
+    other.by_verdict += [10, 0, 0, 0, 1]
+    one.expected_false, other.expected_false = 0.25, 0.5
+    one.add(other)
+    assert ([one[v] for v in Verdict], one.consumed) == ([11, 2, 3, 4, 6], 26)
+    assert (one.expected_false, other.consumed) == (0.75, 11)
