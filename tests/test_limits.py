@@ -1,4 +1,4 @@
-"""Claims about what a topic would refuse or not keep, asked before the broker is: sizes to the byte, times to the ms."""
+"""Claims about what a topic would refuse or not keep, asked first: sizes to the byte, times to the ms."""
 
 import asyncio
 import time
@@ -24,6 +24,7 @@ HOUR_MS = 3_600_000
 BATCH_HEADER_BYTES = 61
 
 Cell = bytes | None
+Row = tuple[int, Cell, Cell, Headers]
 
 # Sizes around those where a length takes one byte more, and text that compresses as well as text that does not.
 sizes = st.sampled_from([0, 1, 62, 63, 64, 65, 500, 8190, 8191, 8192, 20_000])
@@ -73,7 +74,7 @@ def test_what_counts_is_the_size_on_the_wire(compression: str) -> None:
 
 def test_every_row_is_judged_by_itself() -> None:
     """Rows keep their places: the large ones are named, whatever stands beside them."""
-    rows = [(NOW_MS, None, b"x" * size, []) for size in (10, 3000, 10, 3000, 0)]
+    rows: list[Row] = [(NOW_MS, None, b"x" * size, []) for size in (10, 3000, 10, 3000, 0)]
     rows.append((NOW_MS, None, None, [("h", b"x" * 3000)]))
     refused = limits("none", {"max.message.bytes": "2000"}).refused(events(*rows), NOW_MS)
     assert refused == dict.fromkeys([1, 3, 5], TOO_LARGE)
@@ -81,7 +82,9 @@ def test_every_row_is_judged_by_itself() -> None:
 
 def test_without_a_stated_limit_kafkas_default_holds() -> None:
     """Where the broker does not tell its settings, a batch may have Kafka's default of 1,048,588 bytes."""
-    fits = b"x" * (DEFAULT_MESSAGE_BYTES_MAX - written_bytes(None, b"x" * 1_048_000, []) + 1_048_000)
+    fits = b"x" * (
+        DEFAULT_MESSAGE_BYTES_MAX - written_bytes(None, b"x" * 1_048_000, []) + 1_048_000
+    )
     assert written_bytes(None, fits, []) == 1_048_588
     unknown = limits("none", {})
     batch = events((NOW_MS, None, fits, []), (NOW_MS, None, fits + b"x", []))
@@ -112,7 +115,9 @@ def test_a_broker_draws_the_line_at_the_same_byte(broker: Broker, compression: s
 def test_an_event_may_be_stamped_as_far_ahead_as_the_topic_allows() -> None:
     """At `message.timestamp.after.max.ms` from now it is taken, a millisecond further it is not."""
     batch = stamped(NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1, NOW_MS + 10 * HOUR_MS)
-    refused = limits("none", {"message.timestamp.after.max.ms": f"{HOUR_MS}"}).refused(batch, NOW_MS)
+    refused = limits("none", {"message.timestamp.after.max.ms": f"{HOUR_MS}"}).refused(
+        batch, NOW_MS
+    )
     assert refused == dict.fromkeys([2, 3], "stamped further ahead than out allows")
 
 
@@ -190,7 +195,7 @@ def limits(compression: str, settings_of_topic: Mapping[str, str]) -> Limits:
     return Limits.of(Topic("out", None, 1, 1, settings=settings_of_topic), compression)
 
 
-def events(*rows: tuple[int, Cell, Cell, Headers]) -> EventBatch:
+def events(*rows: Row) -> EventBatch:
     """A batch of (timestamp, key, value, headers)."""
     stamps, keys, values, of_records = zip(*rows, strict=True)
     count = len(rows)

@@ -1,6 +1,7 @@
 """Claims about where a shard goes on: what a committed offset counts for, and which contradictions stop."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,9 @@ SINK = SinkOptions(topic="unique")
 ACCEPT = SinkOptions(topic="unique", on_gap="accept")
 
 
-def at(offset: int, note: Note | None = NOTE, **changes: object) -> Found:
+def at(offset: int, note: Note | None = NOTE, **changes: Any) -> Found:
     """What is found with `offset` committed; the rest as in FOUND but for `changes`."""
-    return replace(FOUND, committed=Committed(offset, note), **changes)  # type: ignore[arg-type]
+    return replace(FOUND, committed=Committed(offset, note), **changes)
 
 
 # --- without a committed offset ---
@@ -46,9 +47,9 @@ def test_a_birth_begins_where_the_operator_says(source: SourceOptions, offset: i
 
 @pytest.mark.parametrize("source", [SOURCE, LATEST])
 @pytest.mark.parametrize("trace", [{"output_end": 1}, {"has_memory": True}])
-def test_a_lost_offset_is_no_birth(source: SourceOptions, trace: dict[str, int]) -> None:
+def test_a_lost_offset_is_no_birth(source: SourceOptions, trace: dict[str, Any]) -> None:
     """Where the output or our memory shows that we were here, reading starts at earliest, also with `latest`."""
-    found = replace(UNTOUCHED, **trace)  # type: ignore[arg-type]
+    found = replace(UNTOUCHED, **trace)
     resume = input_offset(found, source, SINK)
     assert (resume.offset, resume.birth) == (10, False)
 
@@ -77,8 +78,9 @@ def test_an_offset_outside_of_the_input_stops_or_skips(offset: int) -> None:
 @pytest.mark.parametrize(("leaf", "word"), [("cluster_id", "cluster"), ("input_id", "made again")])
 def test_an_offset_of_another_log_is_void(leaf: str, word: str, offset: int) -> None:
     """Committed for another cluster or another input of that name: read from earliest, wherever it points."""
+    elsewhere: dict[str, Any] = {leaf: "other"}
     for source in (SOURCE, LATEST):
-        resume = input_offset(at(offset, **{leaf: "other"}), source, SINK)
+        resume = input_offset(at(offset, **elsewhere), source, SINK)
         assert (resume.offset, resume.birth) == (10, False)
         assert word in resume.why
 
@@ -103,7 +105,7 @@ def test_an_output_that_lost_its_end_stops() -> None:
 
 
 @pytest.mark.parametrize("loss", [{"output_id": "other"}, {"output_end": 49}])
-def test_a_lost_output_stops_though_the_offset_is_void(loss: dict[str, object]) -> None:
+def test_a_lost_output_stops_though_the_offset_is_void(loss: dict[str, Any]) -> None:
     """Starting at earliest is safe only over a whole output: an input made again hides no loss of it."""
     with pytest.raises(DeliveryError, match="unique"):
         input_offset(at(30, input_id="other", **loss), SOURCE, SINK)
@@ -113,18 +115,19 @@ def test_a_lost_output_stops_though_the_offset_is_void(loss: dict[str, object]) 
 @pytest.mark.parametrize("side", ["the note", "the broker"])
 def test_an_unknown_id_contradicts_nothing(leaf: str, side: str) -> None:
     """Ids that the note or the broker does not tell are not compared, so the offset counts."""
-    unknown: dict[str, None] = {leaf: None}
-    found = (
-        at(30, replace(NOTE, **unknown))  # type: ignore[arg-type]
-        if side == "the note"
-        else at(30, **unknown)
-    )
+    unknown: dict[str, Any] = {leaf: None}
+    found = at(30, replace(NOTE, **unknown)) if side == "the note" else at(30, **unknown)
     assert input_offset(found, SOURCE, SINK) == Resume(30, False, "the committed offset")
 
 
 def test_an_operators_offset_counts() -> None:
     """Without a note, as after a reset by a tool, the offset counts, whatever the ids; its bounds still hold."""
-    strange = {"cluster_id": "x", "input_id": "y", "output_id": "z", "output_end": 0}
+    strange: dict[str, Any] = {
+        "cluster_id": "x",
+        "input_id": "y",
+        "output_id": "z",
+        "output_end": 0,
+    }
     assert input_offset(at(77, None, **strange), LATEST, SINK).offset == 77
     with pytest.raises(DeliveryError, match=r"source\.on_gap"):
         input_offset(at(9, None), SOURCE, SINK)
@@ -161,5 +164,7 @@ def test_an_output_that_was_trimmed_beyond_the_label_stops(label: int | None, st
 @pytest.mark.parametrize("sink", [SINK, ACCEPT])
 def test_a_filter_ahead_of_its_output_stops(sink: SinkOptions) -> None:
     """A label beyond the output's end holds keys that are not in it: no option accepts that."""
-    with pytest.raises(DeliveryError, match="ends at offset 60, but its filter has folded it up to 61"):
+    with pytest.raises(
+        DeliveryError, match="ends at offset 60, but its filter has folded it up to 61"
+    ):
         check_memory(61, FOUND, sink)

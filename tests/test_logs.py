@@ -1,0 +1,258 @@
+"""Claims about what is logged: its form, how often aiokafka may speak, and that no key leaves by this door."""
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from streamdedup import logs
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.connection import describe_error
+from streamdedup.logs import REPEATS_MAX, WINDOW_S, RateLimit
+
+SECRET = "jane.doe@example.org"  # noqa: S105 - a key, which no log may hold
+
+
+class Terminal(io.StringIO):
+    """Standard error, on a terminal or not."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        """What the test says."""
+        return self._is_terminal
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logging is the process's: give it back as it was."""
+    levels = {name: logging.getLogger(name).level for name in (None, "aiokafka")}
+    monkeypatch.setattr(logging.root, "handlers", [])
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    structlog.reset_defaults()
+
+
+def set_up(
+    monkeypatch: pytest.MonkeyPatch, *, terminal: bool = False, level: int = logging.INFO
+) -> Terminal:
+    """Set logging up for such a standard error, and return what stands there."""
+    stream = Terminal(terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.set_up(level)
+    return stream
+
+
+# --- form ---
+
+
+def test_away_from_a_terminal_every_line_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our lines, aiokafka's and any library's are one JSON object each, with the same names."""
+    stream = set_up(monkeypatch)
+    structlog.get_logger("streamdedup.worker").info("shard_live", partition=3, offset=7)
+    logging.getLogger("aiokafka.conn").error("Unable to connect to %s:%d", "broker", 9092)
+    logging.getLogger("some.library").warning("careful")
+    ours, theirs, other = map(json.loads, stream.getvalue().splitlines())
+    assert (ours["event"], ours["level"], ours["logger"]) == (
+        "shard_live",
+        "info",
+        "streamdedup.worker",
+    )
+    assert (ours["partition"], ours["offset"]) == (3, 7)
+    assert ours["timestamp"].endswith("Z")
+    assert theirs["event"] == "Unable to connect to broker:9092"
+    assert (theirs["level"], theirs["logger"]) == ("error", "aiokafka.conn")
+    assert other["event"] == "careful"
+
+
+def test_an_exception_is_one_line_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback stands in its line's `exception`, so that no reader of lines loses it."""
+    stream = set_up(monkeypatch)
+    fail_and_log(logging.getLogger("aiokafka.producer.sender"))
+    (line,) = stream.getvalue().splitlines()
+    assert "ZeroDivisionError" in json.loads(line)["exception"]
+
+
+def test_a_person_reads_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the event stands in the line as words, and nothing is JSON."""
+    stream = set_up(monkeypatch, terminal=True)
+    structlog.get_logger("streamdedup.worker").info("shard_live", partition=3)
+    (line,) = stream.getvalue().splitlines()
+    assert "shard_live" in line
+    assert not line.startswith("{")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_traceback_shows_no_local_variables(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """Frames hold keys, and pretty tracebacks print them: ours tell places only (invariant 10)."""
+    stream = set_up(monkeypatch, terminal=terminal)
+    fail_and_log(logging.getLogger("aiokafka.producer.sender"))
+    assert "ZeroDivisionError" in stream.getvalue()
+    assert SECRET not in stream.getvalue()
+
+
+def fail_and_log(log: logging.Logger) -> None:
+    """Log an exception whose frame holds a key."""
+    key = SECRET
+    try:
+        _ = len(key) / 0
+    except ZeroDivisionError:
+        log.exception("Unexpected error")
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_aiokafka_is_silent_below_warning(
+    monkeypatch: pytest.MonkeyPatch, level: int, terminal: bool
+) -> None:
+    """It writes keys and values at DEBUG, so that stays closed even where our own DEBUG is open."""
+    stream = set_up(monkeypatch, terminal=terminal, level=level)
+    for name in ("aiokafka", "aiokafka.consumer.fetcher", "aiokafka.producer.message_accumulator"):
+        logging.getLogger(name).debug("sending %r", SECRET)
+        logging.getLogger(name).info("sent %r", SECRET)
+    assert stream.getvalue() == ""
+    structlog.get_logger("streamdedup").log(level, "ours")
+    assert "ours" in stream.getvalue()
+
+
+def test_a_higher_level_holds_for_aiokafka_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only errors are wanted, aiokafka's warnings are not."""
+    stream = set_up(monkeypatch, level=logging.ERROR)
+    logging.getLogger("aiokafka.conn").warning("a warning")
+    structlog.get_logger("streamdedup").warning("ours")
+    assert stream.getvalue() == ""
+
+
+# --- how often ---
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        """The time it shows."""
+        return self.now_s
+
+
+def record(template: str, name: str = "aiokafka.conn", *arguments: object) -> logging.LogRecord:
+    """A record as logging makes it."""
+    return logging.LogRecord(name, logging.ERROR, "conn.py", 1, template, arguments, None)
+
+
+def test_each_template_passes_a_few_times_a_window() -> None:
+    """What differs only in its arguments is one message; another text, or another logger's, is another."""
+    clock = Clock()
+    limit = RateLimit(clock)
+    passed = [limit.filter(record("away: %s", "aiokafka.conn", i)) for i in range(100)]
+    assert passed == [True] * REPEATS_MAX + [False] * (100 - REPEATS_MAX)
+    assert limit.filter(record("closed: %s", "aiokafka.conn", 1))
+    assert limit.filter(record("away: %s", "aiokafka.cluster", 1))
+
+
+def test_a_window_that_is_over_begins_anew() -> None:
+    """Until the window's very end nothing more passes, then as often as at first, window after window."""
+    clock = Clock()
+    limit = RateLimit(clock)
+    for _ in range(3):
+        assert [limit.filter(record("away")) for _ in range(4)] == [True] * 3 + [False]
+        clock.now_s += WINDOW_S - 0.001
+        assert not limit.filter(record("away"))
+        clock.now_s += 0.001
+
+
+def test_a_window_is_not_prolonged_by_what_is_held_back() -> None:
+    """A message that never pauses is still heard every window."""
+    clock = Clock()
+    limit = RateLimit(clock)
+    heard = 0
+    for _ in range(600):
+        heard += limit.filter(record("away"))
+        clock.now_s += 1
+    assert heard == REPEATS_MAX * 600 / WINDOW_S
+
+
+def test_only_aiokafka_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a broker is away aiokafka is heard a few times; our own lines are all heard."""
+    stream = set_up(monkeypatch)
+    ours: Any = structlog.get_logger("streamdedup.worker")
+    for _ in range(10):
+        logging.getLogger("aiokafka.conn").error("away")
+        ours.warning("doubt")
+    heard = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert (heard.count("away"), heard.count("doubt")) == (REPEATS_MAX, 10)
+
+
+# --- errors ---
+
+
+def raised(error: Exception) -> Exception:
+    """The error with a traceback through a frame that holds a key."""
+    key = SECRET
+    try:
+        raise error
+    except Exception as caught:
+        assert key
+        return caught
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(f"bad key {SECRET}"),
+        KeyError(SECRET),
+        RuntimeError(SECRET, SECRET),
+        UnicodeDecodeError("utf-8", SECRET.encode(), 0, 1, "invalid start byte"),
+        json.JSONDecodeError("no JSON", SECRET, 0),
+        ExceptionGroup(SECRET, [DeliveryError(SECRET)]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_unknown_origin_is_not_quoted(error: Exception) -> None:
+    """It may hold a key, so its type and where it came from must do (invariant 10)."""
+    described = describe_error(raised(error))
+    assert described["error"] == type(error).__name__
+    assert "test_logs.py" in described["where"]
+    assert SECRET not in str(described)
+
+
+def test_a_cause_is_not_quoted_either() -> None:
+    """An error of ours that was raised from an unknown one tells its own text only."""
+    error = DeliveryError("events/3 is away")
+    error.__cause__ = raised(ValueError(SECRET))
+    assert describe_error(error) == {"error": "DeliveryError: events/3 is away"}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (DeliveryError("events/3 has a second writer"), "events/3 has a second writer"),
+        (MessageSizeTooLargeError("too large"), "too large"),
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_of_known_origin_are_quoted(error: Exception, text: str) -> None:
+    """Ours, the broker's and the system's hold no keys, and their text is what helps."""
+    described = describe_error(error)
+    assert list(described) == ["error"]
+    assert described["error"].startswith(type(error).__name__)
+    assert text in described["error"]
+
+
+def test_an_error_without_text_is_its_name() -> None:
+    """A time-out says nothing; its name does."""
+    assert describe_error(TimeoutError()) == {"error": "TimeoutError"}
+    assert describe_error(KafkaError())["error"].startswith("KafkaError")
