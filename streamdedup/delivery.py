@@ -7,7 +7,6 @@ what is true. Only a contradiction that an operator must settle stops a shard, w
 import asyncio
 import random
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,24 +14,25 @@ from typing import Any
 import numpy as np
 import structlog
 
+from streamdedup.emission import Emission
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.events import EventBatch, Integers, Verdict, Verdicts
+from streamdedup.events import EventBatch
 from streamdedup.filters import build
 from streamdedup.filters.base import Filter
 from streamdedup.kafka.connection import describe_error, refusal
-from streamdedup.kafka.limits import TOO_LARGE, Limits
 from streamdedup.kafka.log import TrimmedError, committed_events, offset_at
 from streamdedup.kafka.offsets import Note, committed
 from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
-from streamdedup.kafka.sink import DoubtError, ForeignWriteError, Record, Writer
+from streamdedup.kafka.sink import DoubtError, ForeignWriteError, Writer
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import Topology, check, describe, sink_topics
-from streamdedup.keys.extract import Extractor, Keys
+from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import HASH_CHECK, HASH_ID
 from streamdedup.resume import Found, Resume, check_memory, input_offset
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
-from streamdedup.snapshot import Identity, Saved, Store
+from streamdedup.shard_snapshots import ShardSnapshots
+from streamdedup.snapshot import Identity
 
 log = structlog.get_logger(__name__)
 
@@ -107,26 +107,18 @@ class Delivery:
         self.state = State.ASSIGNED
         self.partition = partition
         self.shard: Shard | None = None
-        self.saved: Saved | None = None
-        self.folded_from = 0
-        self._saved_label = -1
         self._context, self._settings = context, settings
         self._topology = context.topology
         self._extractor = context.extractor()
         self._writer = Writer(
             settings.kafka, settings.sink, partition, exactly_once=context.exactly_once
         )
-        self._store = Store(
-            settings.snapshot.directory,
-            group=settings.kafka.group_id,
-            topic=settings.sink.topic,
-            partition=partition,
-            keep=settings.snapshot.keep,
-        )
+        self._emission = Emission(settings, self._writer)
         self._leaving = asyncio.Event()
         self._backoff_s = BACKOFF_S
         self._foreign: tuple[int, int] | None = None
         self._log = log.bind(topic=settings.source.topic, partition=partition)
+        self.snapshots = ShardSnapshots(settings, partition, self._log)
 
     async def run(self, epoch: int) -> None:
         """Serve the partition in assignment `epoch` until `leave` is called."""
@@ -165,23 +157,8 @@ class Delivery:
 
     async def save(self) -> None:
         """Take a snapshot where there is something new to save; failures are logged, never raised."""
-        shard = self.shard
-        if shard is None or shard.label == self._saved_label:
-            return
-        label = shard.label
-        try:
-            self.saved = await asyncio.to_thread(
-                self._store.save, shard.seen, label, lambda: shard.reach, self._identity()
-            )
-            self._saved_label = label
-            self._log.info(
-                "snapshot_saved",
-                label=label,
-                size_bytes=self.saved.size_bytes,
-                seconds=round(self.saved.seconds, 3),
-            )
-        except Exception as error:
-            self._log.error("snapshot_failed", **describe_error(error))
+        if self.shard is not None:
+            await self.snapshots.save(self.shard, self._identity())
 
     async def _live(self, epoch: int) -> None:
         self.state = State.FENCING
@@ -209,6 +186,7 @@ class Delivery:
         async with asyncio.timeout(BROKER_ANSWER_S_MAX):
             self._topology = await describe(client, [source, *sink_topics(settings.sink)])
             check(self._topology, source, settings.sink)
+            self._emission.observe(self._topology)
             output_end = await offset_at(client, output, self.partition, LATEST, READ_UNCOMMITTED)
         await self._wait_decided(output_end)
         async with asyncio.timeout(BROKER_ANSWER_S_MAX):
@@ -227,7 +205,7 @@ class Delivery:
                 await offset_at(client, source, self.partition, LATEST, READ_UNCOMMITTED),
                 await offset_at(client, output, self.partition, EARLIEST, READ_UNCOMMITTED),
                 output_end,
-                self.shard is not None or await asyncio.to_thread(self._store.exists),
+                self.shard is not None or await asyncio.to_thread(self.snapshots.exist),
             )
 
     async def _wait_decided(self, end: int) -> None:
@@ -249,13 +227,14 @@ class Delivery:
 
     async def _fold(self, found: Found) -> Shard:
         """The filter as the fold of the whole output: from memory, from a snapshot, or empty."""
-        shard = self.shard or await self._restore(found)
-        label = shard.label if self.shard or self._saved_label >= 0 else None
+        if self.shard is None:
+            shard, label = await self._restore(found)
+        else:
+            shard, label = self.shard, self.shard.label
         if warning := check_memory(label, found, self._settings.sink):
             self._log.warning("output_gap_accepted", detail=warning)
         self.shard = shard
         start = max(shard.label, found.output_start)
-        self.folded_from = start
         folded = skipped = 0
         first = last = None
         try:
@@ -288,22 +267,16 @@ class Delivery:
         )
         return shard
 
-    async def _restore(self, found: Found) -> Shard:
-        refusals: list[Any] = []
-        snapshot = await asyncio.to_thread(
-            self._store.load, self._identity(), end=found.output_end, on_refusal=refusals.append
-        )
-        for refused in refusals:
-            self._log.warning("snapshot_refused", path=str(refused.path), reason=refused.reason)
+    async def _restore(self, found: Found) -> tuple[Shard, int | None]:
+        """A shard from the newest snapshot that holds for this output, with its label, or an empty one."""
         stop_when_full = self._settings.filter.on_full == "stop"
+        snapshot = await self.snapshots.load(self._identity(), found.output_end)
         if snapshot is None:
             seen = await asyncio.to_thread(self._context.empty_filter)
-            return Shard(self.partition, seen, stop_when_full=stop_when_full)
-        self._saved_label = snapshot.label
-        self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
+            return Shard(self.partition, seen, stop_when_full=stop_when_full), None
         shard = Shard(self.partition, snapshot.filter, stop_when_full=stop_when_full)
         shard.label, shard.reach = snapshot.label, snapshot.end_label
-        return shard
+        return shard, shard.label
 
     def _check_foreign(self, batch: EventBatch) -> None:
         """After our events came to stand too far on: whoever wrote in between is a second writer."""
@@ -353,61 +326,12 @@ class Delivery:
         """Emit what passes; the events taken, and whether they are all: they are not where the filter is full."""
         now_ms = int(time.time() * 1000)
         keys = self._extractor.extract(batch)
-        limits = self._limits(self._settings.sink.topic)
-        rejected = limits.refused(batch, now_ms)
+        rejected = self._emission.refused(batch, now_ms)
         verdicts = shard.decide(keys, list(rejected))
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
-        await self._emit(taken, verdicts, keys, rejected, now_ms)
+        await self._emission.emit(taken, verdicts, keys, rejected, now_ms)
         return taken, whole
-
-    async def _emit(
-        self,
-        batch: EventBatch,
-        verdicts: Verdicts,
-        keys: Keys,
-        rejected: dict[int, str],
-        now_ms: int,
-    ) -> None:
-        sink, on_malformed = self._settings.sink, self._settings.key.on_malformed
-        passing = verdicts == Verdict.PASS
-        if on_malformed == "pass":
-            passing |= verdicts == Verdict.MALFORMED
-        await self._writer.send(sink.topic, _copies(batch, np.flatnonzero(passing)))
-        if sink.duplicates_topic:
-            duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
-            await self._writer.send(sink.duplicates_topic, _copies(batch, duplicates))
-        reasons = {
-            row: rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
-        }
-        if reasons and not sink.dead_letter_topic:
-            row, reason = next(iter(reasons.items()))
-            raise DeliveryError(
-                f"{batch.topic}/{batch.partition} offset {batch.offsets[row]} is {reason}: {sink.topic} would refuse it"
-                " or delete it at once; set sink.dead_letter_topic, or raise that topic's limits"
-            )
-        if on_malformed == "dead_letter":
-            reasons |= {
-                row: keys.malformed[row]
-                for row in np.flatnonzero(verdicts == Verdict.MALFORMED).tolist()
-            }
-        if reasons and sink.dead_letter_topic:
-            letters = self._dead_letters(batch, dict(sorted(reasons.items())), now_ms)
-            await self._writer.send(sink.dead_letter_topic, letters)
-
-    def _dead_letters(
-        self, batch: EventBatch, reasons: dict[int, str], now_ms: int
-    ) -> list[Record]:
-        """The events with where they came from and why; stamped now, and without their bytes where too large."""
-        limits = self._limits(self._settings.sink.dead_letter_topic or "")
-        letters = []
-        for row, reason in reasons.items():
-            headers = (*batch.headers[row], *_origin(batch, row, reason))
-            letter: Record = (now_ms, batch.keys[row], batch.values[row], headers)
-            if reason == TOO_LARGE or not limits.takes(letter):
-                letter = (now_ms, None, None, _origin(batch, row, reason))
-            letters.append(letter)
-        return letters
 
     async def _settle_and_commit(self, shard: Shard, offset: int) -> None:
         try:
@@ -464,9 +388,6 @@ class Delivery:
         except TimeoutError:
             return
 
-    def _limits(self, topic: str) -> Limits:
-        return Limits.of(self._topology[topic], self._settings.sink.compression)
-
     def _identity(self) -> Identity:
         settings, source = self._settings, self._settings.source.topic
         output = self._topology[settings.sink.topic]
@@ -490,20 +411,3 @@ class Delivery:
             cluster_id=self._topology.cluster_id,
             topic_id=output.topic_id,
         )
-
-
-def _copies(batch: EventBatch, rows: Integers) -> Iterable[Record]:
-    """The events of `rows`, byte for byte."""
-    headers = [batch.headers[row] for row in rows.tolist()]
-    timestamps = batch.timestamps[rows].tolist()
-    return zip(timestamps, batch.keys.take(rows), batch.values.take(rows), headers, strict=True)
-
-
-def _origin(batch: EventBatch, row: int, reason: str) -> tuple[tuple[str, bytes], ...]:
-    """The headers that a dead letter gets."""
-    return (
-        ("streamdedup.topic", batch.topic.encode()),
-        ("streamdedup.partition", b"%d" % batch.partition),
-        ("streamdedup.offset", b"%d" % batch.offsets[row]),
-        ("streamdedup.reason", reason.encode()),
-    )

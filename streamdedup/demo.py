@@ -221,7 +221,7 @@ def _compare(
 
 
 def _table(result: Result, worker: Worker, tree: Settings) -> str:
-    saved = [d.saved for d in worker.deliveries.values() if d.saved]
+    saved = [d.snapshots.saved for d in worker.deliveries.values() if d.snapshots.saved]
     size = sum(s.size_bytes for s in saved)
     rows: list[tuple[str, Any]] = [
         ("events consumed", f"{result.consumed:,}"),

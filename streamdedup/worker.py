@@ -18,7 +18,7 @@ from streamdedup.delivery import Context, Delivery, State
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.kafka.connection import connected, describe_error, refusal
-from streamdedup.kafka.offsets import committed
+from streamdedup.kafka.offsets import tells_stable_offsets
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import (
     Topology,
@@ -126,17 +126,12 @@ class Worker:
         settings = self._settings
         if settings.delivery.guarantee != "exactly_once":
             return
-        try:
-            async with asyncio.timeout(TOPIC_WAIT_S):
-                group, topic = settings.kafka.group_id, settings.source.topic
-                await committed(client, group, topic, 0, stable=True)
-        except NotImplementedError:
+        group, topic = settings.kafka.group_id, settings.source.topic
+        if not await tells_stable_offsets(client, group, topic):
             raise ConfigError(
                 "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
                 " has none: set at_least_once"
-            ) from None
-        except TimeoutError:  # an undecided transaction, not a missing ability
-            return
+            )
 
     def _announce(self, context: Context) -> None:
         """Say once what the configuration means."""

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.kafka import offsets
-from streamdedup.kafka.offsets import Committed, Note, committed
+from streamdedup.kafka.offsets import Committed, Note, committed, tells_stable_offsets
 from streamdedup.kafka.protocol import StableOffsetFetch
 
 NOTE = Note("cluster", "input-id", "output-id", 50)
@@ -176,3 +176,25 @@ def test_a_coordinator_that_is_away_is_looked_for_again(error: type[Exception]) 
     assert client.refreshed == 1
     with pytest.raises(GroupAuthorizationFailedError):
         ask(Coordinator(GroupAuthorizationFailedError()), stable=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [
+        (NotImplementedError(), False),
+        (GroupCoordinatorNotAvailableError(), True),
+        (v7(7, NOTE.encode()), True),
+        (v7(-1, "", UNSTABLE), True),
+    ],
+    ids=["not known", "away", "committed", "undecided"],
+)
+def test_an_old_broker_is_told_from_one_that_is_not_ready(answer: Any, known: bool) -> None:
+    """Only a broker that lacks the request has no stable offsets; what passes by itself says nothing."""
+    assert asyncio.run(tells_stable_offsets(Coordinator(answer), "group", "topic")) == known
+
+
+def test_a_refusal_is_raised_when_asked_for_the_ability() -> None:
+    """Missing rights are no missing ability."""
+    with pytest.raises(GroupAuthorizationFailedError):
+        client = Coordinator(GroupAuthorizationFailedError())
+        asyncio.run(tells_stable_offsets(client, "group", "topic"))

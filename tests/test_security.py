@@ -7,13 +7,14 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.broker.base import wait_until
 from tests.broker.plugin import _found
 from tests.broker.secure import HOST, USER, Right, SecureBroker, make_certificates, secure_broker
 from tests.broker.topics import Event, create_topic, read_all, unique_name
@@ -84,19 +85,20 @@ def documented(deployment: Deployment) -> list[Right]:
         "dedup": deployment.group,
         "events-unique/": f"{deployment.sink}/",
     }
-    rights = []
+    rights: list[Right] = []
     for line in re.findall(r"^allow --.*$", PAGE.read_text("utf-8"), re.MULTILINE):
         _, resource, name, *rest = line.split()
-        for operation in re.findall(r"--operation (\w+)", line):
-            right = Right(resource[2:], names[name], operation, prefixed="prefixed" in rest)
-            rights.append(right)
+        if used := names[name]:
+            operations = re.findall(r"--operation (\w+)", line)
+            rights += [Right(resource[2:], used, op, "prefixed" in rest) for op in operations]
     return rights
 
 
-def documented_uses() -> list[tuple[str, str]]:
-    """The same as resource and operation, for the names of tests."""
-    found = re.findall(r"^allow --(.*?) --(.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
-    return [(what, use) for what, rest in found for use in re.findall(r"operation (\w+)", rest)]
+NEEDED = [
+    f"{use} on {what}"
+    for what, uses in re.findall(r"^allow --(.*?) --(.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    for use in re.findall(r"operation (\w+)", uses)
+]
 
 
 def refused_text(deployment: Deployment) -> str:
@@ -254,18 +256,143 @@ def test_at_least_once_needs_no_more_rights(secure: SecureBroker, deployment: De
 
 def test_create_topics_needs_create(secure: SecureBroker, deployment: Deployment) -> None:
     """Missing topics are made with Create on each of them and DescribeConfigs on the source."""
-    sink = deployment.config["sink"] = {"topic": unique_name("made"), "create_topics": True}
-    deployment.sink = sink["topic"]
-    deployment.config["sink"]["dead_letter_topic"] = unique_name("made-letters")
-    del deployment.config["sink"]["dead_letter_topic"]
-    rights = [right for right in documented(deployment) if right.name]
-    assert f"the topic {deployment.sink}" in refused_text(deployment)
-    more = [
-        Right("topic", deployment.sink, "Create"),
-        Right("topic", deployment.source, "DescribeConfigs"),
-    ]
-    secure.allow([*rights, *more])
+    deployment.sink = unique_name("made")
+    deployment.config["sink"] = {"topic": deployment.sink, "create_topics": True}
+    rights = documented(deployment)
+    secure.allow(rights)
+    text = refused_text(deployment)
+    assert f"the topic {deployment.sink} could not be created" in text
+    secure.allow([Right("topic", deployment.sink, "Create")])
+    secure.allow([Right("topic", deployment.source, "DescribeConfigs")])
     deployment.feed(keyed(range(100), 2))
     worker = deployment.run_to_the_end()
     assert [line["topic"] for line in worker.events("topic_created")] == [deployment.sink]
     assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("needed", [use for use in NEEDED if "DescribeConfigs" not in use])
+def test_a_missing_right_is_named(
+    secure: SecureBroker, deployment: Deployment, needed: str
+) -> None:
+    """With one documented right less, the worker ends or its shards stop, by name, and nothing is tried for ever."""
+    rights = documented(deployment)
+    missing = rights.pop(NEEDED.index(needed))
+    secure.allow(rights)
+    deployment.feed(keyed(range(10), 2))
+    with deployment.running() as worker:
+        wait_until(
+            lambda: worker.process.poll() is not None or worker.events("shard_stopped"),
+            REFUSED_S,
+            lambda: f"{needed} is not missed: {worker.events()[-3:]}",
+        )
+        assert worker.process.poll() in (None, 1, 2)
+    text = (deployment.directory / "worker.log").read_text()
+    assert ("kafka.group_id" if missing.resource == "group" else missing.name) in text
+    assert missing.operation in text or "may not be seen" in text
+    assert worker.events("doubt") == worker.events("broker_away") == []
+
+
+def test_settings_that_may_not_be_seen_are_told_of(
+    secure: SecureBroker, deployment: Deployment
+) -> None:
+    """Without DescribeConfigs on the output the worker runs, and says what it cannot check."""
+    rights = documented(deployment)
+    rights.remove(Right("topic", deployment.sink, "DescribeConfigs"))
+    secure.allow(rights)
+    deployment.feed(keyed(range(10), 2))
+    (line,) = deployment.run_to_the_end().events("worker_starts")
+    assert "grant DescribeConfigs" in line["topic_settings"]
+
+
+def test_a_right_that_is_taken_away_stops_the_shards(
+    secure: SecureBroker, deployment: Deployment
+) -> None:
+    """Without Write on the output no event is lost, dead-lettered or tried for ever; once it is back, all go on."""
+    secure.allow(documented(deployment))
+    deployment.feed(keyed(range(100), 2))
+    with deployment.running("first.log") as worker:
+        deployment.catch_up(worker)
+        secure.deny(Right("topic", deployment.sink, "Write"))
+        deployment.feed(keyed(range(50, 200), 2))
+        stopped = worker.wait_for("shard_stopped", deployment.partitions)
+        assert all(deployment.sink in line["error"] for line in stopped)
+        assert worker.interrupt() == 0
+    secure.allow([Right("topic", deployment.sink, "Write")])
+    deployment.run_to_the_end("second.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    assert read_all(deployment.bootstrap, deployment.config["sink"]["dead_letter_topic"]) == []
+
+
+def test_a_broker_that_is_away_is_waited_for(secure: SecureBroker, deployment: Deployment) -> None:
+    """What is refused ends the worker; what does not answer yet does not."""
+    secure.allow(documented(deployment))
+    deployment.feed(keyed(range(100), 2))
+    secure.stop()
+    with deployment.running() as worker:
+        worker.wait_for("broker_away")
+        secure.start()
+        deployment.catch_up(worker)
+        assert worker.interrupt() == 0
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_no_key_and_no_secret_leaves_by_the_side_door(
+    secure: SecureBroker, deployment: Deployment
+) -> None:
+    """Through bad events, a fenced worker, a killed broker and a restart: not one in logs, snapshots, `config show`."""
+    sink = deployment.config["sink"]
+    sink["topic"] = deployment.sink = unique_name("small")
+    create_topic(deployment.bootstrap, deployment.sink, 2, max_message_bytes=2000)
+    deployment.config["key"] = {"from": "json", "field": "email"}
+    del sink["duplicates_topic"]
+    secure.allow(documented(deployment))
+    deployment.feed(canaries(range(50)))
+    with deployment.running("first.log") as first:
+        deployment.catch_up(first)
+        deployment.config["kafka"]["group_id"] = other = unique_name("other")
+        secure.allow([Right("group", other, "Read")])
+        with deployment.running("second.log") as second:
+            second.wait_for("shard_live", deployment.partitions)
+            deployment.feed(canaries(range(25, 75)))
+            first.wait_for("doubt")
+        deployment.config["kafka"]["group_id"] = deployment.group
+        secure.kill()
+        secure.start()
+        deployment.feed(canaries(range(50, 100)))
+        deployment.catch_up(first)
+        assert first.interrupt() == 0
+    del sink["dead_letter_topic"]
+    deployment.feed(canaries([101]))
+    with deployment.running("third.log") as third:
+        third.wait_for("shard_stopped", deployment.partitions)  # too large, and no dead letters
+        assert third.interrupt() == 0
+    shown = run("config", "show", str(deployment.write_config()))
+    assert shown.returncode == 0, shown.stderr
+    assert_no_canary(
+        [deployment.directory / f"{name}.log" for name in ("first", "second", "third")]
+    )
+    snapshots = [path for path in deployment.snapshots.rglob("*") if path.is_file()]
+    assert_no_canary(snapshots)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in snapshots} == {0o600}
+    assert "canary" not in shown.stdout
+
+
+def canaries(numbers: Iterable[int]) -> Iterator[Event]:
+    """For each number an event that is well formed, one for each way to be malformed, and one that is too large."""
+    for number in numbers:
+        key = KEY % number
+        for value in (
+            f'{{"email": "{key}"}}',
+            f'{{"email": "{key}"',
+            f'{{"email": ["{key}"]}}',
+            f'{{"{key}": 1}}',
+            f'{{"email": "{key}", "more": "{key * 200}"}}',
+        ):
+            yield number % 2, key.encode(), value.encode(), [(key, key.encode())], None
+
+
+def assert_no_canary(files: Iterable[Path]) -> None:
+    """None of the files, of which there is one at least, holds a part of a key or of the password."""
+    contents = {path.name: path.read_bytes() for path in files}
+    assert contents
+    assert [name for name, content in contents.items() if b"canary" in content] == []

@@ -8,9 +8,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.kafka.options import SinkOptions
 from streamdedup.kafka.topics import (
     DEFAULT_MESSAGE_BYTES_MAX,
-    READ,
     RIGHTS_UNKNOWN,
-    WRITE,
     Topic,
     Topology,
     check,
@@ -20,7 +18,7 @@ from streamdedup.kafka.topics import (
 SINK = SinkOptions(topic="unique", duplicates_topic="again", dead_letter_topic="letters")
 ONLY_OUTPUT = SinkOptions(topic="unique")
 EVERYTHING = (1 << 13) - 1
-DESCRIBE = 8
+READ, WRITE, DESCRIBE = 3, 4, 8  # Kafka's codes of AclOperation
 
 
 def topic(

@@ -41,13 +41,13 @@ BACKOFF_S_MAX = 15.0
 LOG_EVERY_S = 60.0
 CLOSE_S_MAX = 5.0
 
-_REFUSALS = (
-    AuthenticationFailedError,
-    GroupAuthorizationFailedError,
-    SaslAuthenticationFailed,
-    TopicAuthorizationFailedError,
-    TransactionalIdAuthorizationFailed,
-)
+_REFUSALS = {
+    AuthenticationFailedError: "the credentials under kafka.sasl_*",
+    SaslAuthenticationFailed: "the credentials under kafka.sasl_*",
+    GroupAuthorizationFailedError: "the right Read on the group that kafka.group_id names",
+    TopicAuthorizationFailedError: "the rights on that topic",
+    TransactionalIdAuthorizationFailed: "the right Write on the transactional ids OUTPUT/PARTITION",
+}
 _AWAY = "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
 _OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
@@ -116,12 +116,9 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 def refusal(error: BaseException) -> DeliveryError | None:
     """What to tell the operator where waiting will not help, since the broker does not want us; else None."""
-    if not isinstance(error, _REFUSALS):
+    if (missing := _REFUSALS.get(type(error))) is None:
         return None
-    return DeliveryError(
-        f"the broker refuses us: {type(error).__name__} {error}; check the credentials under kafka.sasl_*"
-        " and kafka.ssl_*, and the rights that the README lists under ACLs"
-    )
+    return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
 
 
 async def _bootstrap(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types

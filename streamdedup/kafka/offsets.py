@@ -79,8 +79,7 @@ async def committed(
     )
     while True:
         try:
-            node = await client.coordinator_lookup(CoordinationType.GROUP, group)
-            response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
+            response = await _ask(client, group, request)
             row = response.topics[0][1][0] if response.topics else None
             code = getattr(response, "error_code", 0) or (row[_error_column(row)] if row else 0)
             if code == 0:
@@ -92,6 +91,23 @@ async def committed(
                 raise
             await client.force_metadata_update()
         await asyncio.sleep(RETRY_S)
+
+
+async def tells_stable_offsets(client: Any, group: str, topic: str) -> bool:  # noqa: ANN401
+    """Whether the broker knows stable OffsetFetch (Kafka 2.5); raises nothing but what refuses us."""
+    try:
+        await _ask(client, group, StableOffsetFetch(group, topic, 0))
+    except NotImplementedError:
+        return False
+    except KafkaError as error:
+        if not (error.retriable or error.invalid_metadata):
+            raise
+    return True
+
+
+async def _ask(client: Any, group: str, request: Any) -> Any:  # noqa: ANN401 - aiokafka has no types
+    node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+    return await client.send(node, request, group=ConnectionGroup.COORDINATION)
 
 
 def _error_column(row: tuple[Any, ...]) -> int:

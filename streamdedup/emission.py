@@ -1,0 +1,106 @@
+"""Where an event goes, given its verdict: the output, a side topic, or nowhere.
+
+Nothing is dropped that the operator did not ask to drop: what the output would refuse goes to the dead-letter topic, or
+stops the shard where there is none.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from streamdedup.errors import DeliveryError
+from streamdedup.events import EventBatch, Integers, Verdict, Verdicts
+from streamdedup.kafka.limits import TOO_LARGE, Limits
+from streamdedup.kafka.sink import Record, Writer
+from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.keys.extract import Keys
+from streamdedup.settings import Settings
+
+
+class Emission:
+    """Sends the events of one shard through its writer."""
+
+    def __init__(self, settings: Settings, writer: Writer) -> None:
+        self._sink, self._on_malformed = settings.sink, settings.key.on_malformed
+        self._writer = writer
+        self._limits: dict[str, Limits] = {}
+
+    def observe(self, topology: Topology) -> None:
+        """Take the topics' limits as they are now."""
+        compression = self._sink.compression
+        self._limits = {
+            name: Limits.of(topology[name], compression) for name in sink_topics(self._sink)
+        }
+
+    def refused(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
+        """Row -> reason, for the events that the output would not take or not keep."""
+        return self._limits[self._sink.topic].refused(batch, now_ms)
+
+    async def emit(
+        self,
+        batch: EventBatch,
+        verdicts: Verdicts,
+        keys: Keys,
+        rejected: dict[int, str],
+        now_ms: int,
+    ) -> None:
+        """Send every event of `batch` where its verdict takes it.
+
+        Raises DeliveryError where an event is rejected and there is no dead-letter topic.
+        """
+        sink, on_malformed = self._sink, self._on_malformed
+        passing = verdicts == Verdict.PASS
+        if on_malformed == "pass":
+            passing |= verdicts == Verdict.MALFORMED
+        await self._writer.send(sink.topic, _copies(batch, np.flatnonzero(passing)))
+        if sink.duplicates_topic:
+            duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
+            await self._writer.send(sink.duplicates_topic, _copies(batch, duplicates))
+        reasons = {
+            row: rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
+        }
+        if reasons and not sink.dead_letter_topic:
+            row, reason = next(iter(reasons.items()))
+            raise DeliveryError(
+                f"{batch.topic}/{batch.partition} offset {batch.offsets[row]} is {reason}: {sink.topic} would refuse it"
+                " or delete it at once; set sink.dead_letter_topic, or raise that topic's limits"
+            )
+        if on_malformed == "dead_letter":
+            reasons |= {
+                row: keys.malformed[row]
+                for row in np.flatnonzero(verdicts == Verdict.MALFORMED).tolist()
+            }
+        if reasons and sink.dead_letter_topic:
+            letters = self._dead_letters(batch, dict(sorted(reasons.items())), now_ms)
+            await self._writer.send(sink.dead_letter_topic, letters)
+
+    def _dead_letters(
+        self, batch: EventBatch, reasons: dict[int, str], now_ms: int
+    ) -> list[Record]:
+        """The events with where they came from and why; stamped now, and without their bytes where too large."""
+        limits = self._limits[self._sink.dead_letter_topic or ""]
+        letters = []
+        for row, reason in reasons.items():
+            headers = (*batch.headers[row], *_origin(batch, row, reason))
+            letter: Record = (now_ms, batch.keys[row], batch.values[row], headers)
+            if reason == TOO_LARGE or not limits.takes(letter):
+                letter = (now_ms, None, None, _origin(batch, row, reason))
+            letters.append(letter)
+        return letters
+
+
+def _copies(batch: EventBatch, rows: Integers) -> Iterable[Record]:
+    """The events of `rows`, byte for byte."""
+    headers = [batch.headers[row] for row in rows.tolist()]
+    timestamps = batch.timestamps[rows].tolist()
+    return zip(timestamps, batch.keys.take(rows), batch.values.take(rows), headers, strict=True)
+
+
+def _origin(batch: EventBatch, row: int, reason: str) -> tuple[tuple[str, bytes], ...]:
+    """The headers that a dead letter gets."""
+    return (
+        ("streamdedup.topic", batch.topic.encode()),
+        ("streamdedup.partition", b"%d" % batch.partition),
+        ("streamdedup.offset", b"%d" % batch.offsets[row]),
+        ("streamdedup.reason", reason.encode()),
+    )
