@@ -52,10 +52,10 @@ class Emission:
         passing = verdicts == Verdict.PASS
         if on_malformed == "pass":
             passing |= verdicts == Verdict.MALFORMED
-        await self._writer.send(sink.topic, _copies(batch, np.flatnonzero(passing)))
+        await self._send(sink.topic, _copies(batch, np.flatnonzero(passing)))
         if sink.duplicates_topic:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
-            await self._writer.send(sink.duplicates_topic, _copies(batch, duplicates))
+            await self._send(sink.duplicates_topic, _copies(batch, duplicates))
         reasons = {
             row: rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
         }
@@ -72,7 +72,10 @@ class Emission:
             }
         if reasons and sink.dead_letter_topic:
             letters = self._dead_letters(batch, dict(sorted(reasons.items())), now_ms)
-            await self._writer.send(sink.dead_letter_topic, letters)
+            await self._send(sink.dead_letter_topic, letters)
+
+    async def _send(self, topic: str, records: Iterable[Record]) -> None:
+        await self._writer.send(topic, records, self._limits[topic].bytes_max)
 
     def _dead_letters(
         self, batch: EventBatch, reasons: dict[int, str], now_ms: int

@@ -71,9 +71,9 @@ class Shard:
         `rejected` are rows that the output would not take: they are settled before any rule looks at them.
         """
         verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
-        verdicts[list(keys.dropped)] = Verdict.BLOCKED
         verdicts[list(keys.malformed)] = Verdict.MALFORMED
         verdicts[list(rejected)] = Verdict.REJECTED
+        verdicts[list(keys.dropped)] = Verdict.BLOCKED  # goes nowhere, so no topic can refuse it
         open_ = verdicts == Verdict.PASS
         open_[list(keys.unjudged)] = False
         judged = np.flatnonzero(open_)

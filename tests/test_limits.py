@@ -14,8 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, EventBatch, Headers
-from streamdedup.kafka.limits import CODECS, FOREVER, RETENTION_MARGIN_MS, TOO_LARGE, Limits
-from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, Topic
+from streamdedup.kafka.limits import RETENTION_MARGIN_MS, TOO_LARGE, Limits
+from streamdedup.kafka.sink import CODECS
+from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, FOREVER, Topic
 from tests.broker.base import Broker
 from tests.broker.topics import create_topic, unique_name
 
@@ -175,13 +176,20 @@ def test_where_no_time_is_wrong_none_is_refused(settings_of_topic: Mapping[str, 
     assert unbounded.refused(batch, NOW_MS) == {}
 
 
-@pytest.mark.parametrize("retention_ms", [0, 1, RETENTION_MARGIN_MS])
-def test_a_retention_within_the_margin_refuses_only_the_past(retention_ms: int) -> None:
-    """However short the retention, an event of this moment is taken."""
+@pytest.mark.parametrize("retention_ms", [0, 1, 10_000, RETENTION_MARGIN_MS])
+def test_a_short_retention_has_a_margin_of_its_half(retention_ms: int) -> None:
+    """However short the retention, an event of this moment is taken, and one that outlives it is not."""
+    half_ms = retention_ms // 2
     refused = limits("none", {"retention.ms": f"{retention_ms}"}).refused(
-        stamped(NOW_MS, NOW_MS - 1, NOW_MS + 5), NOW_MS
+        stamped(NOW_MS, NOW_MS - half_ms, NOW_MS - retention_ms - 1, NOW_MS + 5), NOW_MS
     )
-    assert list(refused) == [1]
+    assert list(refused) == [2]
+
+
+def test_an_event_without_a_timestamp_is_not_too_old() -> None:
+    """-1 is Kafka's word for none: the broker takes it whatever the limits."""
+    of_topic = {"retention.ms": "1000", "message.timestamp.before.max.ms": "1000"}
+    assert limits("none", of_topic).refused(stamped(-1, -2), NOW_MS).keys() == {1}
 
 
 def test_a_size_is_the_reason_that_counts() -> None:

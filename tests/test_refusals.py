@@ -135,7 +135,7 @@ def test_a_recreated_input_is_read_from_its_start(
     delete_topic(deployment.bootstrap, deployment.source)
     create_topic(deployment.bootstrap, deployment.source, 1)
     deployment.feed(keyed(range(80, 300), 1))
-    second = deployment.run_to_the_end("second.log")
+    deployment.run_to_the_end("second.log")
     keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
     assert len(keys) == len(set(keys)) == 300
 

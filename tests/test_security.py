@@ -178,9 +178,7 @@ def test_a_refused_token_ends_the_worker(
     assert "kafka.sasl_oauth_token_provider" in refused_text(deployment)
 
 
-def test_a_foreign_authority_ends_the_worker(
-    secure: SecureBroker, deployment: Deployment, tmp_path: Path
-) -> None:
+def test_a_foreign_authority_ends_the_worker(deployment: Deployment, tmp_path: Path) -> None:
     """A broker whose certificate another authority signed is not spoken to, and `ssl_cafile` is named."""
     foreign = make_certificates(tmp_path / "foreign", [])
     deployment.config["kafka"]["ssl_cafile"] = str(foreign.authority)
@@ -230,11 +228,8 @@ def test_an_encrypted_key_without_its_passphrase_is_refused(
     monkeypatch.delenv(PASSWORD_VARIABLE)
     kafka = come_by(deployment, secure, "mutual TLS")
     encrypted = deployment.directory / "encrypted.key"
-    subprocess.run(
-        ["openssl", "pkcs8", "-topk8", "-in", kafka["ssl_keyfile"], "-out", str(encrypted)]
-        + ["-passout", f"pass:{PASSWORD}"],
-        check=True,
-    )
+    command = f"openssl pkcs8 -topk8 -passout pass:{PASSWORD} -in {kafka['ssl_keyfile']}"
+    subprocess.run([*command.split(), "-out", str(encrypted)], check=True)
     kafka["ssl_keyfile"] = str(encrypted)
     text = refused_text(deployment)
     assert "kafka.ssl_password_file" in text

@@ -392,6 +392,12 @@ class TestRefusals:
             + (" for what there is, or delete it" if "schema" in hint else "")
         ]
 
+    @pytest.mark.parametrize("name", ["enable_auto_commit", "enable.auto.commit"])
+    def test_a_refused_option_is_refused_wherever_it_stands(self, file: Path, name: str) -> None:
+        """Options on which the guarantee rests are named as such beside `kafka.consumer`, too."""
+        (line,) = problems(file, f"kafka.{name}=true")
+        assert line.startswith(f"--set: kafka.{name}: is refused: offsets are committed together")
+
     def test_an_unknown_variable_brings_the_nearest_variable(self, file: Path) -> None:
         """The hint is written as the variable that was meant."""
         assert problems(file, KAFKA__GROUPID="x") == [

@@ -173,3 +173,21 @@ def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(
         assert "sink.dead_letter_topic" in line["error"]
         assert worker.interrupt() == 0
     assert values(deployment, deployment.sink) == []
+
+
+def test_batches_are_cut_to_what_each_topic_takes(broker: Broker, tmp_path: Path) -> None:
+    """Many small events at once, for topics that take small batches only: each gets several, none is refused."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.create(max_message_bytes=3000)
+    letters, duplicates = unique_name("letters"), unique_name("duplicates")
+    create_topic(broker.bootstrap_servers, letters, 1, max_message_bytes=2000)
+    create_topic(broker.bootstrap_servers, duplicates, 1, max_message_bytes=3000)
+    deployment.config["sink"] |= {"dead_letter_topic": letters, "duplicates_topic": duplicates}
+    deployment.config["key"] = {"from": "json", "field": "id"}
+    keys = [*range(2000), *range(2000)]
+    deployment.feed([(0, None, b'{"id": %d}' % key, [], None) for key in keys])
+    deployment.feed([(0, None, b"bad", [], None)] * 500)
+    worker = deployment.run_to_the_end()
+    assert len(values(deployment, deployment.sink)) == len(values(deployment, duplicates)) == 2000
+    assert values(deployment, letters) == [b"bad"] * 500
+    assert worker.events("doubt") == []

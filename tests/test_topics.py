@@ -98,13 +98,29 @@ def test_an_input_may_be_compacted() -> None:
 def test_duplicates_must_fit_where_they_go() -> None:
     """A duplicates topic that takes less than the output would refuse a batch for ever."""
     (line,) = problems(topology(topic("again", max_message_bytes=1000)))
-    assert (
-        f"the topic again takes 1000 bytes (max.message.bytes), unique takes {DEFAULT_MESSAGE_BYTES_MAX}"
-        in line
-    )
+    wide = f"less than unique ({DEFAULT_MESSAGE_BYTES_MAX})"
+    assert f"the topic again has max.message.bytes=1000, {wide}" in line
     same = {"max_message_bytes": 1000}
     assert problems(topology(topic("again", **same), topic("unique", **same))) == []
     assert problems(topology(topic("again", max_message_bytes=1 << 30))) == []
+
+
+@pytest.mark.parametrize(
+    "setting", ["message_timestamp_after_max_ms", "message_timestamp_before_max_ms"]
+)
+def test_duplicates_must_fit_by_their_timestamps(setting: str) -> None:
+    """What the output takes, the duplicates topic takes; one that the broker stamps takes any."""
+    (line,) = problems(topology(topic("again", **{setting: 1000})))
+    assert f"the topic again has {setting.replace('_', '.')}=1000, less than unique" in line
+    by_broker = topic("again", message_timestamp_type="LogAppendTime", **{setting: 1000})
+    assert problems(topology(by_broker)) == []
+
+
+@pytest.mark.parametrize("name", ["again", "letters"])
+def test_a_compacted_side_topic_is_refused(name: str) -> None:
+    """It refuses events without a key, and a transaction with one of them could never commit."""
+    (line,) = problems(topology(topic(name, cleanup_policy="compact,delete")))
+    assert f"the topic {name} is compacted (cleanup.policy=compact,delete)" in line
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
 
 def describe_error(error: BaseException) -> dict[str, Any]:
     """Fields for a log line. An error of unknown origin may quote a key, so only its type and place are told."""
-    if isinstance(error, KafkaError | OSError | StreamdedupError):
+    if isinstance(error, KafkaError):
+        return {"error": str(error)}  # it begins with the name
+    if isinstance(error, OSError | StreamdedupError):
         return {"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__}
     return {
         "error": type(error).__name__,

@@ -10,15 +10,14 @@ import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.sink import Record
-from streamdedup.kafka.topics import Topic
+from streamdedup.kafka.sink import CODECS, Record
+from streamdedup.kafka.topics import FOREVER, Topic
 
 TOO_LARGE = "too large"
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at their longest
 HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
-FOREVER = 1 << 62
+NO_TIMESTAMP = -1  # Kafka's own word for none: no limit applies
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +33,23 @@ class Limits:
     @classmethod
     def of(cls, topic: Topic, compression: str) -> "Limits":
         """The limits that the broker states for `topic`; its defaults where it states none."""
-        created = topic.settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
-        ahead = _distance_ms(topic, "after") if created else FOREVER
-        behind = min(_distance_ms(topic, "before"), _retention_ms(topic)) if created else FOREVER
+        kept_ms = topic.behind_ms_max
+        if topic.stamped_by_producer:
+            kept_ms = min(kept_ms, topic.retention_ms)
+        margin_ms = 0 if kept_ms == FOREVER else min(RETENTION_MARGIN_MS, kept_ms // 2)
         return cls(
             topic.name,
             topic.bytes_max,
-            ahead,
-            FOREVER if behind == FOREVER else max(0, behind - RETENTION_MARGIN_MS),
+            topic.ahead_ms_max,
+            kept_ms - margin_ms,
             CODECS[compression],
         )
 
     def refused(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
         """Row -> reason, for the events of `batch` that the topic would not take or not keep."""
         ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
-        behind = np.flatnonzero(batch.timestamps < now_ms - self.behind_ms_max)
+        stamped = batch.timestamps != NO_TIMESTAMP
+        behind = np.flatnonzero(stamped & (batch.timestamps < now_ms - self.behind_ms_max))
         reasons = dict.fromkeys(ahead.tolist(), f"stamped further ahead than {self.topic} allows")
         reasons |= dict.fromkeys(behind.tolist(), f"older than {self.topic} takes or keeps")
         for row in self._perhaps_too_large(batch):
@@ -69,18 +70,6 @@ class Limits:
         if any(batch.headers):
             sizes = sizes + np.fromiter(map(_header_bytes, batch.headers), np.int64, len(batch))
         return np.flatnonzero(sizes + ENVELOPE_BYTES_MAX > self.bytes_max).tolist()
-
-
-def _distance_ms(topic: Topic, side: str) -> int:
-    """How far from the broker's clock a timestamp may be; Kafka before 3.6 had one setting for both sides."""
-    either = topic.number("message.timestamp.difference.max.ms", FOREVER)
-    distance = min(topic.number(f"message.timestamp.{side}.max.ms", FOREVER), FOREVER)
-    return distance if distance < FOREVER else min(either, FOREVER)
-
-
-def _retention_ms(topic: Topic) -> int:
-    retention = topic.number("retention.ms", -1)
-    return FOREVER if retention < 0 else min(retention, FOREVER)
 
 
 def _header_bytes(headers: Iterable[tuple[str, bytes | None]]) -> int:

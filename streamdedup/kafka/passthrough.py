@@ -132,6 +132,12 @@ def read_client_options(client: Client, options: Mapping[str, object]) -> PassTh
     return values
 
 
+def refused(name: str) -> str | None:
+    """Why an option, by aiokafka's name or Kafka's, is not the operator's to set; None where it is or is unknown."""
+    plain = name.replace(".", "_")
+    return _REFUSED[plain].format(name=plain) if plain in _REFUSED else None
+
+
 def _read_option(client: Client, name: str, raw: object) -> OptionValue:
     known = client_options(client)
     if name not in known:
@@ -168,8 +174,8 @@ def _unknown_option(client: Client, name: str) -> str:
     plain = name.replace(".", "_")
     if name in KAFKA_NAMES and plain not in _REFUSED:
         return f"is not an option of aiokafka; set {KAFKA_NAMES[name]} instead"
-    if plain in _REFUSED:
-        return f"is refused: {_REFUSED[plain].format(name=plain)}"
+    if reason := refused(name):
+        return f"is refused: {reason}"
     if plain in client_options(client):
         return f"is Kafka's name; write {plain}, which is aiokafka's"
     other: Client = "producer" if client == "consumer" else "consumer"

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
+from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
@@ -19,6 +20,8 @@ from streamdedup.kafka.connection import client_arguments, let_go, start_patient
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 
 BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
+DEFAULTS = {"request_timeout_ms": 40_000, "max_batch_size": BATCH_BYTES_MAX}
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 STOP_S = 1.0
 CANCELS_MAX = 20  # two were enough in every trial
 
@@ -45,6 +48,7 @@ class Writer:
     ) -> None:
         self._options, self._sink, self._partition = options, sink, partition
         self._exactly_once = exactly_once
+        self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
         self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
@@ -58,7 +62,7 @@ class Writer:
     @property
     def request_timeout_s(self) -> float:
         """How long the producer waits for an answer before it asks again."""
-        return float(self._arguments()["request_timeout_ms"]) / 1000
+        return float(self._defaulted["request_timeout_ms"]) / 1000
 
     async def fence(self) -> None:
         """Shut out every earlier writer of this partition, and settle what it left open."""
@@ -81,14 +85,14 @@ class Writer:
             await self._producer.begin_transaction()
         self._connections = dict(self._producer.client._conns)
 
-    async def send(self, topic: str, records: Iterable[Record]) -> None:
-        """Append `records` to the partition of `topic`; full batches go out at once."""
-        batch = self._open.get(topic) or self._producer.create_batch()
+    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
+        """Append `records` to the partition of `topic`, which takes record batches of `bytes_max`; full ones go out."""
+        batch = self._open.get(topic) or self._new_batch(bytes_max)
         for timestamp, key, value, headers in records:
             event = {"timestamp": timestamp, "key": key, "value": value, "headers": list(headers)}
             if batch.append(**event) is None:
                 await self._flush(topic, batch)
-                batch = self._producer.create_batch()
+                batch = self._new_batch(bytes_max)
                 batch.append(**event)
         self._open[topic] = batch
 
@@ -147,6 +151,12 @@ class Writer:
         if producer is not None:
             await _close(producer)
 
+    def _new_batch(self, bytes_max: int) -> BatchBuilder:
+        """Like the producer's `create_batch`, which knows one size for all topics."""
+        size = min(int(self._defaulted["max_batch_size"]), bytes_max)
+        codec = CODECS[self._sink.compression]
+        return BatchBuilder(size, codec, is_transactional=int(self._exactly_once))
+
     async def _flush(self, topic: str, batch: Any) -> None:  # noqa: ANN401 - aiokafka has no types
         batch.close()
         future = await self._producer.send_batch(batch, topic, partition=self._partition)
@@ -166,10 +176,8 @@ class Writer:
 
     def _arguments(self) -> dict[str, Any]:
         compression = self._sink.compression
-        defaults = {"request_timeout_ms": 40_000, "max_batch_size": BATCH_BYTES_MAX}
         return {
-            **defaults,
-            **self._options.producer,
+            **self._defaulted,
             **client_arguments(self._options),
             "compression_type": None if compression == "none" else compression,
         }

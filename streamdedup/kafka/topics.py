@@ -25,6 +25,7 @@ METADATA_RETRY_S = 0.1
 METADATA_WAIT_S = 30.0
 
 DEFAULT_MESSAGE_BYTES_MAX = 1_048_588
+FOREVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,35 @@ class Topic:
     def bytes_max(self) -> int:
         """The largest record batch that the topic takes."""
         return self.number("max.message.bytes", DEFAULT_MESSAGE_BYTES_MAX)
+
+    @property
+    def stamped_by_producer(self) -> bool:
+        """Whether events keep their timestamps; else the broker stamps them, and takes any."""
+        return self.settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
+
+    @property
+    def ahead_ms_max(self) -> int:
+        """How far ahead of the broker's clock a timestamp may be."""
+        return self._distance_ms("after")
+
+    @property
+    def behind_ms_max(self) -> int:
+        """How far behind the broker's clock a timestamp may be."""
+        return self._distance_ms("before")
+
+    @property
+    def retention_ms(self) -> int:
+        """How long an event is kept, by its timestamp."""
+        retention = self.number("retention.ms", -1)
+        return FOREVER if retention < 0 else min(retention, FOREVER)
+
+    def _distance_ms(self, side: str) -> int:
+        """Kafka before 3.6 had one setting for both sides."""
+        if not self.stamped_by_producer:
+            return FOREVER
+        either = self.number("message.timestamp.difference.max.ms", FOREVER)
+        distance = min(self.number(f"message.timestamp.{side}.max.ms", FOREVER), FOREVER)
+        return distance if distance < FOREVER else min(either, FOREVER)
 
     @property
     def compacted(self) -> bool:
@@ -152,17 +182,36 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions) -> list[str]:
             )
     output = topology.topics.get(sink.topic)
     duplicates = topology.topics.get(sink.duplicates_topic or "")
-    if output is not None and duplicates is not None and duplicates.bytes_max < output.bytes_max:
-        problems.append(
-            f"the topic {duplicates.name} takes {duplicates.bytes_max} bytes (max.message.bytes), {output.name} takes"
-            f" {output.bytes_max}: a duplicate may be as large as what passes, so raise the former"
-        )
+    if output is not None and duplicates is not None:
+        problems += _narrower(duplicates, output)
+    for side in filter(None, (sink.duplicates_topic, sink.dead_letter_topic)):
+        topic = topology.topics.get(side)
+        if topic is not None and topic.compacted:
+            problems.append(
+                f"the topic {side} is compacted (cleanup.policy={topic.settings['cleanup.policy']}): it would refuse"
+                " events without a key, and drop others that share one; set cleanup.policy=delete"
+            )
     if output is not None and output.compacted:
         problems.append(
             f"the topic {sink.topic} is compacted (cleanup.policy={output.settings['cleanup.policy']}): the filter is"
             " what stands in it, so nothing in it may vanish; set cleanup.policy=delete"
         )
     return problems
+
+
+def _narrower(duplicates: Topic, output: Topic) -> list[str]:
+    """What the output takes and the duplicates' topic does not: a duplicate may be like anything that passes."""
+    limits = {
+        "max.message.bytes": (duplicates.bytes_max, output.bytes_max),
+        "message.timestamp.after.max.ms": (duplicates.ahead_ms_max, output.ahead_ms_max),
+        "message.timestamp.before.max.ms": (duplicates.behind_ms_max, output.behind_ms_max),
+    }
+    return [
+        f"the topic {duplicates.name} has {setting}={narrow}, less than {output.name} ({wide}): a duplicate may be like"
+        " anything that passes, so raise the former"
+        for setting, (narrow, wide) in limits.items()
+        if narrow < wide
+    ]
 
 
 async def _metadata(

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options
+from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options, refused
 from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, sections
 
 PREFIX = "STREAMDEDUP_"
@@ -165,6 +165,9 @@ class Layers:
 
     def _unknown(self, path: KeyPath, source: Source) -> None:
         nearest = suggest(path)
+        if nearest is None and path[0] == "kafka" and (reason := refused(".".join(path[1:]))):
+            self._problem(source, f"{'.'.join(path)}: is refused: {reason}")
+            return
         self.rejected.add(tuple((nearest or "").split(".")))
         if nearest is None:
             hint = "see `streamdedup config schema` for what there is, or delete it"
