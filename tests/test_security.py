@@ -1,6 +1,6 @@
 """How the worker proves who it is, what it needs to be allowed, and what it keeps to itself, on a real broker.
 
-The rights are read from docs/security.md, so that the page and the claim cannot drift apart.
+The rights are read from README.md, so that the page and the claim cannot drift apart.
 """
 
 import re
@@ -23,7 +23,7 @@ from tests.oauth_provider import SUBJECT
 
 pytestmark = [pytest.mark.broker, pytest.mark.private_broker]
 
-PAGE = Path(__file__).parent.parent / "docs" / "security.md"
+PAGE = Path(__file__).parent.parent / "README.md"
 PASSWORD = "canary-of-the-password"  # noqa: S105 (of a broker that lives as long as the tests)
 PASSWORD_VARIABLE = "STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD"  # noqa: S105 (a name)
 KEY = "canary-%d@example.com"
@@ -75,7 +75,7 @@ def come_by(deployment: Deployment, secure: SecureBroker, mechanism: str) -> dic
 
 
 def documented(deployment: Deployment) -> list[Right]:
-    """The rights that docs/security.md lists, for the names of this deployment."""
+    """The rights that README.md lists, for the names of this deployment."""
     sink = deployment.config["sink"]
     names = {
         "events": deployment.source,
@@ -357,7 +357,7 @@ def test_no_key_and_no_secret_leaves_by_the_side_door(
         deployment.catch_up(first)
         assert first.interrupt() == 0
     del sink["dead_letter_topic"]
-    deployment.feed(canaries([101]))
+    deployment.feed(canaries([100, 101]))
     with deployment.running("third.log") as third:
         third.wait_for("shard_stopped", deployment.partitions)  # too large, and no dead letters
         assert third.interrupt() == 0

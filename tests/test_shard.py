@@ -273,7 +273,7 @@ class Life(RuleBasedStateMachine):
         expected = []
         for at, row in enumerate(batch):
             verdict = _BY_ROW.get(row, PASS) if isinstance(row, str) else PASS
-            if at in rejected:
+            if at in rejected and row != DROPPED:
                 verdict = REJECTED
             elif isinstance(row, bytes):
                 verdict = DUPLICATE if row in known else PASS

@@ -206,12 +206,14 @@ def _narrower(duplicates: Topic, output: Topic) -> list[str]:
         "message.timestamp.after.max.ms": (duplicates.ahead_ms_max, output.ahead_ms_max),
         "message.timestamp.before.max.ms": (duplicates.behind_ms_max, output.behind_ms_max),
     }
-    return [
-        f"the topic {duplicates.name} has {setting}={narrow}, less than {output.name} ({wide}): a duplicate may be like"
-        " anything that passes, so raise the former"
-        for setting, (narrow, wide) in limits.items()
-        if narrow < wide
-    ]
+    problems = []
+    for setting, (narrow, wide) in limits.items():
+        if narrow < wide:
+            problems.append(
+                f"the topic {duplicates.name} has {setting}={narrow}, less than {output.name} ({wide}): a duplicate may"
+                " be like anything that passes, so raise the former"
+            )
+    return problems
 
 
 async def _metadata(
