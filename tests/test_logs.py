@@ -241,7 +241,7 @@ def test_a_cause_is_not_quoted_either() -> None:
     [
         (DeliveryError("events/3 has a second writer"), "events/3 has a second writer"),
         (MessageSizeTooLargeError("too large"), "too large"),
-        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (ConnectionRefusedError(111, "Connection refused"), "[Errno 111] Connection refused"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -249,8 +249,8 @@ def test_errors_of_known_origin_are_quoted(error: Exception, text: str) -> None:
     """Ours, the broker's and the system's hold no keys, and their text is what helps."""
     described = describe_error(error)
     assert list(described) == ["error"]
-    assert described["error"].startswith(type(error).__name__)
-    assert text in described["error"]
+    assert described["error"].count(type(error).__name__) == 1
+    assert described["error"].endswith(text)
 
 
 def test_an_error_without_text_is_its_name() -> None:
