@@ -31,7 +31,10 @@ def topic(
 
 def topology(*changed: Topic, without: tuple[str, ...] = ()) -> Topology:
     """Four topics that fit, but for `changed` and `without`."""
-    found = {name: topic(name) for name in ("events", "unique", "again", "letters")}
+    found = {
+        name: topic(name, cleanup_policy="delete")
+        for name in ("events", "unique", "again", "letters")
+    }
     found |= {one.name: one for one in changed}
     return Topology("cluster", {name: one for name, one in found.items() if name not in without})
 
@@ -112,6 +115,8 @@ def test_duplicates_must_fit_by_their_timestamps(setting: str) -> None:
     """What the output takes, the duplicates topic takes; one that the broker stamps takes any."""
     (line,) = problems(topology(topic("again", **{setting: 1000})))
     assert f"the topic again has {setting.replace('_', '.')}=1000, less than unique" in line
+    unknown = topology(topic("again", **{setting: 1000}), topic("unique"))
+    assert problems(unknown) == []
     by_broker = topic("again", message_timestamp_type="LogAppendTime", **{setting: 1000})
     assert problems(topology(by_broker)) == []
 

@@ -182,7 +182,7 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions) -> list[str]:
             )
     output = topology.topics.get(sink.topic)
     duplicates = topology.topics.get(sink.duplicates_topic or "")
-    if output is not None and duplicates is not None:
+    if output and duplicates and output.settings and duplicates.settings:
         problems += _narrower(duplicates, output)
     for side in filter(None, (sink.duplicates_topic, sink.dead_letter_topic)):
         topic = topology.topics.get(side)
