@@ -1,18 +1,20 @@
 """The `streamdedup` command: parse, call, print. Imports stand inside the commands, so that --help is quick.
 
-Exit status: 0 done, 1 failed, 2 the configuration or the arguments do not fit, 130 and 143 for a second interrupt.
+Exit status: 0 done, 1 failed, 2 the configuration or the arguments do not fit, 130 and 143 (SIGINT, SIGTERM) for the
+second interrupt of `run`, for the first of any other command.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from streamdedup import __version__
-from streamdedup.errors import StreamdedupError
+from streamdedup.errors import ConfigError, StreamdedupError, trace
+from streamdedup.filters import KINDS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,10 +23,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.call(arguments))
     except StreamdedupError as error:
-        print(f"streamdedup: {error}", file=sys.stderr)
+        _say(f"streamdedup: {error}")
         return error.exit_status
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # of unknown origin: its message may quote a key
+        what = str(error) if isinstance(error, OSError) else "a fault of ours, please report it"
+        _say(f"streamdedup: {what}; it came from (no data is quoted):\n{trace(error)}")
+        return 1
+
+
+def _say(text: str) -> None:
+    """Write to standard error if anybody listens; where it is closed, `print` would take standard output."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(text, file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,17 +154,19 @@ def _add_pipe(commands: "_Commands") -> None:
         help="standard input to standard output, first occurrences only",
         description="Copy the lines of standard input whose key was not seen before.",
     )
-    pipe.add_argument("--kind", default="bloom", help="kind of filter (default: bloom)")
+    pipe.add_argument(
+        "--kind", choices=sorted(KINDS), default="bloom", help="kind of filter (default: bloom)"
+    )
     pipe.add_argument(
         "--capacity",
-        type=_count,
+        type=_as_configured("capacity"),
         default=10_000_000,
         metavar="N",
         help="distinct keys to make room for; takes 100_000, 5M (default: 10M)",
     )
     pipe.add_argument(
         "--error-rate",
-        type=float,
+        type=_as_configured("error_rate"),
         default=1e-6,
         metavar="P",
         help="share of new lines that may be dropped wrongly, at capacity (default: 1e-6)",
@@ -171,42 +186,64 @@ def _add_pipe(commands: "_Commands") -> None:
     pipe.set_defaults(call=_pipe)
 
 
-def _count(text: str) -> int:
-    from streamdedup.units import parse_count
+def _as_configured(name: str) -> Callable[[str], Any]:
+    """Read an argument as the configuration reads `filter.<name>`, within the same bounds."""
 
+    def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
+        from pydantic import ValidationError
+
+        from streamdedup.filters.options import FilterOptions
+
+        try:
+            return getattr(FilterOptions.model_validate({"capacity": 1, name: text}), name)
+        except ValidationError as error:
+            from streamdedup.settings.tree import allowed
+
+            context = error.errors()[0].get("ctx", {})
+            why = context.get("error", f"must be {allowed(FilterOptions.model_fields[name])}")
+            raise argparse.ArgumentTypeError(f"{text!r}: {why}") from None
+
+    return read
+
+
+def _pipe(arguments: argparse.Namespace) -> int:
+    from streamdedup.filters import build
+    from streamdedup.pipe import OutputError, Summary, deduplicate
+
+    source = _binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
+    sink = _binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")
+    config = {"capacity": arguments.capacity, "error_rate": arguments.error_rate}
     try:
-        return parse_count(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        seen = build({"kind": arguments.kind, **config})
+    except ConfigError as error:
+        raise ConfigError(f"--capacity, --error-rate: {error}") from None
+    summary = Summary()
+    try:
+        deduplicate(
+            cast("BufferedReader", source),
+            sink,
+            seen,
+            key=arguments.key,
+            on_full=arguments.on_full,
+            summary=summary,
+            warn=lambda text: _say(f"streamdedup: warning: {text}"),
+        )
+    except BrokenPipeError:  # the reader has had enough
+        _silence_stdout()
+    except OutputError:
+        _silence_stdout()
+        raise
+    finally:
+        _say(summary.text(seen))
+    return 0
+
+
+def _binary(stream: TextIO | None, closed: str) -> BinaryIO:
+    if stream is None:  # so Python tells of a descriptor that was closed before it began
+        raise StreamdedupError(closed)
+    return stream.buffer
 
 
 def _silence_stdout() -> None:
     """Keep Python from writing again, and failing again, at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _pipe(arguments: argparse.Namespace) -> int:
-    from streamdedup.filters import build
-    from streamdedup.pipe import Summary, deduplicate
-
-    config = {"capacity": arguments.capacity, "error_rate": arguments.error_rate}
-    seen = build({"kind": arguments.kind, **config})
-    summary = Summary()
-    try:
-        deduplicate(
-            cast("BufferedReader", sys.stdin.buffer),
-            sys.stdout.buffer,
-            seen,
-            key=arguments.key,
-            on_full=arguments.on_full,
-            summary=summary,
-        )
-    except BrokenPipeError:  # the reader has had enough
-        _silence_stdout()
-    except OSError as error:
-        _silence_stdout()
-        raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(BrokenPipeError):
-            print(summary.text(seen), file=sys.stderr)
-    return 0

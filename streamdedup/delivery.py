@@ -7,44 +7,33 @@ what is true. Only a contradiction that an operator must settle stops a shard, w
 import asyncio
 import random
 import time
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-import numpy as np
 import structlog
 
+from streamdedup.context import Context
 from streamdedup.emission import Emission
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch
-from streamdedup.filters import build
-from streamdedup.filters.base import Filter
+from streamdedup.fencing import fence
+from streamdedup.folding import Folding
 from streamdedup.kafka.connection import describe_error, refusal
-from streamdedup.kafka.log import TrimmedError, committed_events, offset_at
-from streamdedup.kafka.offsets import Note, committed
-from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import DoubtError, ForeignWriteError, Writer
-from streamdedup.kafka.source import Source
-from streamdedup.kafka.topics import Topology, check, describe, sink_topics
-from streamdedup.keys.extract import Extractor
-from streamdedup.keys.hashing import HASH_CHECK, HASH_ID
-from streamdedup.resume import Found, Resume, check_memory, input_offset
-from streamdedup.settings import Settings
+from streamdedup.kafka.source import UnreadableError
+from streamdedup.kafka.topics import Topology
+from streamdedup.resume import input_offset
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
-from streamdedup.snapshot import Identity
 
 log = structlog.get_logger(__name__)
 
-OPEN_TRANSACTION_S_MAX = 60.0
-BROKER_ANSWER_S_MAX = 60.0
-STALL_S_MAX = 60.0
 IDLE_WAIT_S = 0.2
-DEADLINE_SHARE = (
-    0.75  # of the request time-out: what is resent after it could hit the next transaction
-)
+IDLE_COMMIT_S = 5.0
 BACKOFF_S = 0.1
 BACKOFF_S_MAX = 10.0
+UNREADABLE_TRIES = 3
+ONE_BY_ONE_EVENTS = 100_000  # more than one fetch holds, so that what was unreadable is behind
 
 
 class State(StrEnum):
@@ -58,47 +47,6 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True)
-class Context:
-    """What all shards of a worker share."""
-
-    settings: Settings
-    client: Any
-    source: Source
-    topology: Topology
-    folds: asyncio.Semaphore
-
-    @property
-    def exactly_once(self) -> bool:
-        """Whether output and offsets are committed in one transaction."""
-        return self.settings.delivery.guarantee == "exactly_once"
-
-    @property
-    def shard_capacity(self) -> int:
-        """A shard's share of `filter.capacity`, with its headroom for skew; never more than the whole."""
-        options = self.settings.filter
-        partitions = self.topology[self.settings.source.topic].partitions
-        share = options.capacity * (1 + options.partition_headroom) / partitions
-        return min(options.capacity, int(np.ceil(share)))
-
-    def empty_filter(self) -> Filter:
-        """A new filter for one shard."""
-        options = self.settings.filter
-        return build(
-            {
-                "kind": options.kind,
-                "capacity": self.shard_capacity,
-                "error_rate": options.error_rate,
-            }
-        )
-
-    def extractor(self) -> Extractor:
-        """Takes the key of an event, of the input and of the output alike."""
-        key = self.settings.key
-        fields = (key.field,) if isinstance(key.field, str) else key.field or ()
-        return Extractor(key.from_, fields, self.settings.source.tombstones)
-
-
 class Delivery:
     """Drives the shard of one partition. `run` lives as long as the partition is ours."""
 
@@ -106,9 +54,7 @@ class Delivery:
         settings = context.settings
         self.state = State.ASSIGNED
         self.partition = partition
-        self.shard: Shard | None = None
         self._context, self._settings = context, settings
-        self._topology = context.topology
         self._extractor = context.extractor()
         self._writer = Writer(
             settings.kafka, settings.sink, partition, exactly_once=context.exactly_once
@@ -117,8 +63,28 @@ class Delivery:
         self._leaving = asyncio.Event()
         self._backoff_s = BACKOFF_S
         self._foreign: tuple[int, int] | None = None
+        self._next_offset = self._committed_offset = 0
+        self._committed_at = 0.0
+        self._one_by_one = 0  # how many events are still to be read so
+        self._unreadable_tries = 0
+        self._told_beyond = False
         self._log = log.bind(topic=settings.source.topic, partition=partition)
-        self.snapshots = ShardSnapshots(settings, partition, self._log)
+        self._folding = Folding(context, partition, self._log)
+
+    @property
+    def shard(self) -> Shard | None:
+        """What is in memory of the partition."""
+        return self._folding.shard
+
+    @property
+    def snapshots(self) -> ShardSnapshots:
+        """The shard's snapshots."""
+        return self._folding.snapshots
+
+    @property
+    def busy(self) -> bool:
+        """Whether `leave` should wait for a batch in hand."""
+        return self.state is State.LIVE
 
     async def run(self, epoch: int) -> None:
         """Serve the partition in assignment `epoch` until `leave` is called."""
@@ -127,6 +93,7 @@ class Delivery:
         while not self._leaving.is_set():
             try:
                 await self._live(epoch)
+                await self._leaving.wait()  # another epoch has begun: whose we are is not known yet
             except (DeliveryError, ConfigError) as error:
                 await self._stop(error)
             except Exception as error:
@@ -142,11 +109,6 @@ class Delivery:
         await self._writer.drop()
         self.state = State.ASSIGNED
 
-    @property
-    def busy(self) -> bool:
-        """Whether `leave` should wait for a batch in hand."""
-        return self.state is State.LIVE
-
     def leave(self) -> None:
         """Ask `run` to end after the batch in hand."""
         self._leaving.set()
@@ -157,183 +119,116 @@ class Delivery:
 
     async def save(self) -> None:
         """Take a snapshot where there is something new to save; failures are logged, never raised."""
-        if self.shard is not None:
-            await self.snapshots.save(self.shard, self._identity())
+        await self._folding.save()
 
     async def _live(self, epoch: int) -> None:
+        source = self._context.source
         self.state = State.FENCING
-        self._context.source.hold(self.partition)
-        found = await self._fence()
+        source.hold(self.partition)
+        remembers = await self._folding.remembers()
+        topology, found = await fence(
+            self._context, self._writer, self.partition, has_memory=remembers
+        )
+        self._emission.observe(topology)
         resume = input_offset(found, self._settings.source, self._settings.sink)
         self.state = State.FOLDING
         async with self._context.folds:
-            shard = await self._fold(found)
-        if resume.birth:
-            await self._commit_birth(resume, shard)
-        self._context.source.go_to(self.partition, resume.offset)
+            shard = await self._folding.catch_up(found, topology, self._foreign)
+        self._foreign = None
+        self._next_offset = self._committed_offset = resume.offset
+        if resume.birth:  # `source.start` is resolved once: a crash cannot move it
+            await self._commit_nothing(shard, topology)
+        if source.epoch != epoch:
+            return
+        source.go_to(self.partition, resume.offset)
         self.state = State.LIVE
         self._log.info("shard_live", offset=resume.offset, why=resume.why, label=shard.label)
-        while not self._leaving.is_set() and self._context.source.epoch == epoch:
-            await self._transaction(shard, epoch)
-            if shard.full:
+        while not self._leaving.is_set() and source.epoch == epoch:
+            whole = await self._transaction(shard, topology, epoch)
+            if shard.full or not whole:
                 await self._wait_full(shard)
 
-    async def _fence(self) -> Found:
-        """Shut out other writers, wait until the output is decided, and look at everything that follows."""
-        settings, client, context = self._settings, self._context.client, self._context
-        source, output = settings.source.topic, settings.sink.topic
-        await self._writer.fence()
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-            self._topology = await describe(client, [source, *sink_topics(settings.sink)])
-            check(self._topology, source, settings.sink)
-            self._emission.observe(self._topology)
-            output_end = await offset_at(client, output, self.partition, LATEST, READ_UNCOMMITTED)
-        await self._wait_decided(output_end)
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-            return Found(
-                await committed(
-                    client,
-                    settings.kafka.group_id,
-                    source,
-                    self.partition,
-                    stable=context.exactly_once,
-                ),
-                self._topology.cluster_id,
-                self._topology[source].topic_id,
-                self._topology[output].topic_id,
-                await offset_at(client, source, self.partition, EARLIEST, READ_UNCOMMITTED),
-                await offset_at(client, source, self.partition, LATEST, READ_UNCOMMITTED),
-                await offset_at(client, output, self.partition, EARLIEST, READ_UNCOMMITTED),
-                output_end,
-                self.shard is not None or await asyncio.to_thread(self.snapshots.exist),
-            )
+    async def _transaction(self, shard: Shard, topology: Topology, epoch: int) -> bool:
+        """Gather, decide and emit until the interval, the events or the bytes are reached; commit; admit.
 
-    async def _wait_decided(self, end: int) -> None:
-        """Until the output's last stable offset has reached `end`: what is undecided may still be committed."""
-        output, stable = self._settings.sink.topic, -1
-        try:
-            async with asyncio.timeout(OPEN_TRANSACTION_S_MAX):
-                while stable < end:
-                    stable = await offset_at(
-                        self._context.client, output, self.partition, LATEST, READ_COMMITTED
-                    )
-                    if stable < end:
-                        await asyncio.sleep(IDLE_WAIT_S)
-        except TimeoutError:
-            raise DeliveryError(
-                f"{output}/{self.partition}: a transaction that is not ours is open from offset {stable} on, so what"
-                " the output holds is undecided; end it (kafka-transactions.sh find-hanging) and keep other writers off"
-            ) from None
-
-    async def _fold(self, found: Found) -> Shard:
-        """The filter as the fold of the whole output: from memory, from a snapshot, or empty."""
-        if self.shard is None:
-            shard, label = await self._restore(found)
-        else:
-            shard, label = self.shard, self.shard.label
-        if warning := check_memory(label, found, self._settings.sink):
-            self._log.warning("output_gap_accepted", detail=warning)
-        self.shard = shard
-        start = max(shard.label, found.output_start)
-        folded = skipped = 0
-        first = last = None
-        try:
-            async for batch in committed_events(
-                self._settings.kafka,
-                self._settings.sink.topic,
-                self.partition,
-                start,
-                found.output_end,
-                stall_s=STALL_S_MAX,
-            ):
-                self._check_foreign(batch)
-                keys = self._extractor.extract(batch)
-                shard.fold(keys, batch.next_offset)
-                first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
-                folded += len(batch)
-                skipped += sum(key is None for key in keys.keys)
-        except TrimmedError as error:
-            raise DoubtError(str(error)) from error  # the next fencing sees the new start
-        shard.end_fold(found.output_end)
-        self._foreign = None
-        self._log.info(
-            "output_folded",
-            start=start,
-            end=found.output_end,
-            first_offset=first,
-            last_offset=last,
-            events=folded,
-            without_key=skipped,
-        )
-        return shard
-
-    async def _restore(self, found: Found) -> tuple[Shard, int | None]:
-        """A shard from the newest snapshot that holds for this output, with its label, or an empty one."""
-        stop_when_full = self._settings.filter.on_full == "stop"
-        snapshot = await self.snapshots.load(self._identity(), found.output_end)
-        if snapshot is None:
-            seen = await asyncio.to_thread(self._context.empty_filter)
-            return Shard(self.partition, seen, stop_when_full=stop_when_full), None
-        shard = Shard(self.partition, snapshot.filter, stop_when_full=stop_when_full)
-        shard.label, shard.reach = snapshot.label, snapshot.end_label
-        return shard, shard.label
-
-    def _check_foreign(self, batch: EventBatch) -> None:
-        """After our events came to stand too far on: whoever wrote in between is a second writer."""
-        if self._foreign is None:
-            return
-        low, high = np.searchsorted(batch.offsets, self._foreign)
-        if high > low:
-            raise DeliveryError(
-                f"{self._settings.sink.topic}/{self.partition} has a second writer: offset {batch.offsets[low]} is not"
-                " ours; every output partition takes one writer, so stop the other and restart"
-            )
-
-    async def _commit_birth(self, resume: Resume, shard: Shard) -> None:
-        """Resolve `source.start` once: a crash cannot move it."""
-        await self._writer.begin()
-        await self._commit(resume.offset, shard.label)
-
-    async def _transaction(self, shard: Shard, epoch: int) -> None:
-        """Gather, decide and emit until the interval, the events or the bytes are reached; commit; admit."""
-        source, delivery = self._context.source, self._settings.delivery
-        batch = await source.read(self.partition, epoch, IDLE_WAIT_S)
+        False where the filter was full before all that was read could be decided.
+        """
+        delivery, loop = self._settings.delivery, asyncio.get_running_loop()
+        batch = await self._read(epoch, IDLE_WAIT_S, delivery.batch_events_max)
         if batch is None:
-            return
-        loop = asyncio.get_running_loop()
-        closes_at = loop.time() + delivery.commit_interval_ms / 1000
+            await self._commit_position(shard, topology)
+            return True
+        deadline_s = self._writer.transaction_s_max
+        closes_at = loop.time() + min(delivery.commit_interval_ms / 1000, deadline_s / 2)
         events = size_bytes = 0
-        async with asyncio.timeout(self._writer.request_timeout_s * DEADLINE_SHARE):
+        async with asyncio.timeout(deadline_s):
             await self._writer.begin()
             while batch is not None:
                 batch, whole = await self._decide_and_send(shard, batch)
-                offset = batch.next_offset
+                self._next_offset = batch.next_offset
                 events += len(batch)
-                size_bytes += len(batch.keys.buffer) + len(batch.values.buffer)
-                left_s = closes_at - loop.time()
+                size_bytes += batch.size_bytes
+                left_s, left = closes_at - loop.time(), delivery.batch_events_max - events
+                batch = None
+                await asyncio.sleep(0)  # what is prefetched comes without waiting
                 if (
-                    not whole
-                    or left_s <= 0
-                    or events >= delivery.batch_events_max
-                    or size_bytes >= delivery.batch_bytes_max
-                    or self._leaving.is_set()
+                    whole
+                    and min(left_s, left) > 0
+                    and size_bytes < delivery.batch_bytes_max
+                    and not self._leaving.is_set()
                 ):
-                    break
-                batch = await source.read(self.partition, epoch, left_s)
-            await self._settle_and_commit(shard, offset)
+                    batch = await self._read_on(epoch, left_s, left)
+            await self._settle_and_commit(shard, topology)
+        self._tell_beyond(shard)
+        return whole
+
+    async def _read(self, epoch: int, wait_s: float, events_max: int) -> EventBatch | None:
+        """The next events, those that follow `_next_offset`."""
+        source = self._context.source
+        if source.epoch != epoch:
+            return None
+        if (position := source.position(self.partition)) != self._next_offset:
+            raise DoubtError(f"the consumer stands at offset {position}, not {self._next_offset}")
+        one_by_one = self._one_by_one > 0
+        try:
+            batch = await source.read(
+                self.partition, epoch, wait_s, 1 if one_by_one else events_max
+            )
+        except UnreadableError as error:
+            if one_by_one and self._unreadable_tries >= UNREADABLE_TRIES:
+                topic = self._settings.source.topic
+                raise DeliveryError(
+                    f"{topic}/{self.partition} offset {self._next_offset} cannot be read ({error}):"
+                    " its record batch is damaged, or not as Kafka's format wants it; move the group's offset behind it"
+                ) from None
+            self._unreadable_tries = self._unreadable_tries + 1 if one_by_one else 0
+            self._one_by_one = ONE_BY_ONE_EVENTS
+            raise
+        if batch is not None:
+            self._one_by_one = max(0, self._one_by_one - len(batch))
+        elif source.epoch == epoch:
+            self._next_offset = source.position(self.partition)  # behind markers and aborted events
+        return batch
+
+    async def _read_on(self, epoch: int, wait_s: float, events_max: int) -> EventBatch | None:
+        """As `_read`; what cannot be read must not take back what was read before it."""
+        try:
+            return await self._read(epoch, wait_s, events_max)
+        except UnreadableError:
+            return None
 
     async def _decide_and_send(self, shard: Shard, batch: EventBatch) -> tuple[EventBatch, bool]:
         """Emit what passes; the events taken, and whether they are all: they are not where the filter is full."""
         now_ms = int(time.time() * 1000)
         keys = self._extractor.extract(batch)
-        rejected = self._emission.refused(batch, now_ms)
+        rejected = self._emission.rejected(batch, now_ms)
         verdicts = shard.decide(keys, list(rejected))
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
         await self._emission.emit(taken, verdicts, keys, rejected, now_ms)
         return taken, whole
 
-    async def _settle_and_commit(self, shard: Shard, offset: int) -> None:
+    async def _settle_and_commit(self, shard: Shard, topology: Topology) -> None:
         try:
             label = await self._writer.settle(shard.label)
         except ForeignWriteError as error:
@@ -343,23 +238,39 @@ class Delivery:
             raise
         if self._writer.wrote_output and self._context.exactly_once:
             label += 1  # the transaction's own marker follows its last event
-        await self._commit(offset, label)
+        await self._commit(topology, label)
         shard.admit(label)
-        self._backoff_s = BACKOFF_S
+        self._backoff_s, self._unreadable_tries = BACKOFF_S, 0
 
-    async def _commit(self, offset: int, label: int) -> None:
-        settings = self._settings
+    async def _commit_position(self, shard: Shard, topology: Topology) -> None:
+        """Nothing to read: commit, now and then, that markers and aborted events are behind us.
+
+        Otherwise their deletion would look like that of events which were not read.
+        """
+        quiet_s = asyncio.get_running_loop().time() - self._committed_at
+        if self._next_offset > self._committed_offset and quiet_s >= IDLE_COMMIT_S:
+            await self._commit_nothing(shard, topology)
+
+    async def _commit_nothing(self, shard: Shard, topology: Topology) -> None:
+        async with asyncio.timeout(self._writer.transaction_s_max):
+            await self._writer.begin()
+            await self._commit(topology, shard.label)
+
+    async def _commit(self, topology: Topology, label: int) -> None:
+        settings, offset = self._settings, self._next_offset
+        source = settings.source.topic
         note = Note(
-            self._topology.cluster_id,
-            self._topology[settings.source.topic].topic_id,
-            self._topology[settings.sink.topic].topic_id,
+            topology.cluster_id,
+            topology[source].topic_id,
+            topology[settings.sink.topic].topic_id,
             label,
         ).encode()
         if self._context.exactly_once:
-            group = settings.kafka.group_id
-            await self._writer.commit(settings.source.topic, offset, note, group)
+            await self._writer.commit(source, offset, note, settings.kafka.group_id)
         else:
             await self._context.source.commit(self.partition, offset, note)
+        self._committed_offset = offset
+        self._committed_at = asyncio.get_running_loop().time()
 
     async def _wait_full(self, shard: Shard) -> None:
         self.state = State.FULL
@@ -372,13 +283,25 @@ class Delivery:
         )
         await self._leaving.wait()
 
+    def _tell_beyond(self, shard: Shard) -> None:
+        """Once: the error rate is above the one that was asked for, as `on_full: warn` allows."""
+        if shard.beyond_capacity and not self._told_beyond:
+            self._told_beyond = True
+            self._log.warning(
+                "filter_beyond_capacity",
+                keys=len(shard.seen),
+                capacity=shard.seen.capacity,
+                error_rate_now=shard.seen.error_rate_now,
+                remedy="raise filter.capacity and restart: the output is folded again",
+            )
+
     async def _stop(self, error: Exception) -> None:
         self.state = State.STOPPED
         self._context.source.hold(self.partition)
         self._log.error(
             "shard_stopped", error=str(error), remedy="settle it, then restart the worker"
         )
-        await self._writer.drop()
+        await self._writer.give_up()
         await self._leaving.wait()
 
     async def _pause(self, seconds: float) -> None:
@@ -387,27 +310,3 @@ class Delivery:
                 await self._leaving.wait()
         except TimeoutError:
             return
-
-    def _identity(self) -> Identity:
-        settings, source = self._settings, self._settings.source.topic
-        output = self._topology[settings.sink.topic]
-        return Identity(
-            hash=HASH_ID,
-            hash_check=HASH_CHECK,
-            key={
-                "from": settings.key.from_,
-                "fields": list(self._extractor.fields),
-                "tombstones": settings.source.tombstones,
-            },
-            normalize=settings.key.normalize,
-            filter={
-                "kind": settings.filter.kind,
-                "capacity": self._context.shard_capacity,
-                "error_rate": settings.filter.error_rate,
-            },
-            topic=output.name,
-            partition=self.partition,
-            partitions=self._topology[source].partitions,
-            cluster_id=self._topology.cluster_id,
-            topic_id=output.topic_id,
-        )

@@ -32,9 +32,9 @@ class Emission:
             name: Limits.of(topology[name], compression) for name in sink_topics(self._sink)
         }
 
-    def refused(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
+    def rejected(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
         """Row -> reason, for the events that the output would not take or not keep."""
-        return self._limits[self._sink.topic].refused(batch, now_ms)
+        return self._limits[self._sink.topic].rejected(batch, now_ms)
 
     async def emit(
         self,

@@ -80,6 +80,13 @@ class EventBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of keys, values and headers."""
+        columns = sum(int(np.maximum(c.sizes, 0).sum()) for c in (self.keys, self.values))
+        headers = (cell for cells in self.headers for cell in cells)
+        return columns + sum(len(name) + len(value or b"") for name, value in headers)
+
     def head(self, count: int) -> "EventBatch":
         """The first `count` events, which must be fewer than all."""
         cut = slice(0, count)

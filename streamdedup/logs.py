@@ -1,16 +1,20 @@
-"""Logging: structlog for us, for people on a terminal and as JSON otherwise; aiokafka's loggers tamed.
+"""Logging: structlog for us, for people on a terminal and as JSON otherwise; no line quotes a key.
 
-aiokafka logs keys and values at DEBUG, so it stays at WARNING, and thousands of lines a minute while a broker is
-away, so each of its messages passes a few times a minute.
+aiokafka logs keys at DEBUG, so it stays at WARNING, and thousands of lines a minute while a broker is away, so each
+of its messages passes a few times a minute. Exceptions come without messages, asyncio's lines without objects.
 """
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import structlog
+from structlog.typing import EventDict, ExcInfo
+
+from streamdedup.errors import trace
 
 REPEATS_MAX = 3
 WINDOW_S = 60.0
@@ -42,11 +46,10 @@ def set_up(level: int = logging.INFO) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    for_people = sys.stderr.isatty()
-    closing: list[Any] = (
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
-        if for_people
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -57,8 +60,12 @@ def set_up(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *closing],
+            foreign_pre_chain=[*shared, _without_objects],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.ExceptionRenderer(_without_messages),
+                renderer,
+            ],
         )
     )
     handler.addFilter(_aiokafka_only(RateLimit()))
@@ -68,3 +75,17 @@ def set_up(level: int = logging.INFO) -> None:
 
 def _aiokafka_only(limit: RateLimit) -> Callable[[logging.LogRecord], bool]:
     return lambda record: not record.name.startswith("aiokafka") or limit.filter(record)
+
+
+def _without_objects(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Cut asyncio's lines off before the first object: that of a task shows its exception's message."""
+    if line["logger"] == "asyncio":
+        line["event"] = _OBJECT.split(str(line["event"]), maxsplit=1)[0].rstrip()
+    return line
+
+
+_OBJECT = re.compile(r"[<\n]|\((?!\))")
+
+
+def _without_messages(exc_info: ExcInfo) -> str:
+    return trace(exc_info[1])

@@ -25,14 +25,14 @@ LINE_BYTES_MAX = 64 << 20
 Lines = list[bytes]
 
 
-class Reader(Protocol):
+class LineSource(Protocol):
     """The part of a binary file that `deduplicate` reads from."""
 
     def read1(self, size: int, /) -> bytes:
         """At most `size` bytes, as soon as there are any; empty at the end."""
 
 
-class Writer(Protocol):
+class LineSink(Protocol):
     """The part of a binary file that `deduplicate` writes to."""
 
     def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - whatever the file returns
@@ -69,26 +69,38 @@ class FullError(StreamdedupError):
     """The filter holds as many keys as it was made for."""
 
 
+class OutputError(StreamdedupError):
+    """The sink takes no more, though it is still there."""
+
+
 def deduplicate(
-    source: Reader,
-    sink: Writer,
+    source: LineSource,
+    sink: LineSink,
     seen: Filter,
     *,
     key: str = "line",
     on_full: str = "stop",
     summary: Summary,
+    warn: Callable[[str], None],
 ) -> None:
     """Copy to `sink` the lines of `source` whose key is not in `seen`, and add those keys.
 
-    `key` is "line", or "json:FIELD" with FIELD as in the configuration's `key.field`. Raises FullError at capacity
-    where `on_full` is "stop", after the lines before were written.
+    `key` is "line", or "json:FIELD" with FIELD as in the configuration's `key.field`. At capacity raises FullError
+    where `on_full` is "stop", after the lines before were written; else calls `warn` once, when it is passed. Raises
+    OutputError where `sink` fails, but BrokenPipeError as it is: its reader has gone.
     """
     sieve = _Sieve(sink, seen, _key_reader(key), on_full == "stop", summary)
     for lines, ends_open in _lines_by_chunk(source):
+        had_room = len(seen) <= seen.capacity
         if sieve.pass_fresh(lines, ends_open) < len(lines):
             raise FullError(
                 f"the filter is full: it holds {len(seen):,} keys, so line {summary.lines + 1:,} and those after it"
                 " did not pass; give a larger --capacity, or --on-full warn to go on with more errors"
+            )
+        if had_room and len(seen) > seen.capacity:
+            warn(
+                f"the filter is full: by line {summary.lines:,} it holds more than {seen.capacity:,} keys; from here on"
+                " ever more new lines are dropped wrongly; give a larger --capacity"
             )
 
 
@@ -101,11 +113,11 @@ def _key_reader(key: str) -> Callable[[bytes], bytes] | None:
     raise ConfigError(f"--key {key!r} is neither 'line' nor 'json:FIELD'")
 
 
-def _lines_by_chunk(source: Reader) -> Iterator[tuple[Lines, bool]]:
+def _lines_by_chunk(source: LineSource) -> Iterator[tuple[Lines, bool]]:
     """Whole lines without their newlines; the flag is True where the last of all had none."""
     pieces: Lines = []
     held = 0
-    while chunk := source.read1(CHUNK_BYTES):
+    while chunk := _read(source):
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             yield b"".join([*pieces, head]).split(b"\n"), False
@@ -119,9 +131,16 @@ def _lines_by_chunk(source: Reader) -> Iterator[tuple[Lines, bool]]:
         yield [b"".join(pieces)], True
 
 
+def _read(source: LineSource) -> bytes:
+    try:
+        return source.read1(CHUNK_BYTES)
+    except OSError as error:
+        raise StreamdedupError(f"the input cannot be read: {error.strerror}") from None
+
+
 @dataclass(frozen=True)
 class _Sieve:
-    sink: Writer
+    sink: LineSink
     seen: Filter
     take: Callable[[bytes], bytes] | None
     stops_when_full: bool
@@ -145,9 +164,18 @@ class _Sieve:
         self.summary.passed += len(out)
         self.summary.malformed += int(count - np.count_nonzero(judged))
         if out:
-            self.sink.write(b"\n".join(out) + (b"" if ends_open else b"\n"))
-            self.sink.flush()
+            _write(self.sink, b"\n".join(out) + (b"" if ends_open else b"\n"))
         return count
+
+
+def _write(sink: LineSink, data: bytes) -> None:
+    try:
+        sink.write(data)
+        sink.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"the output cannot be written: {error.strerror}") from None
 
 
 def _keys(

@@ -50,20 +50,20 @@ def input_offset(found: Found, source: SourceOptions, sink: SinkOptions) -> Resu
     return _within_bounds(committed.offset, found, source)
 
 
-def check_memory(label: int | None, found: Found, sink: SinkOptions) -> str | None:
-    """Whether the output can be folded from `label`, or None for from its start.
+def check_memory(label: int, found: Found, sink: SinkOptions) -> str | None:
+    """Whether the output can be folded from `label`.
 
     Returns a warning where the operator accepts that keys are missing; raises DeliveryError where not.
     """
-    if label is not None and label > found.output_end:
+    if label > found.output_end:
         raise DeliveryError(
             f"{sink.topic} ends at offset {found.output_end}, but its filter has folded it up to {label}: the log lost"
             " its end; restore it, or remove the snapshots to fold what is left"
         )
-    if found.output_start <= (label or 0):
+    if found.output_start <= label:
         return None
     missing = (
-        f"{sink.topic} begins at offset {found.output_start}, and the events from {label or 0} up to there are in no"
+        f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are in no"
         " snapshot: their duplicates would pass"
     )
     if sink.on_gap == "stop":

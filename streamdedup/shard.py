@@ -49,7 +49,7 @@ class Shard:
     def __init__(self, partition: int, seen: Filter, *, stop_when_full: bool) -> None:
         self.partition, self.seen = partition, seen
         self.label = 0
-        self.reach = 0  # nothing at or above this output offset is in `seen`, not even half added
+        self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
         self.tally = Tally()
         self._stop_when_full = stop_when_full
         self._pending: list[Digests] = []
@@ -64,6 +64,11 @@ class Shard:
     def full(self) -> bool:
         """Whether one more key would take the filter past its error budget, which the operator did not allow."""
         return self._stop_when_full and self._room() <= 0
+
+    @property
+    def beyond_capacity(self) -> bool:
+        """Whether the filter holds more keys than its error rate was promised for."""
+        return len(self.seen) > self.seen.capacity
 
     def decide(self, keys: Keys, rejected: Sequence[int] = ()) -> Verdicts:
         """The verdicts, shape (m,), of the first m events; m is less than all only where the filter is full.
@@ -88,7 +93,7 @@ class Shard:
 
     def admit(self, label: int) -> None:
         """What was decided since the last admission is committed, and the output ends at `label` for us."""
-        self.reach = label
+        self.end_label = label
         for hashed in self._pending:
             self.seen.add_many(hashed)
         self.tally.add(self._counted)
@@ -101,14 +106,14 @@ class Shard:
 
     def fold(self, keys: Keys, label: int) -> None:
         """Add the keys of committed output events; those without a key are skipped."""
-        self.reach = max(self.reach, label)
+        self.end_label = max(self.end_label, label)
         self.seen.add_many(digests([key for key in keys.keys if key is not None]))
         self.label = label
 
     def end_fold(self, label: int) -> None:
         """The output holds no more events below `label`, only markers of transactions."""
         self.label = label
-        self.reach = max(self.reach, label)
+        self.end_label = max(self.end_label, label)
 
     def _room(self) -> int:
         return self.seen.capacity - len(self.seen) - self.pending

@@ -1,6 +1,7 @@
 """The snapshots of one shard, in threads and in the log: what is refused is told, what fails stops nothing."""
 
 import asyncio
+import threading
 from typing import Any
 
 from streamdedup.kafka.connection import describe_error
@@ -10,11 +11,13 @@ from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
 
 
 class ShardSnapshots:
-    """Saves and loads the filter of one output partition."""
+    """Saves and loads the filter of one output partition, one save at a time."""
 
     def __init__(self, settings: Settings, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.saved: Saved | None = None
-        self._saved_label: int | None = None
+        self._saved_label = 0  # nothing is folded at label 0, so there is nothing to save
+        self._saving: asyncio.Task[None] | None = None
+        self._cut_short = threading.Event()
         self._log = log
         self._store = Store(
             settings.snapshot.directory,
@@ -23,6 +26,11 @@ class ShardSnapshots:
             partition=partition,
             keep=settings.snapshot.keep,
         )
+
+    @property
+    def saving(self) -> bool:
+        """Whether a thread is writing."""
+        return self._saving is not None and not self._saving.done()
 
     def exist(self) -> bool:
         """Whether there is any, usable or not. Blocking."""
@@ -42,13 +50,30 @@ class ShardSnapshots:
         return snapshot
 
     async def save(self, shard: Shard, identity: Identity) -> None:
-        """Save where the label has moved since; a disk in trouble is logged, and delivery goes on."""
+        """Save where the label has moved since; a disk in trouble is logged, and delivery goes on.
+
+        Who is cancelled leaves a save behind that goes on, and is waited for by the next.
+        """
+        while self._saving is not None and not self._saving.done():
+            await asyncio.wait({self._saving})
+        if shard.label != self._saved_label:
+            self._saving = asyncio.create_task(self._save(shard, identity))
+            await asyncio.shield(self._saving)
+
+    def cut_short(self) -> None:
+        """Have the save that is under way, and any later one, give up."""
+        self._cut_short.set()
+
+    async def _save(self, shard: Shard, identity: Identity) -> None:
         label = shard.label
-        if label == self._saved_label:
-            return
         try:
             self.saved = await asyncio.to_thread(
-                self._store.save, shard.seen, label, lambda: shard.reach, identity
+                self._store.save,
+                shard.seen,
+                label,
+                lambda: shard.end_label,
+                identity,
+                cut_short=self._cut_short.is_set,
             )
         except Exception as error:
             self._log.error("snapshot_failed", **describe_error(error))

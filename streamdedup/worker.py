@@ -8,18 +8,19 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
 
 import structlog
 
-from streamdedup.delivery import Context, Delivery, State
+from streamdedup.context import Context
+from streamdedup.delivery import Delivery, State
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
-from streamdedup.kafka.connection import connected, describe_error, refusal
+from streamdedup.kafka.connection import connected, describe_error, refusal, start_patiently
 from streamdedup.kafka.offsets import tells_stable_offsets
-from streamdedup.kafka.source import Source
+from streamdedup.kafka.source import ConsumerDiedError, Source
 from streamdedup.kafka.topics import (
     Topology,
     changed,
@@ -40,6 +41,7 @@ PROGRESS_EVERY_S = 60.0
 FOLDS_MAX = 4
 HANGING_CLIENT_S = 2.0
 TOPIC_WAIT_S = 30.0
+REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may take
 
 _UNKNOWN_SETTINGS = (
     "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
@@ -55,6 +57,7 @@ class Worker:
         self._context: Context | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._forgotten: dict[asyncio.Task[None], Delivery] = {}
         self._past = Tally()  # of partitions that went to other members
         self._stop = asyncio.Event()
 
@@ -77,6 +80,11 @@ class Worker:
         """Drain and end; `run` then returns."""
         self._stop.set()
 
+    @property
+    def hangs(self) -> bool:
+        """Whether a thread is still writing, though the time for it is over: the process should not wait for it."""
+        return any(delivery.snapshots.saving for delivery in self._all_deliveries())
+
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
         async with AsyncExitStack() as stack:
@@ -86,23 +94,31 @@ class Worker:
             stopped.cancel()
             work.cancel()
             try:
-                with suppress(asyncio.CancelledError):
-                    await work
+                await work
+            except asyncio.CancelledError:
+                if not self._stop.is_set():  # nobody asked: a client library may cancel its caller
+                    raise DeliveryError(
+                        "the worker was cancelled from within; restart it, and tell us what its log says"
+                    ) from None
             except Exception as error:
-                raise refusal(error) or error from error
+                if refused := refusal(error):
+                    raise refused from error
+                raise
             finally:
                 await self._shut_down()
 
     async def _work(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(connected(self._settings.kafka))
-        topology = await self._prepare(client)
-        self._context = Context(
-            self._settings, client, self._source, topology, asyncio.Semaphore(FOLDS_MAX)
+        topology = await start_patiently(lambda: self._prepare(client), "the topics")
+        partitions = topology[self._settings.source.topic].partitions
+        context = Context(
+            self._settings, client, self._source, partitions, asyncio.Semaphore(FOLDS_MAX)
         )
-        self._announce(self._context)
-        await asyncio.to_thread(warm_up, self._context.empty_filter())
+        empty = await asyncio.to_thread(context.empty_filter)
+        self._announce(context, topology, empty.size_bytes)
+        await asyncio.to_thread(warm_up, empty)
         await self._source.start()
-        await self._supervise(self._context)
+        await self._supervise(context, topology)
 
     async def _prepare(self, client: Any) -> Topology:  # noqa: ANN401 - aiokafka has no types
         """The topics, checked, and made where that is asked for."""
@@ -133,38 +149,36 @@ class Worker:
                 " has none: set at_least_once"
             )
 
-    def _announce(self, context: Context) -> None:
+    def _announce(self, context: Context, topology: Topology, shard_bytes: int) -> None:
         """Say once what the configuration means."""
         settings = self._settings
-        empty = context.empty_filter()
-        partitions = context.topology[settings.source.topic].partitions
         rate = settings.filter.error_rate
         log.info(
             "worker_starts",
             source=settings.source.topic,
             sink=settings.sink.topic,
             guarantee=settings.delivery.guarantee,
-            partitions=partitions,
+            partitions=context.partitions,
             keys_a_partition=context.shard_capacity,
-            filter_bytes_in_all=partitions * empty.size_bytes,
-            topic_settings="known"
-            if context.topology[settings.sink.topic].settings
-            else _UNKNOWN_SETTINGS,
+            filter_bytes_in_all=context.partitions * shard_bytes,
+            topic_settings="known" if topology[settings.sink.topic].settings else _UNKNOWN_SETTINGS,
             promise=f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
         )
 
-    async def _supervise(self, context: Context) -> None:
+    async def _supervise(self, context: Context, topology: Topology) -> None:
         loop = asyncio.get_running_loop()
         epoch = -1
         snapshots = asyncio.create_task(self._save_periodically())
         topics_at = progress_at = loop.time()
         try:
-            while True:
+            while not snapshots.done():
                 if self._source.epoch != epoch:
                     epoch = await self._reassign(context)
                 self._revive(epoch)
                 try:
                     await self._source.keep_alive(TURN_S)
+                except ConsumerDiedError as error:
+                    raise DeliveryError(f"{error}; restart the worker") from error
                 except Exception as error:
                     if refusal(error):
                         raise
@@ -172,20 +186,24 @@ class Worker:
                     await asyncio.sleep(TURN_S)
                 if loop.time() - topics_at >= TOPICS_EVERY_S:
                     topics_at = loop.time()
-                    await self._check_topics(context)
+                    await self._check_topics(context, topology)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     log.info("progress", **self._progress())
+            snapshots.result()
         finally:
             snapshots.cancel()
 
     async def _reassign(self, context: Context) -> int:
         """End every shard of the last assignment, begin those of this one; filters that stay ours are kept."""
-        await self._end_shards(self._settings.delivery.drain_s)
+        await self._end_shards(min(self._settings.delivery.drain_s, REASSIGN_S_MAX))
         epoch, assigned = self._source.epoch, self._source.assigned
-        for partition in sorted(set(self._deliveries) - assigned) if assigned else ():
-            await self._forget(partition)
+        if assigned is None:
+            log.info("revoked")
+            return epoch
         log.info("assigned", partitions=sorted(assigned))
+        for partition in sorted(set(self._deliveries) - assigned):
+            self._forget(partition)
         for partition in sorted(assigned):
             delivery = self._deliveries.setdefault(partition, Delivery(context, partition))
             self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
@@ -200,12 +218,18 @@ class Worker:
                 log.error("shard_died", partition=partition, remedy="it begins again", **details)
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
-    async def _forget(self, partition: int) -> None:
+    def _forget(self, partition: int) -> None:
         """The partition went to another member: what is left of it here is its snapshot."""
         delivery = self._deliveries.pop(partition)
-        await delivery.save()
         if delivery.shard:
             self._past.add(delivery.shard.tally)
+        saving = asyncio.create_task(delivery.save())
+        self._forgotten[saving] = delivery
+        saving.add_done_callback(self._forgotten.pop)
+
+    def _all_deliveries(self) -> list[Delivery]:
+        """Those of our partitions, and those that are still being forgotten."""
+        return [*self._deliveries.values(), *self._forgotten.values()]
 
     async def _end_shards(self, within_s: float) -> None:
         """Let batches in hand finish, cut everything else short, and close the producers."""
@@ -215,7 +239,9 @@ class Worker:
             if not delivery.busy:
                 task.cancel()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks.values(), timeout=within_s)
+            _, late = await asyncio.wait(
+                self._tasks.values(), timeout=max(0.1, within_s - HANGING_CLIENT_S)
+            )
             for task in late:
                 task.cancel()
             if late:
@@ -225,8 +251,7 @@ class Worker:
                     remedy="none: they are settled at the next start",
                 )
                 await asyncio.wait(late, timeout=HANGING_CLIENT_S)
-        for partition in self._tasks:
-            await self._deliveries[partition].drop()
+        await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
         self._tasks = {}
 
     async def _save_periodically(self) -> None:
@@ -235,12 +260,12 @@ class Worker:
             await self._save_all()
 
     async def _save_all(self) -> None:
-        for delivery in list(self._deliveries.values()):
+        for delivery in self._all_deliveries():
             await delivery.save()
 
-    async def _check_topics(self, context: Context) -> None:
+    async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
-        if remade := await changed(context.client, context.topology):
+        if remade := await changed(context.client, topology):
             raise DeliveryError(
                 f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
             )
@@ -260,16 +285,20 @@ class Worker:
         try:
             await asyncio.wait_for(self._save_all(), left_s())
         except TimeoutError:
+            for delivery in self._all_deliveries():
+                delivery.snapshots.cut_short()
             log.warning("snapshots_cut_short", remedy="the next start folds the output instead")
         log.info("stopped", **self._progress())
 
     def _progress(self) -> dict[str, Any]:
         tally = self.tally
         live = sum(d.state is State.LIVE for d in self._deliveries.values())
+        beyond = [p for p, d in self._deliveries.items() if d.shard and d.shard.beyond_capacity]
         return {
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             "live": live,
+            **({"beyond_capacity": beyond} if beyond else {}),
         }
 
 
@@ -282,6 +311,8 @@ def serve(settings: Settings) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, _interrupt, worker, number, interrupts)
         await worker.run()
+        if worker.hangs:  # in a write to the disk, for which leaving the loop would wait
+            os._exit(0)
 
     asyncio.run(main())
     return 0

@@ -1,8 +1,11 @@
 """Claims about what is logged: its form, how often aiokafka may speak, and that no key leaves by this door."""
 
+import asyncio
+import gc
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +15,7 @@ import structlog
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from streamdedup import logs
-from streamdedup.errors import DeliveryError
+from streamdedup.errors import CAUSES_MAX, FRAMES_MAX, DeliveryError, trace
 from streamdedup.kafka.connection import describe_error
 from streamdedup.logs import REPEATS_MAX, WINDOW_S, RateLimit
 
@@ -92,23 +95,70 @@ def test_a_person_reads_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_traceback_shows_no_local_variables(
+def test_a_traceback_tells_types_and_places_only(
     monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    """Frames hold keys, and pretty tracebacks print them: ours tell places only (invariant 10)."""
+    """Frames, messages and source lines may hold keys: types and places only are told (invariant 10)."""
     stream = set_up(monkeypatch, terminal=terminal)
     fail_and_log(logging.getLogger("aiokafka.producer.sender"))
-    assert "ZeroDivisionError" in stream.getvalue()
     assert SECRET not in stream.getvalue()
+    told = stream.getvalue() if terminal else json.loads(stream.getvalue())["exception"]
+    lines = told.rstrip().splitlines()[-7:]
+    assert [re.sub(r'".*test_logs.py", line \d+', "", line) for line in lines] == [
+        "  File , in fail_and_log",
+        "ZeroDivisionError",
+        "",
+        "which led to:",
+        "",
+        "  File , in fail_and_log",
+        "KeyError",
+    ]
 
 
 def fail_and_log(log: logging.Logger) -> None:
-    """Log an exception whose frame holds a key."""
+    """Log an exception whose frame, source line, message and cause hold a key."""
     key = SECRET
     try:
-        _ = len(key) / 0
-    except ZeroDivisionError:
+        try:
+            _ = len(key) / 0
+        except ZeroDivisionError as error:
+            raise KeyError("jane.doe@example.org") from error
+    except KeyError:
         log.exception("Unexpected error")
+
+
+def look_up(key: str) -> None:
+    """Fail as dictionaries do."""
+    raise KeyError(key)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+async def test_what_asyncio_says_of_a_lost_error_quotes_no_key(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """Its own words are kept, and the error's type; the task, the call and the message are not told."""
+    stream = set_up(monkeypatch, terminal=terminal)
+    loop = asyncio.get_running_loop()
+
+    async def fail() -> None:
+        raise ValueError(SECRET)
+
+    task = loop.create_task(fail())
+    await asyncio.wait({task})
+    del task
+    gc.collect()
+    loop.call_soon(look_up, SECRET)
+    await asyncio.sleep(0)
+    logging.getLogger("asyncio").warning("socket.send() raised exception.")
+    said = stream.getvalue()
+    assert "Task exception was never retrieved" in said
+    assert "ValueError" in said
+    assert "Exception in callback look_up" in said
+    assert "KeyError" in said
+    assert "socket.send() raised exception." in said
+    assert SECRET not in said
+    assert SECRET[:8] not in said
+    assert SECRET[-8:] not in said
 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
@@ -234,6 +284,54 @@ def test_a_cause_is_not_quoted_either() -> None:
     error = DeliveryError("events/3 is away")
     error.__cause__ = raised(ValueError(SECRET))
     assert describe_error(error) == {"error": "DeliveryError: events/3 is away"}
+
+
+def test_a_trace_tells_every_error_of_a_group() -> None:
+    """Each has its type and its own frames, indented below the group's."""
+    group = ExceptionGroup(SECRET, [raised(KeyError(SECRET)), ExceptionGroup("", [ValueError()])])
+    assert re.sub(r'".*", line \d+', "", trace(raised(group))).splitlines() == [
+        "  File , in raised",
+        "ExceptionGroup",
+        "  |   File , in raised",
+        "  | KeyError",
+        "  | ExceptionGroup",
+        "  |   | ValueError",
+    ]
+
+
+def test_a_trace_follows_what_a_traceback_does() -> None:
+    """Of a cause and a context the cause is told; a context that was suppressed is not."""
+    error = ValueError()
+    error.__context__ = KeyError()
+    assert trace(error) == "KeyError\n\nwhich led to:\n\nValueError"
+    error.__cause__ = OSError()
+    assert trace(error) == "OSError\n\nwhich led to:\n\nValueError"
+    error.__cause__ = None
+    assert error.__suppress_context__
+    assert trace(error) == "ValueError"
+
+
+def test_a_trace_has_an_end() -> None:
+    """Causes that form a ring, long chains, wide groups and deep recursion are cut, the nearest kept."""
+    first, second = ValueError(), KeyError()
+    first.__context__, second.__context__ = second, first
+    assert trace(first) == "KeyError\n\nwhich led to:\n\nValueError"
+    error: Exception = ValueError()
+    for _ in range(1000):
+        following = KeyError()
+        following.__cause__ = error
+        error = following
+    assert trace(error).count("KeyError") == CAUSES_MAX
+    assert trace(ExceptionGroup("", [KeyError()] * 99)).count("KeyError") == CAUSES_MAX
+
+    def fail(depth: int) -> None:
+        if not depth:
+            raise ValueError
+        fail(depth - 1)
+
+    with pytest.raises(ValueError, match=r"^$") as caught:
+        fail(100)
+    assert trace(caught.value).count("in fail") == FRAMES_MAX
 
 
 @pytest.mark.parametrize(

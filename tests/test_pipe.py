@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -19,12 +18,9 @@ from hypothesis import strategies as st
 from streamdedup import pipe
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.filters.bloom import Bloom
-from streamdedup.pipe import FullError, Summary, deduplicate
+from streamdedup.pipe import FullError, OutputError, Summary, deduplicate
 
 COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
-
-# Python's own buffering is what a user has, and would hide behind this variable a missing flush.
-BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 # Dense in newlines and in the bytes that text tools trip over.
 texts = st.lists(
@@ -124,7 +120,7 @@ def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
     assert _run(fits, [10] * 99)[0] == fits
     sink, source = io.BytesIO(), Chunks(b"a\n" + b"x" * 10_000, [10] * 9999)
     with pytest.raises(StreamdedupError, match="longer than 100 bytes"):
-        deduplicate(source, sink, Bloom(10), summary=Summary())
+        deduplicate(source, sink, Bloom(10), summary=Summary(), warn=_unexpected)
     assert sink.getvalue() == b"a\n"
     assert len(source.read1(10_000)) == 10  # it did not read on to the end
 
@@ -167,7 +163,7 @@ def test_an_unknown_key_is_the_operators_error(key: str) -> None:
     """A --key of another form is refused with the forms there are, before anything is read."""
     source = Chunks(b"a\n", [2])
     with pytest.raises(ConfigError, match="neither 'line' nor 'json:FIELD'"):
-        deduplicate(source, io.BytesIO(), Bloom(10), key=key, summary=Summary())
+        deduplicate(source, io.BytesIO(), Bloom(10), key=key, summary=Summary(), warn=_unexpected)
     assert source.read1(2) == b"a\n"
 
 
@@ -189,7 +185,7 @@ def test_at_capacity_all_before_is_written(
     sink, summary, seen = io.BytesIO(), Summary(), Bloom(capacity, 1e-9)
     source = Chunks(b"".join(line + b"\n" for line in lines), sizes)
     try:
-        deduplicate(source, sink, seen, key="json:id", summary=summary)
+        deduplicate(source, sink, seen, key="json:id", summary=summary, warn=_unexpected)
     except FullError as error:
         assert taken < len(lines)
         assert f"line {taken + 1:,} " in str(error)
@@ -202,26 +198,65 @@ def test_at_capacity_all_before_is_written(
 
 def test_on_full_warn_goes_on() -> None:
     """With "warn" a full filter goes on taking keys, and the summary shows more keys than room."""
-    data = b"".join(b"%d\n" % i for i in range(15))
-    seen, sink, summary = Bloom(10, 1e-9), io.BytesIO(), Summary()
-    deduplicate(Chunks(data, [7] * 9), sink, seen, on_full="warn", summary=summary)
-    assert sink.getvalue() == data
+    seen, sink, summary, _ = _overfill(keys=15)
+    assert sink == b"".join(b"%d\n" % i for i in range(15))
     assert "15 of 10 keys" in summary.text(seen)
 
 
-def test_lines_pass_before_the_input_ends() -> None:
-    """What was written to the command comes out although its input stays open."""
-    with subprocess.Popen(
-        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=BUFFERED
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for line in (b"one\n", b"two\n"):
-            os.write(process.stdin.fileno(), line * 2)
-            assert _arriving(process.stdout.fileno()) == line
-        process.stdin.close()
-        assert process.stdout.read() == b""
-        assert process.wait(30) == 0
+def test_a_warning_is_given_once_when_capacity_is_passed() -> None:
+    """It names the line, the capacity and the remedy; a filter that is exactly full is silent."""
+    assert _overfill(keys=10)[3] == []
+    (warning,) = _overfill(keys=15)[3]
+    assert warning.startswith("the filter is full: by line 11 it holds more than 10 keys; ")
+    assert warning.endswith("; give a larger --capacity")
+
+
+def _overfill(keys: int) -> tuple[Bloom, bytes, Summary, list[str]]:
+    """Pass so many keys through a filter for ten, a line at a time, and return what was said."""
+    seen, sink, summary, warnings = Bloom(10, 1e-9), io.BytesIO(), Summary(), list[str]()
+    data = b"".join(b"%d\n" % i for i in range(keys))
+    source = Chunks(data, [2] * 10 + [3] * 9)
+    deduplicate(source, sink, seen, on_full="warn", summary=summary, warn=warnings.append)
+    return seen, sink.getvalue(), summary, warnings
+
+
+class Failing:
+    """A reader and writer that the system refuses."""
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def read1(self, _size: int, /) -> bytes:
+        """Fail."""
+        raise self._error
+
+    def write(self, _data: bytes, /) -> None:
+        """Fail."""
+        raise self._error
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
+def test_a_failing_input_is_not_called_the_output() -> None:
+    """The side that fails is named, with the system's reason."""
+    failing, fine = Failing(OSError(5, "Input/output error")), Chunks(b"a\n", [2])
+    with pytest.raises(StreamdedupError, match=r"^the input cannot be read: Input/output error$"):
+        deduplicate(failing, io.BytesIO(), Bloom(10), summary=Summary(), warn=_unexpected)
+    with pytest.raises(OutputError, match=r"^the output cannot be written: Input/output error$"):
+        deduplicate(fine, failing, Bloom(10), summary=Summary(), warn=_unexpected)
+
+
+def test_a_reader_that_has_gone_is_told_as_such() -> None:
+    """A broken pipe is no failure of the output: who calls decides."""
+    with pytest.raises(BrokenPipeError):
+        deduplicate(
+            Chunks(b"a\n", [2]),
+            Failing(BrokenPipeError(32, "Broken pipe")),
+            Bloom(10),
+            summary=Summary(),
+            warn=_unexpected,
+        )
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's VmHWM")
@@ -256,16 +291,21 @@ def _peak_bytes(lines: int) -> int:
     return int(report[-2]) * 1024
 
 
-def _arriving(descriptor: int) -> bytes:
-    """Read what is there, now or within half a minute."""
-    ready, _, _ = select.select([descriptor], [], [], 30)
-    return os.read(descriptor, 1 << 16) if ready else b"(nothing arrived)"
-
-
 def _run(data: bytes, sizes: Sequence[int] = (), key: str = "line") -> tuple[bytes, Summary]:
     sink, summary = io.BytesIO(), Summary()
-    deduplicate(Chunks(data, sizes), sink, Bloom(100_000, 1e-9), key=key, summary=summary)
+    deduplicate(
+        Chunks(data, sizes),
+        sink,
+        Bloom(100_000, 1e-9),
+        key=key,
+        summary=summary,
+        warn=_unexpected,
+    )
     return sink.getvalue(), summary
+
+
+def _unexpected(warning: str) -> None:
+    raise AssertionError(warning)
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -138,22 +138,22 @@ def test_an_operators_offset_counts() -> None:
 
 @pytest.mark.parametrize(
     ("label", "start", "end"),
-    [(None, 0, 60), (None, 0, 0), (0, 0, 60), (20, 0, 60), (20, 20, 60), (60, 0, 60), (60, 60, 60)],
+    [(0, 0, 60), (0, 0, 0), (20, 0, 60), (20, 20, 60), (60, 0, 60), (60, 60, 60)],
 )
 @pytest.mark.parametrize("sink", [SINK, ACCEPT])
 def test_an_output_that_goes_on_from_the_label_is_folded(
-    label: int | None, start: int, end: int, sink: SinkOptions
+    label: int, start: int, end: int, sink: SinkOptions
 ) -> None:
     """The log holds everything from the label on, to its end at least: nothing to say."""
     assert check_memory(label, replace(FOUND, output_start=start, output_end=end), sink) is None
 
 
-@pytest.mark.parametrize(("label", "start"), [(None, 1), (0, 1), (20, 21), (20, 60)])
-def test_an_output_that_was_trimmed_beyond_the_label_stops(label: int | None, start: int) -> None:
+@pytest.mark.parametrize(("label", "start"), [(0, 1), (20, 21), (20, 60)])
+def test_an_output_that_was_trimmed_beyond_the_label_stops(label: int, start: int) -> None:
     """Events that no snapshot holds are gone: it stops, naming where the log begins, the label and the option."""
     found = replace(FOUND, output_start=start)
     with pytest.raises(
-        DeliveryError, match=rf"at offset {start}, .* from {label or 0} .*sink\.on_gap: accept"
+        DeliveryError, match=rf"at offset {start}, .* from {label} .*sink\.on_gap: accept"
     ):
         check_memory(label, found, SINK)
     warning = check_memory(label, found, ACCEPT) or ""

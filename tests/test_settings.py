@@ -12,6 +12,7 @@ import yaml
 
 from streamdedup.errors import ConfigError
 from streamdedup.settings import Settings, load, reference_markdown, schema, show
+from streamdedup.settings.tree import SECRETS
 
 ROOT = Path(__file__).parent.parent
 
@@ -452,6 +453,18 @@ class TestRefusals:
             "put the value in quotes"
         ]
 
+    @pytest.mark.parametrize(
+        ("override", "name"),
+        [("nonsense", "nonsense"), ("kafka.group_id a=b", "kafka.group_id"), ("=x", "KEY")],
+    )
+    def test_an_override_without_its_parts_shows_the_form(
+        self, file: Path, override: str, name: str
+    ) -> None:
+        """Only the leading name is repeated: the rest may be anything."""
+        assert problems(file, override) == [
+            f"--set: {name}: is not followed by =; write --set {name}=value"
+        ]
+
     def test_long_values_are_cut(self, file: Path) -> None:
         """A message stays readable whatever was written."""
         assert len(problems(file, f"source.topic={'x' * 10_000}")[0]) < 300
@@ -578,6 +591,23 @@ class TestSecurity:
             "path of a file that holds it"
         )
         assert lines == [f"dedup.yaml:4: {belongs}", f"--set: {belongs}"]
+
+    @pytest.mark.parametrize("leaf", sorted(".".join(path) for path in SECRETS))
+    @pytest.mark.parametrize("written", [" hunter2", ": hunter2", " hunter2==", "=!hunter2!x", ""])
+    def test_a_secret_in_a_broken_override_is_not_repeated(
+        self, file: Path, leaf: str, written: str
+    ) -> None:
+        """Where the `=` is missing, or the value is no YAML, only the name is told, and where it belongs."""
+        (line,) = problems(file, f"{leaf}{written}")
+        assert line.startswith(f"--set: {leaf} = ********: a secret must not be written here; set ")
+        assert "hunter2" not in line
+
+    def test_a_broken_file_does_not_quote_a_tag(self, file: Path) -> None:
+        """A secret may begin like a tag, and is not repeated."""
+        file.write_text(MINIMAL.replace("source:", "  ssl_password: !hunter2!x\nsource:"))
+        message = refusal(file)
+        assert "dedup.yaml:4: is not YAML: a tag with an unknown handle" in message
+        assert "hunter2" not in message
 
     def test_a_secret_from_the_environment_is_used_and_never_shown(self, file: Path) -> None:
         """The password is there for the client, and masked in `show` and `repr`."""

@@ -212,7 +212,7 @@ def test_a_fold_counts_no_events() -> None:
     shard = shard_of()
     shard.fold(keys_of([b"a", BROKEN]), 2)
     shard.end_fold(3)
-    assert (shard.tally.consumed, shard.pending, shard.label, shard.reach) == (0, 0, 3, 3)
+    assert (shard.tally.consumed, shard.pending, shard.label, shard.end_label) == (0, 0, 3, 3)
 
 
 # --- a shard's life against the model ---
@@ -262,8 +262,8 @@ class Life(RuleBasedStateMachine):
         self.seen.before_adding = self.reach_is_ahead
 
     def reach_is_ahead(self) -> None:
-        """Before a key is added, `reach` is already at least the offset behind it."""
-        assert self.shard.reach >= self.label_to_come
+        """Before a key is added, `end_label` is already at least the offset behind it."""
+        assert self.shard.end_label >= self.label_to_come
 
     @rule(batch=rows, rejected=rejections)
     def decide(self, batch: list[Row], rejected: set[int]) -> None:
@@ -341,8 +341,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def reach_never_goes_back(self) -> None:
         """What a snapshot asks for only grows, and is never below the label."""
-        assert self.shard.reach >= max(self.reach, self.shard.label)
-        self.reach = self.shard.reach
+        assert self.shard.end_label >= max(self.reach, self.shard.label)
+        self.reach = self.shard.end_label
 
     @invariant()
     def what_waits_is_what_was_emitted(self) -> None:
@@ -357,14 +357,14 @@ TestLife.settings = settings(deadline=None, max_examples=60, stateful_step_count
 
 
 def test_reach_stays_where_a_snapshot_put_it() -> None:
-    """A loaded filter may hold keys beyond its label: a fold that is still below them does not lower `reach`."""
+    """A loaded filter may hold keys beyond its label: a fold that is still below them does not lower `end_label`."""
     shard = shard_of()
-    shard.label, shard.reach = 10, 40
+    shard.label, shard.end_label = 10, 40
     for label in (20, 30):
         shard.fold(keys_of([b"%d" % label]), label)
-        assert (shard.label, shard.reach) == (label, 40)
+        assert (shard.label, shard.end_label) == (label, 40)
     shard.end_fold(45)
-    assert (shard.label, shard.reach) == (45, 45)
+    assert (shard.label, shard.end_label) == (45, 45)
 
 
 # --- expected false duplicates ---

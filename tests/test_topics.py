@@ -141,7 +141,7 @@ def test_a_compacted_side_topic_is_refused(name: str) -> None:
 def test_a_missing_right_is_named(name: str, missing: int, right: str) -> None:
     """The input is read, the output read and written, the side topics written."""
     (line,) = problems(topology(topic(name, rights=EVERYTHING & ~(1 << missing))))
-    assert line == f"the right {right} on topic {name} is missing; grant it (README, ACLs)"
+    assert line == f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
 
 
 @pytest.mark.parametrize(

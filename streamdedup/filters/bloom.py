@@ -12,7 +12,7 @@ from bitarray import bitarray
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
-from streamdedup.filters.memory import aligned_words
+from streamdedup.filters.memory import aligned_words, fill
 from streamdedup.filters.sizing import bloom_error, bloom_size
 from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import Digests, checked
@@ -119,11 +119,10 @@ class Bloom:
         if table.nbytes != size_bytes:
             raise ValueError(f"{table.nbytes} bytes of bits; {size_bytes} belong to the header")
         restored = cls(capacity, error_rate)
-        restored._words.view(np.uint8)[:] = np.frombuffer(table, dtype=np.uint8)
+        fill(restored.buffers()[0], table)
         restored._bits_set = bitarray(buffer=restored.buffers()[0], endian="little").count()
-        restored._keys = keys
-        if not 0 <= keys <= restored._bits_set:
-            raise ValueError(f"{keys} keys cannot have set {restored._bits_set} bits")
+        # A snapshot's header is newer than its first bits: keys that came meanwhile may have none in it.
+        restored._keys = min(keys, restored._bits_set)
         if int(restored._words[-1]) >> (restored._bits % 64 or 64):
             raise ValueError(f"bits are set beyond the last of {restored._bits}")
         return restored
@@ -136,8 +135,8 @@ def _stated(header: Mapping[str, Any]) -> tuple[int, float, int]:
         raise ValueError(f"capacity {capacity!r} is not an integer from 1 to {BITS_MAX}")
     if not isinstance(error_rate, float) or not 0 < error_rate < 1:
         raise ValueError(f"error_rate {error_rate!r} is not between 0 and 1")
-    if type(keys) is not int:
-        raise ValueError(f"keys {keys!r} is not an integer")
+    if type(keys) is not int or keys < 0:
+        raise ValueError(f"keys {keys!r} is not a number of keys")
     return capacity, error_rate, keys
 
 

@@ -96,9 +96,11 @@ async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
     while True:
         try:
             return await start()
-        except (KafkaConnectionError, OSError) as error:
+        except (KafkaError, OSError) as error:
+            if not (isinstance(error, OSError | KafkaConnectionError) or error.retriable):
+                raise
             if loop.time() - logged_at >= LOG_EVERY_S:
-                log.warning("broker_away", what=what, error=str(error), remedy=_AWAY)
+                log.warning("broker_away", what=what, remedy=_AWAY, **describe_error(error))
                 logged_at = loop.time()
         await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
         wait_s = min(wait_s * 2, BACKOFF_S_MAX)
@@ -250,6 +252,8 @@ def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
         raise ConfigError(
             f"{where}: {error}; give package.module:factory of something that can be imported"
         ) from None
+    except Exception as error:
+        raise ConfigError(f"{where}: the factory raised {type(error).__name__}; mend it") from error
     if not isinstance(provider, AbstractTokenProvider):
         raise ConfigError(
             f"{where} made a {type(provider).__name__}; the factory must return an aiokafka.abc.AbstractTokenProvider"

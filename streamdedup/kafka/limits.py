@@ -10,6 +10,7 @@ import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamdedup.events import EventBatch
+from streamdedup.kafka.records import NO_TIMESTAMP
 from streamdedup.kafka.sink import CODECS, Record
 from streamdedup.kafka.topics import FOREVER, Topic
 
@@ -17,7 +18,6 @@ TOO_LARGE = "too large"
 ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at their longest
 HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
-NO_TIMESTAMP = -1  # Kafka's own word for none: no limit applies
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Limits:
             CODECS[compression],
         )
 
-    def refused(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
+    def rejected(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
         """Row -> reason, for the events of `batch` that the topic would not take or not keep."""
         ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
         stamped = batch.timestamps != NO_TIMESTAMP

@@ -1,7 +1,7 @@
 """One partition's log as it stands: its ends, and its committed events between two offsets."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -56,7 +56,7 @@ async def offset_at(
 
 async def committed_events(
     options: KafkaOptions, topic: str, partition: int, start: int, end: int, *, stall_s: float
-) -> AsyncIterator[EventBatch]:
+) -> AsyncGenerator[EventBatch]:
     """The events of committed transactions at offsets from `start` up to, without, `end`.
 
     Raises TrimmedError where `start` is gone, TimeoutError where nothing moves for `stall_s`.
@@ -71,8 +71,8 @@ async def committed_events(
         enable_auto_commit=False,
         max_partition_fetch_bytes=4 << 20,
     )
-    await consumer.start()
     try:
+        await consumer.start()
         consumer.assign([where])
         consumer.seek(where, start)
         position, loop = start, asyncio.get_running_loop()
@@ -84,15 +84,17 @@ async def committed_events(
                 raise TrimmedError(
                     f"{topic}/{partition} no longer holds offset {position}"
                 ) from None
-            batch = to_batch(topic, partition, polled.get(where, []))
-            if batch and (below_end := int(batch.offsets.searchsorted(end))):
-                yield batch if below_end == len(batch) else batch.head(below_end)
             reached = await consumer.position(where)
+            if records := polled.get(where):
+                batch = to_batch(topic, partition, records, reached)
+                if below_end := int(batch.offsets.searchsorted(end)):
+                    yield batch if below_end == len(batch) else batch.head(below_end)
             if reached > position:
                 position, moved_at = reached, loop.time()
             elif loop.time() - moved_at > stall_s:
                 raise TimeoutError(
                     f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
                 )
+            await asyncio.sleep(0)  # what is prefetched comes without waiting
     finally:
         await let_go(consumer.stop())

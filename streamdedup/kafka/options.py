@@ -297,7 +297,9 @@ class SinkOptions(BaseModel):
         default=None, description="Where duplicates go; not set, they are only counted."
     )
     dead_letter_topic: Name | None = Field(
-        default=None, description="Where events go that cannot be judged, with the reason."
+        default=None,
+        description="Where events go that have no usable key, or that the output would refuse or "
+        "delete at once, with the reason.",
     )
     create_topics: bool = Field(
         default=False, description="Whether missing output topics are created at the start."
@@ -328,11 +330,12 @@ class DeliveryOptions(BaseModel):
     commit_interval_ms: Annotated[int, milliseconds(1, 10_000)] = Field(
         default=100, description="Longest time for which a transaction is filled."
     )
-    batch_events_max: Annotated[int, count(1, 1_000_000, "events")] = Field(
+    batch_events_max: Annotated[int, count(1, 100_000, "events")] = Field(
         default=20_000, description="Most events that are judged in one transaction."
     )
     batch_bytes_max: Annotated[int, size_bytes(2**10, 2**30)] = Field(
-        default=8 * 2**20, description="Most bytes of events that are judged in one transaction."
+        default=8 * 2**20,
+        description="A transaction is closed once its events have this many bytes.",
     )
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
         default=30.0, description="Time that a shutdown may take before it is cut short."

@@ -7,6 +7,7 @@ doubt: drop the writer, fence again, and ask the broker.
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -20,7 +21,13 @@ from streamdedup.kafka.connection import client_arguments, let_go, start_patient
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 
 BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
-DEFAULTS = {"request_timeout_ms": 40_000, "max_batch_size": BATCH_BYTES_MAX}
+DEFAULTS = {
+    "request_timeout_ms": 40_000,
+    "transaction_timeout_ms": 60_000,
+    "max_batch_size": BATCH_BYTES_MAX,
+}
+DEADLINE_SHARE = 0.75
+ABORT_S_MAX = 5.0
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 STOP_S = 1.0
 CANCELS_MAX = 20  # two were enough in every trial
@@ -60,9 +67,12 @@ class Writer:
         return f"{self._sink.topic}/{self._partition}"
 
     @property
-    def request_timeout_s(self) -> float:
-        """How long the producer waits for an answer before it asks again."""
-        return float(self._defaulted["request_timeout_ms"]) / 1000
+    def transaction_s_max(self) -> float:
+        """The deadline of a commit: what is resent after a request's time-out could hit the next transaction."""
+        request_ms, transaction_ms = (
+            float(self._defaulted[f"{name}_timeout_ms"]) for name in ("request", "transaction")
+        )
+        return DEADLINE_SHARE * min(request_ms, transaction_ms) / 1000
 
     async def fence(self) -> None:
         """Shut out every earlier writer of this partition, and settle what it left open."""
@@ -105,6 +115,7 @@ class Writer:
             if batch.record_count():
                 await self._flush(topic, batch)
         self._open = {}
+        self._check_connections()
         for topic, batches in self._batches.items():
             for future, count in batches:
                 base = (await future).offset
@@ -130,6 +141,7 @@ class Writer:
         """End the transaction: what was sent and the input offset, together."""
         where = TopicPartition(source, self._partition)
         offsets = {where: OffsetAndMetadata(offset, metadata)}
+        self._check_connections()
         await self._producer.send_offsets_to_transaction(offsets, group)
         self._check_connections()
         await self._producer.commit_transaction()
@@ -139,6 +151,13 @@ class Writer:
         """Take back what was sent since `begin`."""
         if self._exactly_once and self._producer is not None:
             await self._producer.abort_transaction()
+
+    async def give_up(self) -> None:
+        """Take back what was sent, where the broker still listens, so that readers need not wait; let go."""
+        with suppress(Exception):  # the next fence settles it
+            async with asyncio.timeout(ABORT_S_MAX):
+                await self.abort()
+        await self.drop()
 
     async def drop(self) -> None:
         """Let go of the producer without flushing: it may be fenced or stuck."""
@@ -187,6 +206,7 @@ class Writer:
         now = self._producer.client._conns
         if any(now.get(name) is not conn for name, conn in self._connections.items()):
             raise DoubtError("a connection was replaced within a transaction")
+        self._connections = dict(now)  # those that were opened since are watched from here on
 
 
 async def _close(producer: Any) -> None:  # noqa: ANN401 - aiokafka has no types

@@ -5,20 +5,37 @@ an earlier one. `auto_offset_reset` is "none": where reading begins is decided b
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.errors import IllegalStateError, NoOffsetForPartitionError
+from aiokafka.errors import (
+    CorruptRecordException,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+)
 from aiokafka.structs import OffsetAndMetadata
 
+from streamdedup.errors import StreamdedupError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.connection import client_arguments, let_go, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
 
 FETCH_BYTES = 4 << 20  # a partition; one fetch then fills several chunks
-NOWHERE = "-"  # no partition of ours: polling it only tells the group that we live
+NOWHERE = TopicPartition("-", 0)  # none of ours: polling it only tells the group that we live
+POLL_SLACK_S = 0.2
+
+
+class ConsumerDiedError(StreamdedupError):
+    """aiokafka's fetching task ended: from then on it reads nothing, and says nothing."""
+
+
+class UnreadableError(StreamdedupError):
+    """What was fetched cannot be parsed. Names the type of the parser's error, which may quote a key."""
 
 
 class Source:
@@ -35,8 +52,8 @@ class Source:
         return self._listener.epoch
 
     @property
-    def assigned(self) -> frozenset[int]:
-        """The partitions that are ours in this epoch."""
+    def assigned(self) -> frozenset[int] | None:
+        """The partitions that are ours in this epoch; None while the group settles who gets which."""
         return self._listener.partitions
 
     async def start(self) -> None:
@@ -49,12 +66,14 @@ class Source:
 
     async def keep_alive(self, wait_s: float) -> None:
         """Tell the group that we live; raises what the group has against us."""
-        nowhere = TopicPartition(NOWHERE, 0)
-        await self._consumer.getmany(nowhere, timeout_ms=int(wait_s * 1000))
+        if self._consumer._fetcher.error_future.done():
+            raise ConsumerDiedError("the consumer fetches no more")
+        await self._poll(NOWHERE, wait_s)
 
     def hold(self, partition: int) -> None:
         """Fetch nothing of `partition` until `go_to`."""
-        self._consumer.pause(TopicPartition(self._topic, partition))
+        with suppress(IllegalStateError):  # it went to another member
+            self._consumer.pause(TopicPartition(self._topic, partition))
 
     def go_to(self, partition: int, offset: int) -> None:
         """Read on at `offset`."""
@@ -62,26 +81,54 @@ class Source:
         self._consumer.seek(where, offset)
         self._consumer.resume(where)
 
-    async def read(self, partition: int, epoch: int, wait_s: float) -> EventBatch | None:
-        """The next events of `partition`, at most CHUNK_EVENTS; None after `wait_s` or in another epoch."""
+    async def read(
+        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | None:
+        """The next events of `partition`, at most `events_max`; None after `wait_s` or in another epoch.
+
+        UnreadableError where the consumer cannot parse what it fetched.
+        """
         where = TopicPartition(self._topic, partition)
         try:
-            polled = await self._consumer.getmany(
-                where, timeout_ms=max(1, int(wait_s * 1000)), max_records=CHUNK_EVENTS
-            )
+            records = await self._poll(where, wait_s, min(events_max, CHUNK_EVENTS))
         except NoOffsetForPartitionError:  # said before our seek, delivered after it
             return None
-        except IllegalStateError:
-            await asyncio.sleep(0)
+        except (KafkaError, OSError) as error:
+            if isinstance(error, CorruptRecordException):
+                raise UnreadableError(type(error).__name__) from error
+            raise
+        except Exception as error:
+            raise UnreadableError(type(error).__name__) from error
+        if self.epoch != epoch or not records:
             return None
-        if self.epoch != epoch:
-            return None
-        return to_batch(self._topic, partition, polled.get(where, []))
+        return to_batch(self._topic, partition, records, self.position(partition))
+
+    def position(self, partition: int) -> int:
+        """The offset at which reading goes on: behind the markers and aborted events that follow what was read."""
+        subscription = self._consumer._subscription.subscription
+        state = subscription.assignment.state_value(TopicPartition(self._topic, partition))
+        return int(state.position)
 
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
         """Commit outside a transaction."""
         where = TopicPartition(self._topic, partition)
         await self._consumer.commit({where: OffsetAndMetadata(offset, metadata)})
+
+    async def _poll(
+        self, where: TopicPartition, wait_s: float, events_max: int | None = None
+    ) -> Sequence[Any]:
+        """Poll, within the time: that of aiokafka does not count while partitions are assigned anew."""
+        try:
+            async with asyncio.timeout(wait_s + POLL_SLACK_S):
+                polled: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(
+                    where, timeout_ms=max(1, int(wait_s * 1000)), max_records=events_max
+                )
+        except TimeoutError:
+            return ()
+        except IllegalStateError:  # it went to another member
+            await asyncio.sleep(0)
+            return ()
+        return polled.get(where, ())
 
     async def _joined(self) -> Any:  # noqa: ANN401 - aiokafka has no types
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
@@ -108,11 +155,11 @@ class _Listener(ConsumerRebalanceListener):
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.partitions: frozenset[int] = frozenset()
+        self.partitions: frozenset[int] | None = None
 
     async def on_partitions_revoked(self, revoked: object) -> None:  # noqa: ARG002 - aiokafka's signature
         self.epoch += 1
-        self.partitions = frozenset()
+        self.partitions = None
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self.epoch += 1

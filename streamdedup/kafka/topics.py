@@ -10,7 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    TopicAlreadyExistsError,
+    for_code,
+)
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from streamdedup.errors import ConfigError
@@ -132,7 +137,7 @@ async def create_missing(
         await admin.close()
     for name, code, *rest in response.topic_errors:
         error = for_code(code)
-        if code and error.__name__ != "TopicAlreadyExistsError":
+        if code and error is not TopicAlreadyExistsError:
             reason = next((r for r in rest if r), error.__name__)
             raise ConfigError(
                 f"the topic {name} could not be created: {reason}; create it yourself"
@@ -157,7 +162,7 @@ def check(topology: Topology, source: str, sink: SinkOptions) -> None:
         if topic is not None and not topic.may(operation):
             right = "Read" if operation == READ else "Write"
             problems.append(
-                f"the right {right} on topic {name} is missing; grant it (README, ACLs)"
+                f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
             )
     for name in (source, *sink_topics(sink)):
         if name not in topology.topics:
@@ -228,7 +233,7 @@ async def _metadata(
             response = await client.send(client.get_random_node(), all_topics())
         rows = [row for row in response.topics if row[1] in names]
         errors = {row[1]: for_code(row[0]) for row in rows if row[0]}
-        if not any(error.retriable and row_is_there(error) for error in errors.values()):
+        if LeaderNotAvailableError not in errors.values():
             break
         await asyncio.sleep(METADATA_RETRY_S)
     with_ids = response.API_VERSION >= 10
@@ -250,11 +255,6 @@ def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
     return Topic(name, None, len(partitions), len(partitions[0][3]))
 
 
-def row_is_there(error: type[KafkaError]) -> bool:
-    """Whether this error means a topic that exists, yet has no leader now."""
-    return error.__name__ == "LeaderNotAvailableError"
-
-
 async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:  # noqa: ANN401
     """The settings of the topics; empty where the broker does not tell, or not to us."""
     if not names:
@@ -274,8 +274,9 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
 async def changed(client: Any, known: Topology) -> list[str]:  # noqa: ANN401 - no types
     """The names of topics that are gone, or were made again, since `known`."""
     try:
-        _, now = await _metadata(client, list(known.topics))
-    except KafkaError:  # away; asked again later
+        async with asyncio.timeout(METADATA_WAIT_S):
+            _, now = await _metadata(client, list(known.topics))
+    except (KafkaError, TimeoutError):  # away; asked again later
         return []
     return [
         name

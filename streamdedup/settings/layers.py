@@ -6,6 +6,7 @@ Later layers win leaf by leaf.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ Raw = str | list["Raw"] | dict[str, "Raw"] | None
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Source:
+class Place:
     """Where a value was written: layers are ordered by rank, and a file by its lines."""
 
     rank: int
@@ -35,11 +36,11 @@ class Source:
 class Problem:
     """One line for the operator."""
 
-    source: Source
+    place: Place
     text: str
 
     def __str__(self) -> str:
-        return f"{self.source.label}: {self.text}"
+        return f"{self.place.label}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Entry:
     """A value as it was written; None is an explicit `null`."""
 
     value: Raw
-    source: Source
+    place: Place
 
 
 @dataclass(slots=True)
@@ -63,11 +64,11 @@ class Layers:
         """Read a YAML file. Raises ConfigError where it cannot be understood at all."""
         root = _compose_file(path)
 
-        def source_of(node: yaml.Node) -> Source:
-            return _file_source(path, node.start_mark.line + 1)
+        def place_of(node: yaml.Node) -> Place:
+            return _file_place(path, node.start_mark.line + 1)
 
         if isinstance(root, yaml.MappingNode):
-            self._add((), root, source_of)
+            self._add((), root, place_of)
         elif root is not None:
             raise ConfigError(f"{path}:1: must be a mapping of sections, like `kafka:`")
 
@@ -82,109 +83,120 @@ class Layers:
         """Read `section.name=value` from the command line; the value is YAML."""
         for override in overrides:
             name, equals, text = override.partition("=")
-            source = Source(2, 0, "--set")
-            if not equals:
-                self._problem(source, f"{name}: has no value; write --set {name}=value")
-                continue
-            self._add_text(tuple(name.strip().split(".", 2)), text, source)
+            name, place = name.strip(), Place(2, 0, "--set")
+            if equals and _NAME.fullmatch(name):
+                self._add_text(_path(name), text, place)
+            else:
+                self._refuse_unparted(name, place)
 
     def _add_variable(self, name: str, text: str) -> None:
         path = tuple(name.removeprefix(PREFIX).lower().split("__", 2))
-        source = Source(1, 0, name)
+        place = Place(1, 0, name)
         if path in PASS_THROUGH or (path in _LISTS and text[:1] == "[" and text[-1:] == "]"):
-            self._add_text(path, text, source)
+            self._add_text(path, text, place)
         elif path in LEAVES or path[:2] in PASS_THROUGH:
-            self.entries[path] = Entry(text or None, source)
+            self.entries[path] = Entry(text or None, place)
         else:
-            self._unknown(path, source)
+            self._unknown(path, place)
 
-    def _add_text(self, path: KeyPath, text: str, source: Source) -> None:
+    def _refuse_unparted(self, text: str, place: Place) -> None:
+        """Name only the beginning of `text`: what follows may be a secret."""
+        name = re.split(r"[^\w.]", text, maxsplit=1)[0] or "KEY"
+        if _path(name) in SECRETS:
+            self._refuse_secret(_path(name), place)
+        else:
+            self._problem(place, f"{name}: is not followed by =; write --set {name}=value")
+
+    def _add_text(self, path: KeyPath, text: str, place: Place) -> None:
         try:
             node = yaml.compose(text, _Loader)
         except yaml.YAMLError as error:
-            name = ".".join(path)
-            self._problem(
-                source, f"{name}: is not YAML: {_yaml_reason(error)}; put the value in quotes"
-            )
+            if path in SECRETS:
+                self._refuse_secret(path, place)
+            else:
+                reason = f"is not YAML: {_yaml_reason(error)}; put the value in quotes"
+                self._problem(place, f"{'.'.join(path)}: {reason}")
             return
         if _is_known(path):
-            self._add(path, node or _NULL, lambda _node: source)
+            self._add(path, node or _NULL, lambda _node: place)
         else:
-            self._unknown(path, source)
+            self._unknown(path, place)
 
-    def _add(
-        self, path: KeyPath, node: yaml.Node, source_of: Callable[[yaml.Node], Source]
-    ) -> None:
+    def _add(self, path: KeyPath, node: yaml.Node, place_of: Callable[[yaml.Node], Place]) -> None:
         if len(path) == 3 or (path in LEAVES and path not in PASS_THROUGH):
-            self._add_leaf(path, node, source_of(node))
+            self._add_leaf(path, node, place_of(node))
         elif isinstance(node, yaml.MappingNode):
-            for name, name_node, child in self._pairs(path, node, source_of):
+            for name, name_node, child in self._pairs(path, node, place_of):
                 full = (*path, name)
                 if _is_known(full):
-                    self._add(full, child, source_of)
+                    self._add(full, child, place_of)
                 else:
-                    self._unknown(full, source_of(name_node))
+                    self._unknown(full, place_of(name_node))
         elif not _is_null(node):
             of = "aiokafka's option names" if len(path) == 2 else "options"
-            self._problem(source_of(node), f"{'.'.join(path)}: must be a mapping of {of} to values")
+            self._problem(place_of(node), f"{'.'.join(path)}: must be a mapping of {of} to values")
 
     def _pairs(
-        self, path: KeyPath, node: yaml.MappingNode, source_of: Callable[[yaml.Node], Source]
+        self, path: KeyPath, node: yaml.MappingNode, place_of: Callable[[yaml.Node], Place]
     ) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        first: dict[str, Source] = {}
+        first: dict[str, Place] = {}
         for name_node, child in node.value:
-            source = source_of(name_node)
+            place = place_of(name_node)
             if not isinstance(name_node, yaml.ScalarNode):
-                self._problem(source, "a name must be a text")
+                self._problem(place, "a name must be a text")
                 continue
             name = name_node.value
             if name in first:
                 where = f" in line {first[name].line}" if first[name].line else ""
                 full = ".".join((*path, name))
-                self._problem(source, f"{full}: is set twice, first{where}; delete one of them")
+                self._problem(place, f"{full}: is set twice, first{where}; delete one of them")
                 continue
-            first[name] = source
+            first[name] = place
             yield name, name_node, child
 
-    def _add_leaf(self, path: KeyPath, node: yaml.Node, source: Source) -> None:
+    def _add_leaf(self, path: KeyPath, node: yaml.Node, place: Place) -> None:
         name = ".".join(path)
         self.rejected.add(path)
         value = _raw(node)
         if path in SECRETS and value is not None:
-            variable = PREFIX + "__".join(path).upper()
-            self._problem(
-                source,
-                f"{name} = {MASK}: a secret must not be written here; set {variable} in the "
-                f"environment, or {name}_file to the path of a file that holds it",
-            )
+            self._refuse_secret(path, place)
         elif tag := _foreign_tag(node):
-            self._problem(source, f"{name}: the tag {tag} is not read; write the value itself")
+            self._problem(place, f"{name}: the tag {tag} is not read; write the value itself")
         else:
             self.rejected.discard(path)
-            self.entries[path] = Entry(value, source)
+            self.entries[path] = Entry(value, place)
 
-    def _unknown(self, path: KeyPath, source: Source) -> None:
+    def _refuse_secret(self, path: KeyPath, place: Place) -> None:
+        name, variable = ".".join(path), PREFIX + "__".join(path).upper()
+        self._problem(
+            place,
+            f"{name} = {MASK}: a secret must not be written here; set {variable} in the "
+            f"environment, or {name}_file to the path of a file that holds it",
+        )
+
+    def _unknown(self, path: KeyPath, place: Place) -> None:
         nearest = suggest(path)
         if nearest is None and path[0] == "kafka" and (reason := refused(".".join(path[1:]))):
-            self._problem(source, f"{'.'.join(path)}: is refused: {reason}")
+            self._problem(place, f"{'.'.join(path)}: is refused: {reason}")
             return
         self.rejected.add(tuple((nearest or "").split(".")))
         if nearest is None:
             hint = "see `streamdedup config schema` for what there is, or delete it"
-        elif source.rank == 1:
+        elif place.rank == 1:
             variable = PREFIX + nearest.replace(".", "__").upper()
             hint = f"did you mean {variable} ({nearest})?"
         else:
             hint = f"did you mean {nearest}?"
-        self._problem(source, f"{'.'.join(path)}: is not an option; {hint}")
+        self._problem(place, f"{'.'.join(path)}: is not an option; {hint}")
 
-    def _problem(self, source: Source, text: str) -> None:
-        self.problems.append(Problem(source, text))
+    def _problem(self, place: Place, text: str) -> None:
+        self.problems.append(Problem(place, text))
 
 
 MASK = "********"
 _LISTS = (("kafka", "bootstrap_servers"), ("key", "field"))
 _NOT_OPTIONS = (f"{PREFIX}TEST_", f"{PREFIX}CACHE")
+_NAME = re.compile(r"[\w.-]+")
 _NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 
@@ -227,14 +239,18 @@ def _nearest(name: str, known: Sequence[str] | Mapping[str, object]) -> str | No
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
+def _path(name: str) -> KeyPath:
+    return tuple(name.split(".", 2))
+
+
 def _is_known(path: KeyPath) -> bool:
     if len(path) == 1:
         return path[0] in sections()
     return path in LEAVES or (len(path) == 3 and path[:2] in PASS_THROUGH)
 
 
-def _file_source(path: Path, line: int) -> Source:
-    return Source(0, line, f"{path}:{line}")
+def _file_place(path: Path, line: int) -> Place:
+    return Place(0, line, f"{path}:{line}")
 
 
 class _Loader(yaml.SafeLoader):
@@ -273,6 +289,8 @@ def _yaml_reason(error: yaml.YAMLError) -> str:
     reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is damaged"
     if "\\t" in reason:
         return "a tab where it must be spaces; indent with spaces"
+    if "tag handle" in reason:  # PyYAML quotes it, and `!` may be how a secret begins
+        return "a tag with an unknown handle"
     return str(reason)
 
 

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION
-from streamdedup.settings.layers import MASK, PREFIX, Entry, KeyPath, Layers, Problem, Source
+from streamdedup.settings.layers import MASK, PREFIX, Entry, KeyPath, Layers, Place, Problem
 from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed, sections
 
 VALUE_LENGTH_MAX = 80
@@ -32,16 +32,14 @@ def load(
     layers.add_file(path)
     layers.add_environment(environ)
     layers.add_overrides(overrides)
-    settings, problems = _check(layers, Source(3, 0, str(path)))
+    settings, problems = _check(layers, Place(3, 0, str(path)))
     problems = sorted([*layers.problems, *problems])
     if problems or settings is None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise ConfigError(f"{count} in the configuration:{lines}")
     settings._origins = {
-        leaf: entry.source.label
-        for leaf, entry in layers.entries.items()
-        if entry.value is not None
+        leaf: entry.place.label for leaf, entry in layers.entries.items() if entry.value is not None
     }
     return settings
 
@@ -53,7 +51,7 @@ def _default_path(environ: Mapping[str, str]) -> Path:
     return Path(named)
 
 
-def _check(layers: Layers, nowhere: Source) -> tuple[Settings | None, list[Problem]]:
+def _check(layers: Layers, nowhere: Place) -> tuple[Settings | None, list[Problem]]:
     """Check leaves, then contradictions; `nowhere` is the place of what was not written.
 
     What only follows from another problem is not reported.
@@ -130,16 +128,16 @@ def _path(detail: ErrorDetails) -> KeyPath:
     return (section, name, *rest[:1]) if (section, name) in PASS_THROUGH else (section, name)
 
 
-def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Entry], nowhere: Source) -> Problem:
+def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Entry], nowhere: Place) -> Problem:
     path = _path(detail)
     name = ".".join(path)
     entry = entries.get(path)
-    source = entry.source if entry else nowhere
+    place = entry.place if entry else nowhere
     if detail["type"] == "missing":
-        return Problem(source, f"{name}: {_missing(path)}")
+        return Problem(place, f"{name}: {_missing(path)}")
     if entry and entry.value is not None and detail["type"] != UNKNOWN_OPTION:
         name += f" = {MASK if path in SECRETS else _cut(repr(entry.value))}"
-    return Problem(source, f"{name}: {_why(detail, path)}")
+    return Problem(place, f"{name}: {_why(detail, path)}")
 
 
 def _missing(path: KeyPath) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 from crc32c import crc32c
 
 from streamdedup.errors import SnapshotError
@@ -149,7 +150,7 @@ class Reader:
             raise DamagedError(
                 f"it is cut short: {payload_bytes} bytes are announced, {self._remaining} are there"
             )
-        buffers = [memoryview(bytearray(size)) for size in sizes]
+        buffers = [np.empty(size, np.uint8).data for size in sizes]
         for index, (number, start, stop) in enumerate(_chunks(sizes)):
             chunk = buffers[number][start:stop]
             self._fill(chunk)

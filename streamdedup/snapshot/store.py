@@ -108,15 +108,20 @@ class Store:
         self.path = directory / _segment(group) / _segment(topic) / str(partition)
 
     def save(
-        self, filter_: Filter, label: int, end_label: Callable[[], int], identity: Identity
+        self,
+        filter_: Filter,
+        label: int,
+        end_label: Callable[[], int],
+        identity: Identity,
+        cut_short: Callable[[], bool] = lambda: False,
     ) -> Saved:
         """Write `filter_` as the next generation. Blocking: call it in a thread.
 
         Additions may go on meanwhile, as long as they only set bits. `label`: all keys of the
         output below it are in `filter_` now. `end_label()` is asked, in this thread, after the last
         byte was copied, and must be above the offsets of all keys added until then: whoever adds
-        raises it first. After a SnapshotError the older generations are there, and at most the new
-        one as well.
+        raises it first. `cut_short()` is asked before each piece: whether to give up. After a
+        SnapshotError the older generations are there, and at most the new one as well.
         """
         started = time.perf_counter()
         with _blaming("prepare the snapshot directory", self.path):
@@ -140,7 +145,8 @@ class Store:
                 return filter_.header(), end
 
             path = self.path / f"{counter:016d}.snapshot"
-            size_bytes = self._publish(path, pieces(header, buffers, closing))
+            content = _unless(cut_short, pieces(header, buffers, closing))
+            size_bytes = self._publish(path, content)
             with _blaming("remove older generations (the new one is saved) in", self.path):
                 self._prune()
         return Saved(path, size_bytes, time.perf_counter() - started)
@@ -343,6 +349,15 @@ def _segment(name: str) -> str:
         # Percent-encoding never yields "%-".
         return f"{quoted[:180]}%-{sha256(quoted.encode()).hexdigest()}"
     return quoted
+
+
+def _unless(
+    cut_short: Callable[[], bool], content: Iterator[bytes | memoryview]
+) -> Iterator[bytes | memoryview]:
+    for piece in content:
+        if cut_short():
+            raise SnapshotError("the save was cut short: the process ends")
+        yield piece
 
 
 def _check_not_ahead(label: int, end: int) -> None:

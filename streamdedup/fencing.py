@@ -1,0 +1,64 @@
+"""How a shard begins, and begins again: shut out other writers, wait for the whole log, look at all that follows."""
+
+import asyncio
+
+from streamdedup.context import Context
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.log import offset_at
+from streamdedup.kafka.offsets import committed
+from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from streamdedup.kafka.sink import Writer
+from streamdedup.kafka.topics import Topology, check, describe, sink_topics
+from streamdedup.resume import Found
+
+FENCE_S_MAX = 60.0
+OPEN_TRANSACTION_S_MAX = 60.0
+BROKER_ANSWER_S_MAX = 60.0
+POLL_S = 0.2
+
+
+async def fence(
+    context: Context, writer: Writer, partition: int, *, has_memory: bool
+) -> tuple[Topology, Found]:
+    """What the broker tells of `partition` once no other writer can change it.
+
+    ConfigError where the topics do not fit, DeliveryError where the output stays undecided; anything else is doubt.
+    """
+    settings, client = context.settings, context.client
+    source, output, group = settings.source.topic, settings.sink.topic, settings.kafka.group_id
+    async with asyncio.timeout(FENCE_S_MAX):
+        await writer.fence()
+    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        topology = await describe(client, [source, *sink_topics(settings.sink)])
+        check(topology, source, settings.sink)
+        output_end = await offset_at(client, output, partition, LATEST, READ_UNCOMMITTED)
+    await _wait_decided(context, partition, output_end)
+    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        found = Found(
+            await committed(client, group, source, partition, stable=context.exactly_once),
+            topology.cluster_id,
+            topology[source].topic_id,
+            topology[output].topic_id,
+            await offset_at(client, source, partition, EARLIEST, READ_UNCOMMITTED),
+            await offset_at(client, source, partition, LATEST, READ_UNCOMMITTED),
+            await offset_at(client, output, partition, EARLIEST, READ_UNCOMMITTED),
+            output_end,
+            has_memory,
+        )
+    return topology, found
+
+
+async def _wait_decided(context: Context, partition: int, end: int) -> None:
+    """Until the output's last stable offset has reached `end`: what is undecided may still be committed."""
+    output, stable = context.settings.sink.topic, -1
+    try:
+        async with asyncio.timeout(OPEN_TRANSACTION_S_MAX):
+            while stable < end:
+                stable = await offset_at(context.client, output, partition, LATEST, READ_COMMITTED)
+                if stable < end:
+                    await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise DeliveryError(
+            f"{output}/{partition}: a transaction that is not ours is open from offset {stable} on, so what"
+            " the output holds is undecided; end it (kafka-transactions.sh find-hanging) and keep other writers off"
+        ) from None
