@@ -168,16 +168,10 @@ class Delivery:
                 self._next_offset = batch.next_offset
                 events += len(batch)
                 size_bytes += batch.size_bytes
-                left_s, left = closes_at - loop.time(), delivery.batch_events_max - events
-                batch = None
                 await asyncio.sleep(0)  # what is prefetched comes without waiting
-                if (
-                    whole
-                    and min(left_s, left) > 0
-                    and size_bytes < delivery.batch_bytes_max
-                    and not self._leaving.is_set()
-                ):
-                    batch = await self._read_on(epoch, left_s, left)
+                if not whole or size_bytes >= delivery.batch_bytes_max:
+                    break
+                batch = await self._read_on(epoch, closes_at, delivery.batch_events_max - events)
             await self._settle_and_commit(shard, topology)
         self._tell_beyond(shard)
         return whole
@@ -210,12 +204,22 @@ class Delivery:
             self._next_offset = source.position(self.partition)  # behind markers and aborted events
         return batch
 
-    async def _read_on(self, epoch: int, wait_s: float, events_max: int) -> EventBatch | None:
-        """As `_read`; what cannot be read must not take back what was read before it."""
-        try:
-            return await self._read(epoch, wait_s, events_max)
-        except UnreadableError:
-            return None
+    async def _read_on(self, epoch: int, closes_at: float, events_max: int) -> EventBatch | None:
+        """The next events for the open transaction; None where it is time to commit it."""
+        loop, source = asyncio.get_running_loop(), self._context.source
+        while (
+            events_max > 0
+            and (left_s := closes_at - loop.time()) > 0
+            and not self._leaving.is_set()
+            and source.epoch == epoch
+        ):
+            try:
+                batch = await self._read(epoch, min(left_s, IDLE_WAIT_S), events_max)
+            except UnreadableError:  # it must not take back what was read before it
+                return None
+            if batch is not None:
+                return batch
+        return None
 
     async def _decide_and_send(self, shard: Shard, batch: EventBatch) -> tuple[EventBatch, bool]:
         """Emit what passes; the events taken, and whether they are all: they are not where the filter is full."""

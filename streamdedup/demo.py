@@ -7,6 +7,7 @@ no proof of anything about delivery.
 import asyncio
 import gzip
 import logging
+import shlex
 import shutil
 import sys
 import time
@@ -234,14 +235,20 @@ def _table(result: Result, worker: Worker, tree: Settings) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     table = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
-    return f"\n{table}\n\n{_NEXT}"
+    return f"\n{table}\n\n{_next(_config('dedup.yaml'), Path.cwd())}"
 
 
-_NEXT = """\
+def _next(example: Path, here: Path) -> str:
+    """Commands to copy: the example's path is quoted, and short where `here` is above it."""
+    file = shlex.quote(str(example.relative_to(here) if example.is_relative_to(here) else example))
+    return f"""\
 Next:
-  streamdedup config show config/dedup.yaml         every setting of a real deployment
-  streamdedup run -c config/dedup.yaml              the worker, against your broker
-  sort --random-sort FILE | streamdedup pipe        first occurrences of the lines of a file"""
+  # every setting of a real deployment
+  streamdedup config show {file}
+  # the worker, against your broker
+  streamdedup run -c {file}
+  # first occurrences of the lines of a file
+  sort --random-sort FILE | streamdedup pipe"""
 
 
 def _confluent_kafka() -> ModuleType:
@@ -249,8 +256,8 @@ def _confluent_kafka() -> ModuleType:
         import confluent_kafka
     except ImportError:
         raise ConfigError(
-            "the demo's broker comes with the package confluent-kafka, which is not installed; install the extra:"
-            " pip install 'streamdedup-kafka[demo]', from a checkout: pip install -e '.[demo]'"
+            "the demo's broker comes with the package confluent-kafka, which is not installed; install the extra,"
+            " from a checkout: pip install '.[demo]'"
         ) from None
     return confluent_kafka
 

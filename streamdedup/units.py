@@ -17,11 +17,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 
-def parse_seconds(value: object) -> float:
-    """Return the seconds in `90`, `90s`, `1.5h`; a bare number is in seconds."""
-    return float(_read(value, _SECONDS))
-
-
 def parse_milliseconds(value: object) -> int:
     """Return the milliseconds in `250`, `250ms`, `1s`; a bare number is in milliseconds."""
     return _whole(_read(value, _MILLISECONDS), _MILLISECONDS)
@@ -35,26 +30,6 @@ def parse_bytes(value: object) -> int:
 def parse_count(value: object) -> int:
     """Return the integer in `100000`, `100_000`, `100k`, `1e5`; the suffixes are decimal."""
     return _whole(_read(value, _COUNT), _COUNT)
-
-
-def format_seconds(seconds: float) -> str:
-    """Write a duration in the largest unit that divides it; `parse_seconds` reads it back."""
-    return _write(Fraction(repr(seconds)), _SECONDS)
-
-
-def format_milliseconds(milliseconds: int) -> str:
-    """Write a duration in the largest unit that divides it; `parse_milliseconds` reads it back."""
-    return _write(Fraction(milliseconds), _MILLISECONDS)
-
-
-def format_bytes(size_bytes: int) -> str:
-    """Write a size in the largest unit that divides it; `parse_bytes` reads it back."""
-    return _write(Fraction(size_bytes), _BYTES)
-
-
-def format_count(count: int) -> str:
-    """Write an integer in the largest unit that divides it; `parse_count` reads it back."""
-    return _write(Fraction(count), _COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +61,7 @@ class Quantity:
         return f"{text} {self.counted}".rstrip()
 
     def format(self, value: float) -> str:
-        """Write a value of this quantity."""
+        """Write a value in the largest unit that divides it; `parse` reads it back."""
         return _write(Fraction(repr(value)), self.scale)
 
     def parse(self, value: object) -> float:

@@ -5,6 +5,7 @@ by itself. A first interrupt drains, within `delivery.drain_s`; a second exits a
 """
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,7 @@ class Worker:
         empty = await asyncio.to_thread(context.empty_filter)
         self._announce(context, topology, empty.size_bytes)
         await asyncio.to_thread(warm_up, empty)
+        gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         await self._source.start()
         await self._supervise(context, topology)
 

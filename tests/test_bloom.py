@@ -371,51 +371,67 @@ def test_bits_land_above_32_bit_indices() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "said"),
     [
-        {"capacity": 101},
-        {"capacity": 99},
-        {"capacity": 0},
-        {"capacity": -100},
-        {"capacity": 100.0},
-        {"capacity": "100"},
-        {"capacity": None},
-        {"capacity": BITS_MAX + 1},
-        {"capacity": 10**400},
-        {"error_rate": 1e-4},
-        {"error_rate": 0.0},
-        {"error_rate": 1.0},
-        {"error_rate": math.nan},
-        {"error_rate": math.inf},
-        {"error_rate": "1e-3"},
-        {"error_rate": None},
-        {"bits": 1},
-        {"bits": None},
-        {"hashes": 9},
-        {"hashes": 11},
-        {"hashes": 1 << 62},
-        {"keys": -1},
-        {"keys": 10**6},
-        {"keys": 1.5},
-        {"keys": "7"},
-        {"keys": None},
+        ({"capacity": 101}, "bits and hashes follow"),
+        ({"capacity": 99}, "bits and hashes follow"),
+        ({"capacity": 0}, "is not an integer from 1 to"),
+        ({"capacity": -100}, "is not an integer from 1 to"),
+        ({"capacity": 100.0}, "is not an integer from 1 to"),
+        ({"capacity": "100"}, "is not an integer from 1 to"),
+        ({"capacity": None}, "is not an integer from 1 to"),
+        ({"capacity": BITS_MAX + 1}, "is not an integer from 1 to"),
+        ({"capacity": 10**400}, "is not an integer from 1 to"),
+        ({"error_rate": 1e-4}, "bits and hashes follow"),
+        ({"error_rate": 0.0}, "is not between 0 and 1"),
+        ({"error_rate": 1.0}, "is not between 0 and 1"),
+        ({"error_rate": math.nan}, "is not between 0 and 1"),
+        ({"error_rate": math.inf}, "is not between 0 and 1"),
+        ({"error_rate": "1e-3"}, "is not between 0 and 1"),
+        ({"error_rate": None}, "is not between 0 and 1"),
+        ({"bits": 1}, "bits and hashes follow"),
+        ({"bits": None}, "bits and hashes follow"),
+        ({"hashes": 9}, "bits and hashes follow"),
+        ({"hashes": 11}, "bits and hashes follow"),
+        ({"hashes": 1 << 62}, "bits and hashes follow"),
+        ({"keys": -1}, "is not a number of keys"),
+        ({"keys": 1.5}, "is not a number of keys"),
+        ({"keys": "7"}, "is not a number of keys"),
+        ({"keys": None}, "is not a number of keys"),
     ],
-    ids=lambda change: repr(change)[:50],
+    ids=lambda value: repr(value)[:50],
 )
-def test_contradictory_headers_are_refused(change: dict[str, Any]) -> None:
+def test_contradictory_headers_are_refused(change: dict[str, Any], said: str) -> None:
     """A header that does not fit itself or the table is refused before anything is allocated."""
     seen = Bloom(100, 1e-3)
     seen.add_many(digests([b"a", b"b"]))
-    with pytest.raises(ValueError, match=r"\w"):
+    with pytest.raises(ValueError, match=said):
         Bloom.from_parts({**seen.header(), **change}, seen.buffers())
 
 
-@pytest.mark.parametrize("name", ["capacity", "error_rate", "bits", "hashes", "keys"])
-def test_incomplete_headers_are_refused(name: str) -> None:
+def test_keys_whose_bits_were_not_saved_do_not_count() -> None:
+    """A snapshot's header may be newer than its bits: there are never more keys than bits that are set."""
+    seen = Bloom(100, 1e-3)
+    seen.add_many(digests([b"a", b"b"]))
+    restored = Bloom.from_parts({**seen.header(), "keys": 90}, seen.buffers())
+    assert len(restored) == round(restored.fill_ratio * seen.header()["bits"]) < 90
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("capacity", "capacity None is not"),
+        ("error_rate", "error_rate None is not"),
+        ("bits", "bits and hashes follow"),
+        ("hashes", "bits and hashes follow"),
+        ("keys", "keys None is not"),
+    ],
+)
+def test_incomplete_headers_are_refused(name: str, said: str) -> None:
     """A header that lacks a field is refused."""
     seen = Bloom(100, 1e-3)
     header = {field: value for field, value in seen.header().items() if field != name}
-    with pytest.raises(ValueError, match=r"\w"):
+    with pytest.raises(ValueError, match=said):
         Bloom.from_parts(header, seen.buffers())
 
 
@@ -425,9 +441,12 @@ def test_tables_of_another_size_are_refused() -> None:
     table = bytes(seen.buffers()[0])
     whole = memoryview(table)
     longer = memoryview(table + b"\0")
-    for buffers in ([], [whole, whole], [whole[:-8]], [whole[:-1]], [whole[:1]], [longer]):
-        with pytest.raises(ValueError, match=r"\w"):
+    for buffers in ([], [whole, whole]):
+        with pytest.raises(ValueError, match="values to unpack"):
             Bloom.from_parts(seen.header(), buffers)
+    for cut in (whole[:-8], whole[:-1], whole[:1], longer):
+        with pytest.raises(ValueError, match=f"^{cut.nbytes} bytes of bits; {whole.nbytes} belong"):
+            Bloom.from_parts(seen.header(), [cut])
 
 
 def test_a_large_header_over_a_small_table_allocates_nothing(

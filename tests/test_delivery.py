@@ -1,13 +1,17 @@
 """What the worker promises, on a real broker: exact output, byte for byte, through drains and restarts."""
 
+import asyncio
 import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from crc32c import crc32c
 
-from tests.broker.base import Broker, wait_until
+from tests.broker.base import Broker, OwnedBroker, wait_until
 from tests.broker.topics import Event, committed, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 
@@ -110,20 +114,52 @@ def test_an_interrupt_drains(deployment: Deployment, number: signal.Signals) -> 
     assert len(list(deployment.snapshots.glob("*/*.snapshot"))) == deployment.partitions
 
 
-def test_a_second_interrupt_exits_at_once(deployment: Deployment) -> None:
-    """While a drain takes long, a second SIGTERM ends the process with 143, a second SIGINT with 130."""
-    deployment.config["delivery"] |= {"commit_interval_ms": 10_000, "drain_s": 30}
-    deployment.feed(keyed(range(40)))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with deployment.running(f"{number.name}.log") as worker:
-            worker.wait_for("shard_live", deployment.partitions)
-            worker.process.send_signal(signal.SIGSTOP)
+@pytest.mark.private_broker
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_interrupt_exits_at_once(
+    private_broker: OwnedBroker, tmp_path: Path, number: signal.Signals
+) -> None:
+    """While a drain waits for a broker that does not answer, a second SIGTERM gives 143, a second SIGINT 130."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()
+    with deployment.running() as worker:
+        worker.wait_for("shard_live", deployment.partitions)
+        private_broker.pause()
+        try:
             worker.process.send_signal(number)
-            worker.process.send_signal(signal.SIGCONT)
             worker.wait_for("draining")
             worker.process.send_signal(number)
-            status = worker.process.wait(10)
-        assert status in (0, 128 + number)  # 0 where the drain was quicker than the second signal
+            assert worker.process.wait(5) == 128 + number
+        finally:
+            private_broker.resume()
+
+
+@pytest.mark.private_broker
+def test_a_drain_ends_in_time_without_the_broker(
+    private_broker: OwnedBroker, tmp_path: Path
+) -> None:
+    """A broker that does not answer holds nobody up beyond `drain_s`; the status is 0 all the same."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()
+    deployment.config["delivery"]["drain_s"] = 3
+    deployment.feed(keyed(range(400)))
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        private_broker.pause()
+        try:
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.process.wait(5) == 0
+        finally:
+            private_broker.resume()
+    assert worker.events("stopped")
+
+
+def test_a_drain_does_not_wait_for_the_commit_interval(deployment: Deployment) -> None:
+    """A batch in hand is committed at once when the worker is asked to end."""
+    deployment.config["delivery"]["commit_interval_ms"] = 10_000
+    deployment.feed(keyed(range(40)))
+    with deployment.running() as worker:
+        worker.wait_for("shard_live", deployment.partitions)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(5) == 0
 
 
 def test_at_least_once_repeats_nothing_that_reached_the_output(deployment: Deployment) -> None:
@@ -180,6 +216,100 @@ def test_a_full_filter_stops_consuming_and_says_so(deployment: Deployment) -> No
     deployment.config["filter"]["capacity"] = 100_000
     deployment.run_to_the_end("larger.log")
     assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_a_full_filter_skips_nothing(broker: Broker, tmp_path: Path) -> None:
+    """What the consumer has read beyond the last key that fits is not committed, whatever the filter counts."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["filter"] = {
+        "capacity": 3000,
+        "error_rate": 0.01,
+    }  # false positives in a batch
+    deployment.feed(keyed(range(20_000), 1))
+    with deployment.running() as worker:
+        worker.wait_for("filter_full")
+        assert worker.interrupt() == 0
+    (stopped,) = worker.events("stopped")
+    at = committed(deployment.bootstrap, deployment.group, deployment.source)
+    assert at == {0: stopped["consumed"]}
+    assert stopped["pass"] == len(read_all(deployment.bootstrap, deployment.sink))
+
+
+def test_going_beyond_the_capacity_is_said(deployment: Deployment) -> None:
+    """`on_full: warn` goes on, and says once a partition that the error rate is above the promise."""
+    deployment.config["filter"] |= {"capacity": 400, "partition_headroom": 0, "on_full": "warn"}
+    deployment.feed(keyed(range(2000)))
+    worker = deployment.run_to_the_end()
+    lines = worker.events("filter_beyond_capacity")
+    assert sorted(line["partition"] for line in lines) == [0, 1, 2, 3]
+    assert all(line["error_rate_now"] > 0 and line["capacity"] == 100 for line in lines)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_markers_behind_the_last_event_are_committed(broker: Broker, tmp_path: Path) -> None:
+    """The offset passes the input's own transaction markers: their deletion is no loss of events."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    source = deployment.source
+    produce(deployment.bootstrap, source, keyed(range(100), 1), transactional_id=source)
+    produce(deployment.bootstrap, source, keyed(range(50), 1), transactional_id=source, abort=True)
+    with deployment.running() as worker:
+        wait_until(
+            lambda: committed(deployment.bootstrap, deployment.group, source) == {0: 152},
+            30,
+            lambda: str(committed(deployment.bootstrap, deployment.group, source)),
+        )
+        assert worker.interrupt() == 0
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_an_event_that_cannot_be_read_stops_its_partition_by_name(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """All before it is emitted; then the shard stops and tells topic, partition and offset."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.feed(keyed(range(300), 1))
+    asyncio.run(_write_unreadable(deployment.bootstrap, deployment.source))
+    deployment.feed(keyed(range(300, 400), 1))
+    with deployment.running() as worker:
+        (line,) = worker.wait_for("shard_stopped")
+        assert f"{deployment.source}/0 offset 300 cannot be read" in line["error"]
+        assert worker.interrupt() == 0
+    assert len(read_all(deployment.bootstrap, deployment.sink)) == 300
+
+
+async def _write_unreadable(bootstrap: str, topic: str) -> None:
+    """Append one event with a header name that is no UTF-8, as a client in C may do."""
+    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=b"k", value=b"v", headers=[("name", b"h")])
+        batch.close()
+        content = bytearray(batch._build())
+        at = content.index(b"name")
+        content[at : at + 4] = b"\xff\xfe\xff\xfe"
+        content[17:21] = crc32c(bytes(content[21:])).to_bytes(4, "big")
+        batch._buffer = content
+        await (await producer.send_batch(batch, topic, partition=0))
+    finally:
+        await producer.stop()
+
+
+def test_a_commit_interval_beyond_the_time_out_still_commits(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """However the two are set, a transaction is closed in time: a trickle of events is no endless doubt."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["kafka"]["producer"] = {"request_timeout_ms": 1000}
+    deployment.config["delivery"]["commit_interval_ms"] = 10_000
+    with deployment.running() as worker:
+        worker.wait_for("shard_live")
+        for number in range(30):
+            deployment.feed(keyed([number], 1))
+            time.sleep(0.05)  # a trickle
+        deployment.catch_up(worker)
+        assert worker.events("doubt") == []
+        assert worker.interrupt() == 0
 
 
 def test_start_latest_is_resolved_once(deployment: Deployment) -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup import demo, settings
+from streamdedup.cli import main
+
 EVENTS, DISTINCT = 58_212, 29_596
 DEMO = [sys.executable, "-m", "streamdedup", "demo"]
 
@@ -59,10 +62,31 @@ def test_plain_lines_without_a_terminal(output: str) -> None:
     assert "\x1b" not in output
 
 
-def test_the_end_names_snapshots_and_next_commands(output: str) -> None:
-    """The snapshots' place and size, and three commands to try next."""
+def test_the_end_names_snapshots_and_next_commands(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshots' place and size, and three commands to try next, with a file that is there."""
     assert re.search(r"4 files, [\d,]+ bytes, in var/demo-snapshots", output)
     assert len(re.findall(r"streamdedup (?:config show|run|pipe)", output)) == 3
+    shown, run = re.findall(r"streamdedup (?:config show|run -c) (.+)$", output, re.MULTILINE)
+    assert shown == run
+    monkeypatch.chdir(tmp_path)  # as empty as the directory where the demo ran
+    assert settings.load(Path(shown), environ={}).delivery.guarantee == "exactly_once"
+
+
+def test_a_file_to_copy_is_short_and_quoted() -> None:
+    """From below the example its path is relative to where we are, and a space in it is no end."""
+    for here, file in (("/a b", "c/x.yaml"), ("/", "'a b/c/x.yaml'"), ("/d", "'/a b/c/x.yaml'")):
+        assert f"config show {file}\n" in demo._next(Path("/a b/c/x.yaml"), Path(here))
+
+
+def test_a_missing_broker_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the extra the command ends in 2, and says how to install it from a checkout."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    assert main(["demo"]) == 2
+    assert "install the extra, from a checkout: pip install '.[demo]'" in capsys.readouterr().err
 
 
 def test_a_live_line_on_a_terminal(tmp_path: Path) -> None:

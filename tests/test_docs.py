@@ -182,6 +182,8 @@ class TestStopMessages:
 
     SOURCES = (
         "resume.py",
+        "fencing.py",
+        "folding.py",
         "delivery.py",
         "emission.py",
         "worker.py",

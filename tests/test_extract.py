@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamdedup.events import Column, EventBatch, Headers
 from streamdedup.keys.extract import Extractor, MalformedError, Tombstones, json_reader
 
+LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double
 PRIVATE = "s3cr3t@example.com"
 
 
@@ -23,14 +24,34 @@ def test_a_string_is_its_decoded_text() -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [0, 7, -7, 2**63 - 1, -(2**63), 2**64 - 1, 2**64, -(2**63) - 1, -(10**30), 10**308],
-    ids="{:.3g}".format,
+    [
+        0,
+        7,
+        -7,
+        2**63 - 1,
+        -(2**63),
+        2**64 - 1,
+        2**64,
+        -(2**63) - 1,
+        -(10**30),
+        10**308,
+        LARGEST,
+        -LARGEST,
+    ],
+    ids=lambda number: f"{str(number)[:4]}, {number.bit_length()} bits",
 )
 def test_an_integer_is_its_decimal_text(number: int) -> None:
-    """An integer of up to 308 digits is one key with the string of its digits."""
+    """An integer that a double can be is one key with the string of its digits."""
     read = json_reader(["id"])
     assert read(b'{"id": %d}' % number) == b"%d" % number
     assert read(b'{"id": "%d"}' % number) == b"%d" % number
+
+
+@pytest.mark.parametrize("number", [7, 10**30])
+def test_a_document_may_be_nested_deep(number: int) -> None:
+    """With 900 levels beside it a key is read, also where it takes the exact parser."""
+    text = b'{"id": %d, "other": %s}' % (number, b"[" * 900 + b"]" * 900)
+    assert json_reader(["id"])(text) == b"%d" % number
 
 
 def test_neighbours_beyond_64_bits_are_two_keys() -> None:
@@ -72,7 +93,11 @@ def test_negative_zero_is_zero() -> None:
         (b'{"id": "\xff"}', "the value is not valid JSON"),
         (b'{"id": "\\ud800"}', "the value is not valid JSON"),
         (b'\xef\xbb\xbf{"id": "a"}', "the value is not valid JSON"),
-        (b'{"id": 1%s}' % (b"0" * 309), "the value is not valid JSON"),
+        (b'{"id": %d}' % (LARGEST + 1), "the value is not valid JSON"),
+        (b'{"id": -%d}' % (LARGEST + 1), "the value is not valid JSON"),
+        (b'{"id": 7, "other": %d}' % (LARGEST + 1), "the value is not valid JSON"),
+        (b'{"id": 7, "other": 1e309}', "the value is not valid JSON"),
+        (b'{"id": 7, "other": %s}' % (b"[" * 1100 + b"]" * 1100), "the value is not valid JSON"),
         (b'{"id": 1%s}' % (b"0" * 5000), "the value is not valid JSON"),
         (b"[" * 100_000, "the value is not valid JSON"),
         (None, "the value is null"),

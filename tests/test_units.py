@@ -12,92 +12,114 @@ from pydantic import TypeAdapter, ValidationError
 
 from streamdedup import units
 
+SECONDS = units.seconds(0, 1e12)
+MILLISECONDS = units.milliseconds(0, 10**18)
+BYTES = units.size_bytes(0, 10**18)
+COUNT = units.count(0, 10**18, "things")
+
 READ = [
-    (units.parse_seconds, "90", 90.0),
-    (units.parse_seconds, "90s", 90.0),
-    (units.parse_seconds, " 1.5 h ", 5400.0),
-    (units.parse_seconds, "7d", 604_800.0),
-    (units.parse_seconds, "250ms", 0.25),
-    (units.parse_seconds, 0.1, 0.1),
-    (units.parse_milliseconds, "250ms", 250),
-    (units.parse_milliseconds, "1s", 1000),
-    (units.parse_milliseconds, "0.5s", 500),
-    (units.parse_milliseconds, 250, 250),
-    (units.parse_bytes, "4096", 4096),
-    (units.parse_bytes, "64MiB", 67_108_864),
-    (units.parse_bytes, "64MB", 64_000_000),
-    (units.parse_bytes, "1.5KiB", 1536),
-    (units.parse_bytes, "1 kB", 1000),
-    (units.parse_count, "100_000", 100_000),
-    (units.parse_count, "100M", 100_000_000),
-    (units.parse_count, "10 M", 10_000_000),
-    (units.parse_count, "1.5G", 1_500_000_000),
-    (units.parse_count, "1e9", 1_000_000_000),
-    (units.parse_count, "9007199254740993", 9_007_199_254_740_993),
+    (SECONDS, "90", 90.0),
+    (SECONDS, "90s", 90.0),
+    (SECONDS, " 1.5 h ", 5400.0),
+    (SECONDS, "7d", 604_800.0),
+    (SECONDS, "250ms", 0.25),
+    (SECONDS, 0.1, 0.1),
+    (MILLISECONDS, "250ms", 250),
+    (MILLISECONDS, "1s", 1000),
+    (MILLISECONDS, "0.5s", 500),
+    (MILLISECONDS, 250, 250),
+    (BYTES, "4096", 4096),
+    (BYTES, "64MiB", 67_108_864),
+    (BYTES, "64MB", 64_000_000),
+    (BYTES, "1.5KiB", 1536),
+    (BYTES, "1 kB", 1000),
+    (COUNT, "100_000", 100_000),
+    (COUNT, "100M", 100_000_000),
+    (COUNT, "10 M", 10_000_000),
+    (COUNT, "1.5G", 1_500_000_000),
+    (COUNT, "1e9", 1_000_000_000),
+    (COUNT, "9007199254740993", 9_007_199_254_740_993),
 ]
 
 REFUSED = [
-    (units.parse_seconds, "1:30", "is not a duration; write one like 90s or 5m"),
-    (units.parse_seconds, "-5", "is not a duration"),
-    (units.parse_seconds, "", "is not a duration"),
-    (units.parse_seconds, "nan", "is not a duration"),
-    (units.parse_seconds, float("inf"), "is not a duration"),
-    (units.parse_seconds, True, "is not a duration"),
-    (units.parse_seconds, "5 fortnights", "unknown unit 'fortnights'; known are ms, s, m, h, d"),
-    (units.parse_seconds, "5S", "did you mean s?"),
-    (units.parse_milliseconds, "0.5ms", "must come to a whole number of ms"),
-    (units.parse_bytes, "64M", "did you mean MiB?"),
-    (units.parse_bytes, "64kb", "did you mean kB?"),
-    (units.parse_count, "100K", "did you mean k?"),
-    (units.parse_count, "1.5", "must come to a whole number"),
-    (units.parse_count, "1__0", "is not an integer; write one like 100_000 or 100M"),
-    (units.parse_count, "٣", "is not an integer"),
-    (units.parse_count, "1e999999999", "is not an integer"),
-    (units.parse_count, "9" * 41, "is not an integer"),
+    (SECONDS, "1:30", "is not a duration; write one like 90s or 5m"),
+    (SECONDS, "-5", "is not a duration"),
+    (SECONDS, "", "is not a duration"),
+    (SECONDS, "nan", "is not a duration"),
+    (SECONDS, float("inf"), "is not a duration"),
+    (SECONDS, True, "is not a duration"),
+    (SECONDS, "5 fortnights", "unknown unit 'fortnights'; known are ms, s, m, h, d"),
+    (SECONDS, "5S", "did you mean s?"),
+    (MILLISECONDS, "0.5ms", "must come to a whole number of ms"),
+    (BYTES, "64M", "did you mean MiB?"),
+    (BYTES, "64kb", "did you mean kB?"),
+    (COUNT, "100K", "did you mean k?"),
+    (COUNT, "1.5", "must come to a whole number"),
+    (COUNT, "1__0", "is not an integer; write one like 100_000 or 100M"),
+    (COUNT, "٣", "is not an integer"),
+    (COUNT, "1e999999999", "is not an integer"),
+    (COUNT, "9" * 41, "is not an integer"),
 ]
 
 
-@pytest.mark.parametrize(("parse", "written", "value"), READ)
-def test_a_value_is_read_exactly(
-    parse: Callable[[object], float], written: object, value: float
-) -> None:
+@pytest.mark.parametrize(("quantity", "written", "value"), READ)
+def test_a_value_is_read_exactly(quantity: units.Quantity, written: object, value: float) -> None:
     """Units, fractions, underscores and exponents give the exact number, of the right type."""
-    read = parse(written)
+    read = quantity.parse(written)
     assert read == value
     assert type(read) is type(value)
 
 
-@pytest.mark.parametrize(("parse", "written", "remedy"), REFUSED)
+@pytest.mark.parametrize(("quantity", "written", "remedy"), REFUSED)
 def test_a_wrong_value_is_refused_with_its_remedy(
-    parse: Callable[[object], float], written: object, remedy: str
+    quantity: units.Quantity, written: object, remedy: str
 ) -> None:
     """What is no quantity is refused, and the message says what to write."""
     with pytest.raises(ValueError, match=re.escape(remedy)):
-        parse(written)
+        quantity.parse(written)
+
+
+@pytest.mark.parametrize(
+    ("parse", "written", "value"),
+    [
+        (units.parse_milliseconds, "1s", 1000),
+        (units.parse_bytes, "64MiB", 67_108_864),
+        (units.parse_count, "100k", 100_000),
+    ],
+)
+def test_a_value_without_bounds_is_read_in_its_own_unit(
+    parse: Callable[[object], int], written: str, value: int
+) -> None:
+    """What others bound, as aiokafka does its options, is read by the same rules."""
+    assert parse(written) == value
+    with pytest.raises(ValueError, match="write one like"):
+        parse("some")
 
 
 @given(st.integers(min_value=0, max_value=10**18))
 def test_whole_numbers_survive_writing_and_reading(number: int) -> None:
     """Every size, count and duration in milliseconds is read back from what is written."""
-    assert units.parse_bytes(units.format_bytes(number)) == number
-    assert units.parse_count(units.format_count(number)) == number
-    assert units.parse_milliseconds(units.format_milliseconds(number)) == number
+    for quantity in (BYTES, COUNT, MILLISECONDS):
+        assert quantity.parse(quantity.format(number)) == number
 
 
 @given(st.floats(min_value=1e-9, max_value=1e12))
 def test_seconds_survive_writing_and_reading(number: float) -> None:
     """Every duration from a nanosecond up is read back from what is written, to the last bit."""
-    assert units.parse_seconds(units.format_seconds(number)) == number
+    assert SECONDS.parse(SECONDS.format(number)) == number
 
 
 @given(st.text(max_size=50))
 def test_any_text_is_read_or_refused(text: str) -> None:
     """No text makes a parser fail otherwise than by its own refusal."""
-    for parse in (units.parse_seconds, units.parse_bytes, units.parse_count):
+    for quantity in (SECONDS, BYTES, COUNT):
         try:
-            assert parse(text) >= 0
+            assert quantity.parse(text) >= 0
         except ValueError as refusal:
-            assert re.match(r"is not a|has the unknown unit|must come to", str(refusal))
+            assert re.match(_REFUSAL, str(refusal))
+
+
+_REFUSAL = r"is not a|has the unknown unit|must come to|out of range"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +128,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_a_duration_is_written_in_the_largest_fitting_unit(number: float, written: str) -> None:
     """A written duration is as short as it can be and still exact."""
-    assert units.format_seconds(number) == written
+    assert SECONDS.format(number) == written
 
 
 def test_bounds_are_included_and_named_when_broken() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from streamdedup.events import Column, EventBatch
 
 NO_TIMESTAMP = -1  # Kafka's own word for none; aiokafka has None in records older than timestamps
-CHUNK_EVENTS = 2_000  # events handled between two turns of the loop: some 5 ms of extraction
+CHUNK_EVENTS = 1_000  # events handled between two turns of the loop: below 10 ms
 
 
 def to_batch(topic: str, partition: int, records: Sequence[Any], next_offset: int) -> EventBatch:

@@ -16,8 +16,10 @@ import orjson
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.keys.options import Origin
 
-Origin = Literal["json", "key", "value", "header"]
+__all__ = ["Extractor", "Keys", "MalformedError", "Origin", "Tombstones", "json_reader"]
+
 Tombstones = Literal["pass", "judge", "drop"]
 
 MISSING = object()

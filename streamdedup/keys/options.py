@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+Origin = Literal["json", "key", "value", "header"]
 PathText = Annotated[str, Field(min_length=1)]
 
 
@@ -21,7 +22,7 @@ class KeyOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    from_: Literal["json", "key", "value", "header"] = Field(
+    from_: Origin = Field(
         default="json",
         alias="from",
         description="Where the key stands: in a JSON value, or as the bytes of the record's key, "

@@ -1,6 +1,7 @@
 """The configuration shown: as effective YAML, as a JSON Schema for editors, as docs."""
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from streamdedup.settings.tree import (
     sections,
 )
 from streamdedup.units import Quantity
+
+PROSE_COLUMNS = 120
 
 
 def show(settings: Settings) -> str:
@@ -57,7 +60,7 @@ def reference_markdown() -> str:
             if of == section
         ]
         head = ["| Option | Default | Allowed | Meaning |", "|---|---|---|---|"]
-        intro = " ".join((model.__doc__ or "").split())
+        intro = textwrap.fill(" ".join((model.__doc__ or "").split()), PROSE_COLUMNS)
         blocks.append("\n".join([f"### {section}", "", intro, "", *head, *rows]))
     return "\n\n".join(blocks) + "\n"
 

@@ -74,6 +74,12 @@ class OwnedBroker(Broker, Protocol):
     def kill(self) -> None:
         """Take it away without a chance to say goodbye (SIGKILL)."""
 
+    def pause(self) -> None:
+        """Freeze it: connections stay open, and nothing answers."""
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+
 
 def free_ports(count: int) -> list[int]:
     """Choose `count` different ports that nobody listens on."""

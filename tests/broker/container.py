@@ -60,6 +60,14 @@ class ContainerBroker:
         self._inner.kill()
         self._inner.wait(timeout=STOP_S)
 
+    def pause(self) -> None:
+        """Freeze it: connections stay open, and nothing answers."""
+        self._inner.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._inner.unpause()
+
     def close(self) -> None:
         """Remove the container with its data."""
         if not self._closed:

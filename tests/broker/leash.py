@@ -1,7 +1,8 @@
 """Run as a script, `leash.py DIRECTORY COMMAND...`: a broker that cannot outlive its tests.
 
-Runs COMMAND, passes SIGTERM on to it, and SIGUSR1 as SIGKILL; ends when it has ended. When standard
-input ends, as whoever started us is gone, however it went, COMMAND is killed, DIRECTORY removed.
+Runs COMMAND, passes SIGTERM and SIGCONT on to it, SIGUSR1 as SIGKILL, SIGUSR2 as SIGSTOP; ends when
+it has ended. When standard input ends, as whoever started us is gone, however it went, COMMAND is
+killed, DIRECTORY removed.
 """
 
 import os
@@ -17,6 +18,8 @@ def main(directory: str, *command: str) -> int:
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     signal.signal(signal.SIGUSR1, lambda *_: child.kill())
+    signal.signal(signal.SIGUSR2, lambda *_: child.send_signal(signal.SIGSTOP))
+    signal.signal(signal.SIGCONT, lambda *_: child.send_signal(signal.SIGCONT))
     abandoned = threading.Event()
     threading.Thread(target=_kill_when_abandoned, args=(child, abandoned), daemon=True).start()
     status = child.wait()

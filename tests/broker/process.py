@@ -98,6 +98,14 @@ class ProcessBroker:
         """SIGKILL, which the leash gives it."""
         self._end(signal.SIGUSR1)
 
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, and nothing answers."""
+        self._signal(signal.SIGUSR2)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
     def close(self) -> None:
         """Let go of the leash, which kills it, and remove its data."""
         if self._process is not None:
@@ -112,6 +120,10 @@ class ProcessBroker:
                 process.send_signal(number)
                 process.wait(STOP_S)
             self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "the broker is down"
+        self._process.send_signal(number)
 
     def _runs(self) -> bool:
         if self._process is not None and self._process.poll() is not None:
