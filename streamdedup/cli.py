@@ -190,18 +190,12 @@ def _as_configured(name: str) -> Callable[[str], Any]:
     """Read an argument as the configuration reads `filter.<name>`, within the same bounds."""
 
     def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
-        from pydantic import ValidationError
-
-        from streamdedup.filters.options import FilterOptions
+        from streamdedup import settings
 
         try:
-            return getattr(FilterOptions.model_validate({"capacity": 1, name: text}), name)
-        except ValidationError as error:
-            from streamdedup.settings.tree import allowed
-
-            context = error.errors()[0].get("ctx", {})
-            why = context.get("error", f"must be {allowed(FilterOptions.model_fields[name])}")
-            raise argparse.ArgumentTypeError(f"{text!r}: {why}") from None
+            return settings.filter_option(name, text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
     return read
 

@@ -5,7 +5,6 @@ what is true. Only a contradiction that an operator must settle stops a shard, w
 """
 
 import asyncio
-import random
 import time
 from enum import StrEnum
 
@@ -17,7 +16,7 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.fencing import fence
 from streamdedup.folding import Folding
-from streamdedup.kafka.connection import describe_error, refusal
+from streamdedup.kafka.connection import Backoff, describe_error, refusal
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import DoubtError, ForeignWriteError, Writer
 from streamdedup.kafka.source import UnreadableError
@@ -61,7 +60,7 @@ class Delivery:
         )
         self._emission = Emission(settings, self._writer)
         self._leaving = asyncio.Event()
-        self._backoff_s = BACKOFF_S
+        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._foreign: tuple[int, int] | None = None
         self._next_offset = self._committed_offset = 0
         self._committed_at = 0.0
@@ -89,7 +88,7 @@ class Delivery:
     async def run(self, epoch: int) -> None:
         """Serve the partition in assignment `epoch` until `leave` is called."""
         self._leaving.clear()
-        self._backoff_s = BACKOFF_S
+        self._backoff.reset()
         while not self._leaving.is_set():
             try:
                 await self._live(epoch)
@@ -101,8 +100,7 @@ class Delivery:
                     await self._stop(refused)
                     continue
                 self._log.warning("doubt", state=self.state, **describe_error(error))
-                await self._pause(self._backoff_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                self._backoff_s = min(self._backoff_s * 2, BACKOFF_S_MAX)
+                await self._pause(self._backoff.next_s())
             finally:
                 if self.shard:
                     self.shard.forget()
@@ -244,7 +242,8 @@ class Delivery:
             label += 1  # the transaction's own marker follows its last event
         await self._commit(topology, label)
         shard.admit(label)
-        self._backoff_s, self._unreadable_tries = BACKOFF_S, 0
+        self._unreadable_tries = 0
+        self._backoff.reset()
 
     async def _commit_position(self, shard: Shard, topology: Topology) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.

@@ -82,20 +82,20 @@ class Shard:
         open_ = verdicts == Verdict.PASS
         open_[list(keys.unjudged)] = False
         judged = np.flatnonzero(open_)
-        hashed = digests(_keyed(keys, judged))
-        fresh = unseen(self.seen, hashed, self._pending_digests())
+        judged_digests = digests(_keyed(keys, judged))
+        fresh = unseen(self.seen, judged_digests, self._pending_digests())
         if self._stop_when_full and (fits := rows_that_fit(fresh, self._room())) < len(fresh):
             verdicts = verdicts[: judged[fits]]
-            judged, hashed, fresh = judged[:fits], hashed[:fits], fresh[:fits]
+            judged, judged_digests, fresh = judged[:fits], judged_digests[:fits], fresh[:fits]
         verdicts[judged[~fresh]] = Verdict.DUPLICATE
-        self._count(verdicts, hashed, fresh)
+        self._count(verdicts, judged_digests, fresh)
         return verdicts
 
     def admit(self, label: int) -> None:
         """What was decided since the last admission is committed, and the output ends at `label` for us."""
         self.end_label = label
-        for hashed in self._pending:
-            self.seen.add_many(hashed)
+        for fresh_digests in self._pending:
+            self.seen.add_many(fresh_digests)
         self.tally.add(self._counted)
         self.label = label
         self.forget()
@@ -121,9 +121,9 @@ class Shard:
     def _pending_digests(self) -> Digests:
         return np.concatenate(self._pending) if self._pending else np.empty((0, 2), dtype=np.uint64)
 
-    def _count(self, verdicts: Verdicts, hashed: Digests, fresh: Mask) -> None:
+    def _count(self, verdicts: Verdicts, judged_digests: Digests, fresh: Mask) -> None:
         if fresh.any():
-            self._pending.append(hashed[fresh])
+            self._pending.append(judged_digests[fresh])
         self._counted.by_verdict += np.bincount(verdicts, minlength=len(Verdict))
         error = self.seen.error_rate_now
         self._counted.expected_false += (

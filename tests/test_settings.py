@@ -11,7 +11,14 @@ import pytest
 import yaml
 
 from streamdedup.errors import ConfigError
-from streamdedup.settings import Settings, load, reference_markdown, schema, show
+from streamdedup.settings import (
+    Settings,
+    filter_option,
+    load,
+    reference_markdown,
+    schema,
+    show,
+)
 from streamdedup.settings.tree import SECRETS
 
 ROOT = Path(__file__).parent.parent
@@ -464,6 +471,22 @@ class TestRefusals:
         assert problems(file, override) == [
             f"--set: {name}: is not followed by =; write --set {name}=value"
         ]
+
+    @pytest.mark.parametrize(
+        ("override", "remedy"), [pair for pair in WRONG if pair[0].startswith("filter.")]
+    )
+    def test_an_option_of_the_filter_is_refused_alike_by_itself(
+        self, override: str, remedy: str
+    ) -> None:
+        """What `pipe` takes as an argument has the bounds and the words of the configuration."""
+        name, _, written = override.removeprefix("filter.").partition("=")
+        with pytest.raises(ValueError, match=re.escape(remedy)):
+            filter_option(name, written)
+
+    def test_an_option_of_the_filter_is_read_alike_by_itself(self) -> None:
+        """Suffixes and exponents are the configuration's."""
+        assert filter_option("capacity", "5M") == 5_000_000
+        assert filter_option("error_rate", "1e-3") == 0.001
 
     def test_long_values_are_cut(self, file: Path) -> None:
         """A message stays readable whatever was written."""

@@ -66,6 +66,23 @@ def client_arguments(options: KafkaOptions) -> dict[str, Any]:
     return arguments
 
 
+class Backoff:
+    """Waiting times that double from `first_s` to `most_s`, each with jitter, so that many do not wait in step."""
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        self._first_s, self._most_s = first_s, most_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the first again."""
+        self._wait_s = self._first_s
+
+    def next_s(self) -> float:
+        """How long to wait this time."""
+        wait_s, self._wait_s = self._wait_s, min(self._wait_s * 2, self._most_s)
+        return wait_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, no secret
+
+
 @asynccontextmanager
 async def connected(options: KafkaOptions) -> AsyncIterator[Any]:
     """A bare aiokafka client, closed at the end."""
@@ -91,8 +108,8 @@ async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> b
 
 async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
     """The result of `start`, tried again while the broker is away; cancel it to give up."""
-    loop = asyncio.get_running_loop()
-    wait_s, logged_at = BACKOFF_S, float("-inf")
+    loop, backoff = asyncio.get_running_loop(), Backoff(BACKOFF_S, BACKOFF_S_MAX)
+    logged_at = float("-inf")
     while True:
         try:
             return await start()
@@ -102,8 +119,7 @@ async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
             if loop.time() - logged_at >= LOG_EVERY_S:
                 log.warning("broker_away", what=what, remedy=_AWAY, **describe_error(error))
                 logged_at = loop.time()
-        await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
-        wait_s = min(wait_s * 2, BACKOFF_S_MAX)
+        await asyncio.sleep(backoff.next_s())
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
@@ -125,7 +141,7 @@ def refusal(error: BaseException) -> DeliveryError | None:
     return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
 
 
-async def _bootstrap(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types
+async def _bootstrap(options: KafkaOptions) -> Any:
     arguments = client_arguments(options)
     client = AIOKafkaClient(**arguments)
     try:
@@ -209,7 +225,7 @@ def _tls_refusal(error: ssl.SSLError, options: KafkaOptions, broker: str) -> str
     )
 
 
-def _ssl_context(options: KafkaOptions) -> Any:  # noqa: ANN401 - aiokafka has no types
+def _ssl_context(options: KafkaOptions) -> Any:
     # Without a password OpenSSL would ask the terminal for one and wait.
     password = options.ssl_password.get_secret_value() if options.ssl_password else ""
     try:

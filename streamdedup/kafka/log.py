@@ -28,7 +28,7 @@ class TrimmedError(DeliveryError):
 
 
 async def offset_at(
-    client: Any,  # noqa: ANN401 - aiokafka has no types
+    client: Any,
     topic: str,
     partition: int,
     which: int,

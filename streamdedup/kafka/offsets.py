@@ -61,7 +61,7 @@ class Committed:
 
 
 async def committed(
-    client: Any,  # noqa: ANN401 - aiokafka has no types
+    client: Any,
     group: str,
     topic: str,
     partition: int,
@@ -93,7 +93,7 @@ async def committed(
         await asyncio.sleep(RETRY_S)
 
 
-async def tells_stable_offsets(client: Any, group: str, topic: str) -> bool:  # noqa: ANN401
+async def tells_stable_offsets(client: Any, group: str, topic: str) -> bool:
     """Whether the broker knows stable OffsetFetch (Kafka 2.5); raises nothing but what refuses us."""
     try:
         await _ask(client, group, StableOffsetFetch(group, topic, 0))
@@ -105,7 +105,7 @@ async def tells_stable_offsets(client: Any, group: str, topic: str) -> bool:  # 
     return True
 
 
-async def _ask(client: Any, group: str, request: Any) -> Any:  # noqa: ANN401 - aiokafka has no types
+async def _ask(client: Any, group: str, request: Any) -> Any:
     node = await client.coordinator_lookup(CoordinationType.GROUP, group)
     return await client.send(node, request, group=ConnectionGroup.COORDINATION)
 

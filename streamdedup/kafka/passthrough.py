@@ -90,7 +90,7 @@ _REFUSED: Mapping[str, str] = {
         ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer"),
         "events are copied byte for byte; delete it",
     ),
-    "partitioner": "survivors go to the partition of the same number; delete it",
+    "partitioner": "what passes goes to the partition of the same number; delete it",
     "partition_assignment_strategy": "all workers of a group must have the same one; delete it",
     "check_crcs": "a damaged byte is never trusted; delete it",
     "max_poll_records": "set delivery.batch_events_max instead",

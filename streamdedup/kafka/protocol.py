@@ -187,11 +187,11 @@ class TopicsWithIds(Request[_MetadataRequestV10]):
         return request(named, False, False, True, {})
 
 
-def list_offsets(topic: str, partition: int, which: int, isolation: int) -> Any:  # noqa: ANN401
+def list_offsets(topic: str, partition: int, which: int, isolation: int) -> Any:
     """The request for EARLIEST or LATEST of one partition; LATEST read_committed is the last stable offset."""
     return OffsetRequest(-1, isolation, [(topic, [(partition, which)])])
 
 
-def all_topics() -> Any:  # noqa: ANN401 - aiokafka has no types
+def all_topics() -> Any:
     """Metadata of every topic, for brokers that know no topic ids: asking for all creates none."""
     return MetadataRequest(None)

@@ -1,4 +1,4 @@
-"""The writer of one output partition: sends survivors and side events, settles what the broker took, commits.
+"""The writer of one output partition: sends to it and to the side topics, settles what the broker took, commits.
 
 Exactly once, everything of one commit is one transaction, and the fence is named after what it protects: the
 transactional id is `output topic/partition`. Any exception, time-out or replaced connection leaves the outcome in
@@ -176,13 +176,13 @@ class Writer:
         codec = CODECS[self._sink.compression]
         return BatchBuilder(size, codec, is_transactional=int(self._exactly_once))
 
-    async def _flush(self, topic: str, batch: Any) -> None:  # noqa: ANN401 - aiokafka has no types
+    async def _flush(self, topic: str, batch: Any) -> None:
         batch.close()
         future = await self._producer.send_batch(batch, topic, partition=self._partition)
         self._batches.setdefault(topic, []).append((future, batch.record_count()))
 
-    async def _started(self, **identity: object) -> Any:  # noqa: ANN401 - aiokafka has no types
-        async def start() -> Any:  # noqa: ANN401
+    async def _started(self, **identity: object) -> Any:
+        async def start() -> Any:
             producer = AIOKafkaProducer(**self._arguments(), **identity)
             try:
                 await producer.start()
@@ -209,7 +209,7 @@ class Writer:
         self._connections = dict(now)  # those that were opened since are watched from here on
 
 
-async def _close(producer: Any) -> None:  # noqa: ANN401 - aiokafka has no types
+async def _close(producer: Any) -> None:
     """Close without flushing: `stop()` waits for a broker that may be away. One cancel is not always enough."""
     producer._closed = True
     task = producer._sender.sender_task

@@ -130,7 +130,7 @@ class Source:
             return ()
         return polled.get(where, ())
 
-    async def _joined(self) -> Any:  # noqa: ANN401 - aiokafka has no types
+    async def _joined(self) -> Any:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
         consumer = AIOKafkaConsumer(
             **{**defaults, **self._options.consumer, **client_arguments(self._options)},

@@ -103,7 +103,7 @@ class Topology:
         return self.topics[name]
 
 
-async def describe(client: Any, names: Sequence[str]) -> Topology:  # noqa: ANN401 - no types
+async def describe(client: Any, names: Sequence[str]) -> Topology:
     """Those of `names` that exist."""
     async with asyncio.timeout(METADATA_WAIT_S):
         cluster_id, found = await _metadata(client, names)
@@ -222,7 +222,7 @@ def _narrower(duplicates: Topic, output: Topic) -> list[str]:
 
 
 async def _metadata(
-    client: Any,  # noqa: ANN401 - no types
+    client: Any,
     names: Sequence[str],
 ) -> tuple[str | None, dict[str, Topic]]:
     """The cluster id, and those of the topics that exist and have leaders, without their settings."""
@@ -255,7 +255,7 @@ def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
     return Topic(name, None, len(partitions), len(partitions[0][3]))
 
 
-async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:  # noqa: ANN401
+async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
     """The settings of the topics; empty where the broker does not tell, or not to us."""
     if not names:
         return {}
@@ -271,7 +271,7 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
     }
 
 
-async def changed(client: Any, known: Topology) -> list[str]:  # noqa: ANN401 - no types
+async def changed(client: Any, known: Topology) -> list[str]:
     """The names of topics that are gone, or were made again, since `known`."""
     try:
         async with asyncio.timeout(METADATA_WAIT_S):

@@ -3,8 +3,16 @@
 `load` reports all that is wrong at once, each with its place and remedy. No message holds a secret.
 """
 
-from streamdedup.settings.loading import load
+from streamdedup.settings.loading import filter_option, load
 from streamdedup.settings.render import reference_markdown, schema, show
 from streamdedup.settings.tree import Settings, SnapshotOptions
 
-__all__ = ["Settings", "SnapshotOptions", "load", "reference_markdown", "schema", "show"]
+__all__ = [
+    "Settings",
+    "SnapshotOptions",
+    "filter_option",
+    "load",
+    "reference_markdown",
+    "schema",
+    "show",
+]

@@ -7,11 +7,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from streamdedup.errors import ConfigError
+from streamdedup.filters.options import FilterOptions
 from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION
 from streamdedup.settings.layers import MASK, PREFIX, Entry, KeyPath, Layers, Place, Problem
 from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed, sections
@@ -42,6 +44,14 @@ def load(
         leaf: entry.place.label for leaf, entry in layers.entries.items() if entry.value is not None
     }
     return settings
+
+
+def filter_option(name: str, text: str) -> Any:  # noqa: ANN401 - an option's own type
+    """Return `filter.<name>` as `load` reads it from `text`; ValueError with the same words."""
+    try:
+        return getattr(FilterOptions.model_validate({"capacity": 1, name: text}), name)
+    except ValidationError as error:
+        raise ValueError(_why(error.errors()[0], ("filter", name))) from None
 
 
 def _default_path(environ: Mapping[str, str]) -> Path:
