@@ -21,7 +21,8 @@ import pytest
 import yaml
 
 from streamdedup.events import Column, EventBatch
-from streamdedup.keys.extract import Extractor, Origin
+from streamdedup.keys.extract import Extractor
+from streamdedup.keys.options import Origin
 from streamdedup.settings import load
 
 ROOT = Path(__file__).parent.parent

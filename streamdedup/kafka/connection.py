@@ -6,7 +6,6 @@
 import asyncio
 import random
 import ssl
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -29,7 +28,7 @@ from aiokafka.errors import (
 )
 from aiokafka.helpers import create_ssl_context
 
-from streamdedup.errors import ConfigError, DeliveryError, StreamdedupError
+from streamdedup.errors import ConfigError, DeliveryError, StreamdedupError, trace
 from streamdedup.kafka.options import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -128,10 +127,7 @@ def describe_error(error: BaseException) -> dict[str, Any]:
         return {"error": str(error)}  # it begins with the name
     if isinstance(error, OSError | StreamdedupError):
         return {"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__}
-    return {
-        "error": type(error).__name__,
-        "where": "".join(traceback.format_tb(error.__traceback__)[-3:]),
-    }
+    return {"error": type(error).__name__, "where": trace(error)}
 
 
 def refusal(error: BaseException) -> DeliveryError | None:

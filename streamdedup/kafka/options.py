@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from streamdedup.kafka.passthrough import Client, PassThrough, read_client_options
+from streamdedup.keys.options import Tombstones
 from streamdedup.units import LocalPath, count, milliseconds, seconds, size_bytes
 
 
@@ -273,7 +274,7 @@ class SourceOptions(BaseModel):
         description="Where a partition is begun that this group has never read and whose output "
         "is empty.",
     )
-    tombstones: Literal["pass", "judge", "drop"] = Field(
+    tombstones: Tombstones = Field(
         default="pass",
         description="What happens to events with a null value: emitted unjudged, judged by their "
         "key, or dropped.",

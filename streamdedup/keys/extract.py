@@ -9,18 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import orjson
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Column, EventBatch, Headers
-from streamdedup.keys.options import Origin
-
-__all__ = ["Extractor", "Keys", "MalformedError", "Origin", "Tombstones", "json_reader"]
-
-Tombstones = Literal["pass", "judge", "drop"]
+from streamdedup.keys.options import Origin, Tombstones
 
 MISSING = object()
 Cell = TypeVar("Cell")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Origin = Literal["json", "key", "value", "header"]
+Tombstones = Literal["pass", "judge", "drop"]  # what becomes of events with a null value
 PathText = Annotated[str, Field(min_length=1)]
 
 
