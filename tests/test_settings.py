@@ -511,7 +511,7 @@ REFUSED_OPTIONS = [
     ("producer.acks", "set delivery.guarantee instead"),
     ("producer.enable_idempotence", "set delivery.guarantee instead"),
     ("producer.compression_type", "set sink.compression instead"),
-    ("producer.partitioner", "survivors go to the partition of the same number"),
+    ("producer.partitioner", "what passes goes to the partition of the same number"),
     ("producer.key_serializer", "events are copied byte for byte"),
     ("producer.bootstrap_servers", "set kafka.bootstrap_servers instead"),
     ("producer.loop", "the worker sets it itself"),
