@@ -78,7 +78,8 @@ class Context:
             normalize=settings.key.normalize,
             filter={
                 "kind": settings.filter.kind,
-                "capacity": self.shard_capacity,
+                "capacity": settings.filter.capacity,
+                "partition_headroom": settings.filter.partition_headroom,
                 "error_rate": settings.filter.error_rate,
             },
             topic=output.name,

@@ -67,7 +67,9 @@ class Delivery:
         self._one_by_one = 0  # how many events are still to be read so
         self._unreadable_tries = 0
         self._told_beyond = False
-        self._log = log.bind(topic=settings.source.topic, partition=partition)
+        self._log = log.bind(
+            topic=settings.source.topic, partition=partition, output=settings.sink.topic
+        )
         self._folding = Folding(context, partition, self._log)
 
     @property
@@ -79,6 +81,12 @@ class Delivery:
     def snapshots(self) -> ShardSnapshots:
         """The shard's snapshots."""
         return self._folding.snapshots
+
+    @property
+    def beyond_capacity(self) -> bool:
+        """Whether the filter holds more than its error rate was promised for, as the operator allowed."""
+        held = self.shard is not None and self.shard.beyond_capacity
+        return held and not self._context.stops_when_full
 
     @property
     def busy(self) -> bool:
@@ -223,7 +231,7 @@ class Delivery:
         """Emit what passes; the events taken, and whether they are all: they are not where the filter is full."""
         now_ms = int(time.time() * 1000)
         keys = self._extractor.extract(batch)
-        rejected = self._emission.rejected(batch, now_ms)
+        rejected = self._emission.rejected(batch, keys, now_ms)
         verdicts = shard.decide(keys, list(rejected))
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
@@ -282,27 +290,29 @@ class Delivery:
             "filter_full",
             keys=len(shard.seen),
             capacity=shard.seen.capacity,
-            remedy="raise filter.capacity and restart (the output is folded again), or set filter.on_full: warn",
+            remedy=f"raise filter.capacity, which is {self._settings.filter.capacity} for all partitions together, and"
+            " restart (the output is folded again), or set filter.on_full: warn",
         )
         await self._leaving.wait()
 
     def _tell_beyond(self, shard: Shard) -> None:
         """Once: the error rate is above the one that was asked for, as `on_full: warn` allows."""
-        if shard.beyond_capacity and not self._told_beyond:
+        if self.beyond_capacity and not self._told_beyond:
             self._told_beyond = True
             self._log.warning(
                 "filter_beyond_capacity",
                 keys=len(shard.seen),
                 capacity=shard.seen.capacity,
                 error_rate_now=shard.seen.error_rate_now,
-                remedy="raise filter.capacity and restart: the output is folded again",
+                remedy=f"raise filter.capacity, which is {self._settings.filter.capacity} for all partitions together,"
+                " and restart: the output is folded again",
             )
 
     async def _stop(self, error: Exception) -> None:
         self.state = State.STOPPED
         self._context.source.hold(self.partition)
         self._log.error(
-            "shard_stopped", error=str(error), remedy="settle it, then restart the worker"
+            "shard_stopped", error=str(error), remedy="once that is settled, restart the worker"
         )
         await self._writer.give_up()
         await self._leaving.wait()

@@ -4,17 +4,20 @@ Nothing is dropped that the operator did not ask to drop: what the output would 
 stops the shard where there is none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+import structlog
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict, Verdicts
-from streamdedup.kafka.limits import TOO_LARGE, Limits
+from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.sink import Record, Writer
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import Settings
+
+log = structlog.get_logger(__name__)
 
 
 class Emission:
@@ -32,9 +35,13 @@ class Emission:
             name: Limits.of(topology[name], compression) for name in sink_topics(self._sink)
         }
 
-    def rejected(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
-        """Row -> reason, for the events that the output would not take or not keep."""
-        return self._limits[self._sink.topic].rejected(batch, now_ms)
+    def rejected(self, batch: EventBatch, keys: Keys, now_ms: int) -> dict[int, str]:
+        """Row -> reason, for the events that are to go to the output, which would not take or not keep them."""
+        reasons = self._limits[self._sink.topic].rejected(batch, now_ms)
+        if self._on_malformed != "pass":
+            for row in reasons.keys() & keys.malformed.keys():
+                del reasons[row]
+        return reasons
 
     async def emit(
         self,
@@ -63,7 +70,7 @@ class Emission:
             row, reason = next(iter(reasons.items()))
             raise DeliveryError(
                 f"{batch.topic}/{batch.partition} offset {batch.offsets[row]} is {reason}: {sink.topic} would refuse it"
-                " or delete it at once; set sink.dead_letter_topic, or raise that topic's limits"
+                f" or delete it at once; set sink.dead_letter_topic, or raise the limits of {sink.topic}"
             )
         if on_malformed == "dead_letter":
             reasons |= {
@@ -80,15 +87,24 @@ class Emission:
     def _dead_letters(
         self, batch: EventBatch, reasons: dict[int, str], now_ms: int
     ) -> list[Record]:
-        """The events with where they came from and why; stamped now, and without their bytes where too large."""
+        """The events with where they came from and why; stamped now, and cut as far as the topic's limit asks for."""
         limits = self._limits[self._sink.dead_letter_topic or ""]
-        letters = []
+        letters, cut = [], []
         for row, reason in reasons.items():
-            headers = (*batch.headers[row], *_origin(batch, row, reason))
-            letter: Record = (now_ms, batch.keys[row], batch.values[row], headers)
-            if reason == TOO_LARGE or not limits.takes(letter):
-                letter = (now_ms, None, None, _origin(batch, row, reason))
+            *longer, shortest = _letters(batch, row, reason, now_ms)
+            letter = next(filter(limits.takes, longer), shortest)
             letters.append(letter)
+            if _CUT in dict(letter[3]):
+                cut.append(int(batch.offsets[row]))
+        if cut:
+            log.warning(
+                "dead_letters_cut",
+                topic=batch.topic,
+                partition=batch.partition,
+                first_offset=cut[0],
+                events=len(cut),
+                remedy=f"raise max.message.bytes of {self._sink.dead_letter_topic}",
+            )
         return letters
 
 
@@ -99,11 +115,23 @@ def _copies(batch: EventBatch, rows: Integers) -> Iterable[Record]:
     return zip(timestamps, batch.keys.take(rows), batch.values.take(rows), headers, strict=True)
 
 
+def _letters(batch: EventBatch, row: int, reason: str, now_ms: int) -> Iterator[Record]:
+    """The dead letter of an event: whole, without its value, and as a last resort with nothing of its own."""
+    key, headers, origin = batch.keys[row], batch.headers[row], _origin(batch, row, reason)
+    yield now_ms, key, batch.values[row], (*headers, *origin)
+    yield now_ms, key, None, (*headers, *origin, (_CUT, b"value"))
+    yield now_ms, None, None, (*origin, (_CUT, b"key, value, headers"))
+
+
+_CUT = "streamdedup.cut"
+
+
 def _origin(batch: EventBatch, row: int, reason: str) -> tuple[tuple[str, bytes], ...]:
     """The headers that a dead letter gets."""
     return (
         ("streamdedup.topic", batch.topic.encode()),
         ("streamdedup.partition", b"%d" % batch.partition),
         ("streamdedup.offset", b"%d" % batch.offsets[row]),
+        ("streamdedup.timestamp", b"%d" % batch.timestamps[row]),
         ("streamdedup.reason", reason.encode()),
     )

@@ -83,8 +83,8 @@ def _without_offset(found: Found, source: SourceOptions) -> Resume:
 def _check_output(note: Note, found: Found, sink: SinkOptions) -> None:
     if _differs(note.output_id, found.output_id):
         raise DeliveryError(
-            f"{sink.topic} is not the topic that offsets were committed with: it was deleted and made again, and what"
-            " it held is forgotten; use another kafka.group_id to begin anew, or another sink.topic"
+            f"{sink.topic} is not the topic that offsets were committed with: it was deleted and made again, or"
+            " sink.topic was changed, and what was emitted is not in it; use another kafka.group_id to begin anew"
         )
     if found.output_end < note.label:
         raise DeliveryError(

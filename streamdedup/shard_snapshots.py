@@ -1,9 +1,13 @@
 """The snapshots of one shard, in threads and in the log: what is refused is told, what fails stops nothing."""
 
 import asyncio
+import os
 import threading
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+from streamdedup.errors import ConfigError
 from streamdedup.kafka.connection import describe_error
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
@@ -42,8 +46,14 @@ class ShardSnapshots:
         snapshot = await asyncio.to_thread(
             self._store.load, identity, end=end, on_refusal=refusals.append
         )
-        for refusal in refusals:
-            self._log.warning("snapshot_refused", path=str(refusal.path), reason=refusal.reason)
+        if refusals:
+            self._log.warning(
+                "snapshot_refused",
+                path=str(refusals[0].path),
+                reason=refusals[0].reason,
+                refused=len(refusals),
+                instead="an older one is used" if snapshot else "the output is folded",
+            )
         if snapshot is not None:
             self._saved_label = snapshot.label
             self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
@@ -85,3 +95,16 @@ class ShardSnapshots:
             size_bytes=self.saved.size_bytes,
             seconds=round(self.saved.seconds, 3),
         )
+
+
+def check_directory(directory: Path) -> None:
+    """Make the directory of all snapshots; ConfigError where we cannot write there. Blocking."""
+    try:
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            return
+    except OSError as error:
+        raise ConfigError(
+            f"snapshot.directory = {directory}: nothing can be written there ({error.strerror}); make it writable for"
+            f" user id {os.geteuid()}, or name another"
+        ) from None

@@ -15,9 +15,10 @@ from typing import Any
 
 import structlog
 
+from streamdedup import __version__
 from streamdedup.context import Context
 from streamdedup.delivery import Delivery, State
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import ConfigError, DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
 from streamdedup.kafka.connection import connected, describe_error, refusal, start_patiently
 from streamdedup.kafka.offsets import tells_stable_offsets
@@ -33,6 +34,7 @@ from streamdedup.kafka.topics import (
 from streamdedup.rules.duplicates import warm_up
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
+from streamdedup.shard_snapshots import check_directory
 
 log = structlog.get_logger(__name__)
 
@@ -109,6 +111,9 @@ class Worker:
                 await self._shut_down()
 
     async def _work(self, stack: AsyncExitStack) -> None:
+        kafka = self._settings.kafka
+        log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
+        await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
         client = await stack.enter_async_context(connected(self._settings.kafka))
         topology = await start_patiently(lambda: self._prepare(client), "the topics")
         partitions = topology[self._settings.source.topic].partitions
@@ -119,6 +124,7 @@ class Worker:
         self._announce(context, topology, empty.size_bytes)
         await asyncio.to_thread(warm_up, empty)
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
+        log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
         await self._source.start()
         await self._supervise(context, topology)
 
@@ -191,7 +197,10 @@ class Worker:
                     await self._check_topics(context, topology)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
-                    log.info("progress", **self._progress())
+                    progress = self._progress()
+                    trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
+                    tell = log.warning if trouble & progress.keys() else log.info
+                    tell("progress", **progress)
             snapshots.result()
         finally:
             snapshots.cancel()
@@ -293,19 +302,29 @@ class Worker:
         log.info("stopped", **self._progress())
 
     def _progress(self) -> dict[str, Any]:
-        tally = self.tally
-        live = sum(d.state is State.LIVE for d in self._deliveries.values())
-        beyond = [p for p, d in self._deliveries.items() if d.shard and d.shard.beyond_capacity]
+        """Counts of events, of partitions that are live, and which partitions are in trouble."""
+        tally, deliveries = self.tally, self._deliveries.items()
+        in_state = {
+            state: [p for p, delivery in deliveries if delivery.state is state] for state in State
+        }
+        beyond = [p for p, delivery in deliveries if delivery.beyond_capacity]
+        lists = {
+            "full": in_state[State.FULL],
+            "stopped": in_state[State.STOPPED],
+            "beyond_capacity": beyond,
+        }
         return {
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
-            "live": live,
-            **({"beyond_capacity": beyond} if beyond else {}),
+            "lag": sum(self._source.lag(partition) for partition in self._tasks),
+            "partitions": len(self._tasks),
+            "live": len(in_state[State.LIVE]),
+            **{name: partitions for name, partitions in lists.items() if partitions},
         }
 
 
 def serve(settings: Settings) -> int:
-    """Run a worker until it is interrupted; the process's exit status."""
+    """Run a worker until it is interrupted; the process's exit status. What ends it otherwise is in the log."""
 
     async def main() -> None:
         worker = Worker(settings)
@@ -316,7 +335,11 @@ def serve(settings: Settings) -> int:
         if worker.hangs:  # in a write to the disk, for which leaving the loop would wait
             os._exit(0)
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except StreamdedupError as error:
+        log.error("worker_failed", error=str(error), status=error.exit_status)
+        return error.exit_status
     return 0
 
 

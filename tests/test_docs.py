@@ -188,6 +188,7 @@ class TestStopMessages:
         "delivery.py",
         "emission.py",
         "worker.py",
+        "shard_snapshots.py",
         "kafka/topics.py",
         "kafka/connection.py",
     )

@@ -1,5 +1,6 @@
 """What the worker refuses, by name and with the remedy, instead of guessing, on a real broker."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,19 @@ def test_missing_topics_are_refused(deployment: Deployment) -> None:
     assert "sink.create_topics" in done
     create_topic(deployment.bootstrap, deployment.source, 1)  # fails if asking had created it
     create_topic(deployment.bootstrap, deployment.sink, 1)
+
+
+@pytest.mark.broker
+def test_a_directory_that_cannot_be_written_is_refused(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """It is said at the start, not at the first snapshot, with the option, as one line of the log."""
+    (tmp_path / "file").write_text("in the way")
+    deployment.config["snapshot"]["directory"] = str(tmp_path / "file" / "snapshots")
+    last = json.loads(refused_text(deployment).splitlines()[-1])
+    assert (last["event"], last["status"]) == ("worker_failed", 2)
+    assert "snapshot.directory = " in last["error"]
+    assert "nothing can be written there" in last["error"]
 
 
 @pytest.mark.broker

@@ -153,11 +153,50 @@ def test_what_the_output_would_refuse_becomes_a_dead_letter(broker: Broker, tmp_
     worker = deployment.run_to_the_end()
     assert values(deployment, narrow) == [b"small", b"from now"]
     large, early = read_all(deployment.bootstrap, letters)
-    assert (large.key, large.value) == (None, None)
+    assert (large.key, large.value) == (b"twin", b"x" * 3000)
     assert headers(large)["streamdedup.reason"] == b"too large"
     assert early.value == b"from the future"
     assert b"further ahead" in (headers(early)["streamdedup.reason"] or b"")
     assert worker.events("stopped")[0]["rejected"] == 2
+
+
+def test_a_dead_letter_is_cut_as_little_as_its_topic_asks_for(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Too large for the dead-letter topic, too: without the value, then with nothing of its own; each says so."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    letters = unique_name("letters")
+    create_topic(broker.bootstrap_servers, letters, 1, max_message_bytes=2000)
+    deployment.config["sink"]["dead_letter_topic"] = letters
+    deployment.config["key"] = {"from": "json", "field": "id"}
+    own: Event = (0, b"k", b"no json" * 400, [("own", b"h")], 1_790_000_000_000)
+    deployment.feed([own, (0, b"k" * 3000, b"no json", [], None)])
+    worker = deployment.run_to_the_end()
+    first, second = read_all(deployment.bootstrap, letters)
+    assert (first.key, first.value, headers(first)["own"]) == (b"k", None, b"h")
+    assert headers(first)["streamdedup.cut"] == b"value"
+    assert headers(first)["streamdedup.timestamp"] == b"1790000000000"
+    assert (second.key, second.value) == (None, None)
+    assert headers(second)["streamdedup.cut"] == b"key, value, headers"
+    (line,) = worker.events("dead_letters_cut")
+    assert (line["first_offset"], line["events"]) == (0, 2)
+    assert letters in line["remedy"]
+
+
+def test_a_malformed_event_that_is_no_output_needs_not_fit_it(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """What goes to the dead letters anyway keeps its own reason, however large it is."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.create(max_message_bytes=2000)
+    deployment.config["key"] = {"from": "json", "field": "id"}
+    letters = deployment.create_side_topic("dead_letter_topic")
+    deployment.feed([(0, None, b"no json" * 1000, [], None)])
+    worker = deployment.run_to_the_end()
+    (letter,) = read_all(deployment.bootstrap, letters)
+    assert letter.value == b"no json" * 1000
+    assert headers(letter)["streamdedup.reason"] == b"the value is not valid JSON"
+    assert worker.events("stopped")[0]["malformed"] == 1
 
 
 def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(

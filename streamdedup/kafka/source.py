@@ -109,6 +109,14 @@ class Source:
         state = subscription.assignment.state_value(TopicPartition(self._topic, partition))
         return int(state.position)
 
+    def lag(self, partition: int) -> int:
+        """How many offsets lie between what was read and the end of the input, as the last fetch told it."""
+        where = TopicPartition(self._topic, partition)
+        try:
+            return max(0, (self._consumer.highwater(where) or 0) - self.position(partition))
+        except (IllegalStateError, AssertionError, AttributeError):  # not ours, or not begun
+            return 0
+
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
         """Commit outside a transaction."""
         where = TopicPartition(self._topic, partition)

@@ -26,6 +26,7 @@ OFFSET_MAX = (1 << 63) - 1  # Kafka's offsets are int64
 
 _PREFIX = struct.Struct("<8sII")
 _U32 = struct.Struct("<I")
+_MAY_BE_UNKNOWN = ("cluster_id", "topic_id")
 _CHUNK_SALT = struct.Struct("<IQ")
 
 T = TypeVar("T")
@@ -60,15 +61,22 @@ class Identity:
 
     def differences(self, other: "Identity") -> list[str]:
         """Say in words what `other` has instead; empty where the two agree."""
-        found = [
-            (field.name, getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)
-        ]
+        mine, theirs = self._leaves(), other._leaves()
         return [
-            f"{name} {_json(theirs).decode()} instead of {_json(ours).decode()}"
-            for name, ours, theirs in found
-            if None not in (ours, theirs) and _json(ours) != _json(theirs)
+            f"{name} {_json(theirs.get(name)).decode()} instead of {_json(mine.get(name)).decode()}"
+            for name in {**mine, **theirs}
+            if _json(mine.get(name)) != _json(theirs.get(name))
+            and (name not in _MAY_BE_UNKNOWN or None not in (mine[name], theirs[name]))
         ]
+
+    def _leaves(self) -> dict[str, Any]:
+        """The fields, and instead of those that are mappings what is in them, as `field.name`."""
+        leaves: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            inner = value.items() if isinstance(value, Mapping) else ()
+            leaves |= {f"{field.name}.{name}": leaf for name, leaf in inner} or {field.name: value}
+        return leaves
 
 
 @dataclass(frozen=True)
