@@ -1,14 +1,18 @@
 """The `streamdedup` command: parse, call, print. Imports stand inside the commands, so that --help is quick.
 
-Exit status: 0 done, 1 failed, 2 the configuration or the arguments do not fit, 130 and 143 (SIGINT, SIGTERM) for the
-second interrupt of `run`, for the first of any other command.
+Exit status: 0 done, also where the reader of standard output has had enough; 1 failed; 2 the configuration or the
+arguments do not fit; 130 and 143 (SIGINT, SIGTERM) for the second interrupt of `run`, the first of any other command.
 """
 
 import argparse
 import os
+import re
+import select
+import signal
+import stat
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
@@ -19,18 +23,52 @@ from streamdedup.filters import KINDS
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.call(arguments))
+        return _status(_parser().parse_args(argv))
+    finally:
+        _settle_stdout()
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    try:
+        status = int(arguments.call(arguments))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except StreamdedupError as error:
         _say(f"streamdedup: {error}")
         return error.exit_status
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # of unknown origin: its message may quote a key
+        if isinstance(error, BrokenPipeError) and _is_unread():
+            return 0
         what = str(error) if isinstance(error, OSError) else "a fault of ours, please report it"
         _say(f"streamdedup: {what}; it came from (no data is quoted):\n{trace(error)}")
         return 1
+
+
+def _settle_stdout() -> None:
+    """Write out what is left; where that fails, keep Python from trying again, and complaining, at its exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
+
+
+def _silence_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_unread() -> bool:
+    """Whether standard output is a pipe or a socket from which nobody will read any more."""
+    mode = os.fstat(1).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    poll = select.poll()
+    poll.register(1, select.POLLHUP)  # Linux tells of it in any case, macOS where it is asked
+    return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
 def _say(text: str) -> None:
@@ -152,7 +190,8 @@ def _add_pipe(commands: "_Commands") -> None:
     pipe = commands.add_parser(
         "pipe",
         help="standard input to standard output, first occurrences only",
-        description="Copy the lines of standard input whose key was not seen before.",
+        description="Copy the lines of standard input whose key was not seen before. "
+        "A line may have up to 64 MiB.",
     )
     pipe.add_argument(
         "--kind", choices=sorted(KINDS), default="bloom", help="kind of filter (default: bloom)"
@@ -173,9 +212,9 @@ def _add_pipe(commands: "_Commands") -> None:
     )
     pipe.add_argument(
         "--key",
-        default="line",
+        action="append",
         metavar="line|json:FIELD",
-        help="what makes two lines equal (default: the line)",
+        help="what makes two lines equal (default: the line); given several times, all the fields together",
     )
     pipe.add_argument(
         "--on-full",
@@ -202,7 +241,7 @@ def _as_configured(name: str) -> Callable[[str], Any]:
 
 def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.filters import build
-    from streamdedup.pipe import OutputError, Summary, deduplicate
+    from streamdedup.pipe import Summary, deduplicate, key_reader
 
     source = _binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = _binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")
@@ -210,34 +249,46 @@ def _pipe(arguments: argparse.Namespace) -> int:
     try:
         seen = build({"kind": arguments.kind, **config})
     except ConfigError as error:
-        raise ConfigError(f"--capacity, --error-rate: {error}") from None
-    summary = Summary()
+        raise ConfigError(_as_arguments(str(error))) from None
+    key, summary = key_reader(arguments.key or ["line"]), Summary()
     try:
-        deduplicate(
-            cast("BufferedReader", source),
-            sink,
-            seen,
-            key=arguments.key,
-            on_full=arguments.on_full,
-            summary=summary,
-            warn=lambda text: _say(f"streamdedup: warning: {text}"),
-        )
-    except BrokenPipeError:  # the reader has had enough
-        _silence_stdout()
-    except OutputError:
-        _silence_stdout()
-        raise
+        with _terminable(), suppress(BrokenPipeError):  # its reader has had enough
+            deduplicate(
+                cast("BufferedReader", source),
+                sink,
+                seen,
+                key=key,
+                on_full=arguments.on_full,
+                summary=summary,
+                warn=lambda text: _say(f"streamdedup: warning: {text}"),
+                is_unread=_is_unread,
+            )
     finally:
+        _silence_stdout()  # what passed is out; what an interrupt cut off would keep us until it is read
         _say(summary.text(seen))
     return 0
+
+
+def _as_arguments(text: str) -> str:
+    """The options of the configuration's `filter` section by the names that they have here."""
+    return re.sub(
+        r"\bfilter\.(\w+)( =|:(?= \d))?", lambda option: "--" + option[1].replace("_", "-"), text
+    )
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM leaves this context as SIGINT does, rather than end the process where it stands."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _binary(stream: TextIO | None, closed: str) -> BinaryIO:
     if stream is None:  # so Python tells of a descriptor that was closed before it began
         raise StreamdedupError(closed)
     return stream.buffer
-
-
-def _silence_stdout() -> None:
-    """Keep Python from writing again, and failing again, at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

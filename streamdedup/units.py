@@ -19,17 +19,17 @@ from pydantic_core import CoreSchema, core_schema
 
 def parse_milliseconds(value: object) -> int:
     """Return the milliseconds in `250`, `250ms`, `1s`; a bare number is in milliseconds."""
-    return _whole(_read(value, _MILLISECONDS), _MILLISECONDS)
+    return _natural(value, _MILLISECONDS)
 
 
 def parse_bytes(value: object) -> int:
     """Return the bytes in `4096`, `64MiB`, `1.5GB`; a bare number is in bytes."""
-    return _whole(_read(value, _BYTES), _BYTES)
+    return _natural(value, _BYTES)
 
 
 def parse_count(value: object) -> int:
     """Return the integer in `100000`, `100_000`, `100k`, `1e5`; the suffixes are decimal."""
-    return _whole(_read(value, _COUNT), _COUNT)
+    return _natural(value, _COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,15 @@ def expand_home(path: Path) -> Path:
 LocalPath = Annotated[Path, AfterValidator(expand_home)]
 
 _NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"
-_QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>[A-Za-z]*)\s*")
+_QUANTITY = re.compile(rf"\s*(?P<number>-?{_NUMBER})\s*(?P<unit>[A-Za-z]*)\s*")
 _LENGTH_MAX = 40
+
+
+def _natural(value: object, scale: _Scale) -> int:
+    number = _whole(_read(value, scale), scale)
+    if number < 0:
+        raise ValueError("out of range, must be 0 or more")
+    return number
 
 
 def _read(value: object, scale: _Scale) -> Fraction:

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter
-from streamdedup.filters.bloom import BITS_MAX, Bloom
-from streamdedup.filters.sizing import bloom_error, bloom_size
+from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.sizing import BLOOM_BITS_MAX, bloom_error, bloom_excess, bloom_size
 from streamdedup.keys.hashing import Digests, digests
 
 KINDS = sorted(filters.KINDS)
@@ -380,7 +380,7 @@ def test_bits_land_above_32_bit_indices() -> None:
         ({"capacity": 100.0}, "is not an integer from 1 to"),
         ({"capacity": "100"}, "is not an integer from 1 to"),
         ({"capacity": None}, "is not an integer from 1 to"),
-        ({"capacity": BITS_MAX + 1}, "is not an integer from 1 to"),
+        ({"capacity": BLOOM_BITS_MAX + 1}, "is not an integer from 1 to"),
         ({"capacity": 10**400}, "is not an integer from 1 to"),
         ({"error_rate": 1e-4}, "bits and hashes follow"),
         ({"error_rate": 0.0}, "is not between 0 and 1"),

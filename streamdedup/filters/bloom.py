@@ -13,13 +13,9 @@ from bitarray import bitarray
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
 from streamdedup.filters.memory import aligned_words, fill
-from streamdedup.filters.sizing import bloom_error, bloom_size
+from streamdedup.filters.sizing import BLOOM_BITS_MAX, bloom_error, bloom_excess, bloom_size
 from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import Digests, checked
-
-BITS_MAX = (
-    1 << 43
-)  # 1 TiB: beyond any machine this runs on, and far below where uint64 arithmetic ends
 
 
 class Bloom:
@@ -33,11 +29,9 @@ class Bloom:
         if not 0 < error_rate < 1:
             raise ConfigError(f"filter.error_rate is {error_rate}; it must be above 0 and below 1")
         self._capacity, self._error_rate = capacity, error_rate
+        if excess := bloom_excess(capacity, error_rate):
+            raise ConfigError(f"filter.capacity = {capacity}: {excess}")
         self._bits, self._hashes = bloom_size(capacity, error_rate)
-        if self._bits > BITS_MAX:
-            raise ConfigError(
-                f"filter.capacity {capacity} at error_rate {error_rate} takes {self._bits} bits; the most is {BITS_MAX}"
-            )
         self._words = aligned_words(-(-self._bits // 64))
         self._keys = self._bits_set = 0
 
@@ -131,8 +125,8 @@ class Bloom:
 def _stated(header: Mapping[str, Any]) -> tuple[int, float, int]:
     """Capacity, error rate and keys, checked before anything is allocated for them."""
     capacity, error_rate, keys = (header.get(name) for name in ("capacity", "error_rate", "keys"))
-    if type(capacity) is not int or not 1 <= capacity <= BITS_MAX:
-        raise ValueError(f"capacity {capacity!r} is not an integer from 1 to {BITS_MAX}")
+    if type(capacity) is not int or not 1 <= capacity <= BLOOM_BITS_MAX:
+        raise ValueError(f"capacity {capacity!r} is not an integer from 1 to {BLOOM_BITS_MAX}")
     if not isinstance(error_rate, float) or not 0 < error_rate < 1:
         raise ValueError(f"error_rate {error_rate!r} is not between 0 and 1")
     if type(keys) is not int or keys < 0:

@@ -2,6 +2,10 @@
 
 import math
 
+BLOOM_BITS_MAX = (
+    1 << 43
+)  # 1 TiB: beyond any machine this runs on, and far below where uint64 arithmetic ends
+
 
 def bloom_error(bits: int, hashes: int, keys: float) -> float:
     """(1 - e^(-kn/m))^k: the error of a Bloom filter of m bits, k hashes, n keys (Bloom 1970)."""
@@ -18,4 +22,16 @@ def bloom_size(capacity: int, error_rate: float) -> tuple[int, int]:
     return min(
         (math.ceil(-hashes * capacity / math.log1p(-(error_rate ** (1 / hashes)))), hashes)
         for hashes in candidates
+    )
+
+
+def bloom_excess(capacity: int, error_rate: float) -> str | None:
+    """Why no Bloom filter is made that large, with the remedy, to follow the capacity; None where it is."""
+    bits, _ = bloom_size(capacity, error_rate)
+    if bits <= BLOOM_BITS_MAX:
+        return None
+    fitting = math.floor(capacity * (BLOOM_BITS_MAX / bits) / 1e9)  # at any rate there are some
+    return (
+        f"takes {bits / BLOOM_BITS_MAX:,.2f} TiB with filter.error_rate: {error_rate:g}, and the most is 1 TiB;"
+        f" set filter.capacity to {fitting}G at most, or raise filter.error_rate"
     )

@@ -49,7 +49,11 @@ def _check_servers(servers: str) -> str:
     hosts = [host.strip() for host in servers.split(",")]
     for host in hosts:
         match = re.fullmatch(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::([0-9]{1,5}))?", host)
-        if match is None or not 0 < int(match[1] or 9092) < 65536:
+        if match is not None and match[1] is None:
+            raise ValueError(
+                f"has the address {host!r} without a port; write host:port, as in {host}:9092"
+            )
+        if match is None or not 0 < int(match[1]) < 65536:
             raise ValueError(
                 f"has the wrong address {host!r}; write host:port, several separated by commas, "
                 "without a protocol"
@@ -197,7 +201,7 @@ class KafkaOptions(BaseModel):
                     yield (
                         (leaf, "security_protocol"),
                         f"means nothing with kafka.security_protocol: {self.security_protocol}; "
-                        "delete it, or set SASL_SSL there",
+                        "unset it, or set kafka.security_protocol to SASL_SSL or SASL_PLAINTEXT",
                     )
 
     def _secret_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -215,7 +219,7 @@ class KafkaOptions(BaseModel):
                 yield (
                     (leaf, "security_protocol"),
                     f"means nothing with kafka.security_protocol: {self.security_protocol}; "
-                    "delete it, or set SSL or SASL_SSL there",
+                    "unset it, or set kafka.security_protocol to SSL or SASL_SSL",
                 )
         if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
             pair = ("ssl_certfile", "ssl_keyfile")

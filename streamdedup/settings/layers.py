@@ -73,11 +73,21 @@ class Layers:
             raise ConfigError(f"{path}:1: must be a mapping of sections, like `kafka:`")
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
-        """Read the variables that begin with `STREAMDEDUP_` and have a `__`; no others are ours."""
+        """Read the variables that begin with `STREAMDEDUP_` and have a `__`; no others are ours.
+
+        One that would be with a second underscore is refused: to leave it alone would be to ignore it.
+        """
         for name in sorted(environ):
-            ours = name.startswith(PREFIX) and not name.startswith(_NOT_OPTIONS)
-            if ours and "__" in name:
+            if not name.startswith(PREFIX) or name.startswith(_NOT_OPTIONS):
+                continue
+            if "__" in name:
                 self._add_variable(name, environ[name])
+            elif path := _path_of_single(name):
+                self.rejected.add(path[:2])
+                self._problem(
+                    Place(1, 0, name),
+                    f"names no option; write {variable_of(path)}, with two underscores",
+                )
 
     def add_overrides(self, overrides: Sequence[str]) -> None:
         """Read `section.name=value` from the command line; the value is YAML."""
@@ -167,7 +177,7 @@ class Layers:
             self.entries[path] = Entry(value, place)
 
     def _refuse_secret(self, path: KeyPath, place: Place) -> None:
-        name, variable = ".".join(path), PREFIX + "__".join(path).upper()
+        name, variable = ".".join(path), variable_of(path)
         self._problem(
             place,
             f"{name} = {MASK}: a secret must not be written here; set {variable} in the "
@@ -175,6 +185,9 @@ class Layers:
         )
 
     def _unknown(self, path: KeyPath, place: Place) -> None:
+        if _is_known(parts := _path(".".join(path))):
+            self._refuse_dotted(parts, place)
+            return
         nearest = suggest(path)
         if nearest is None and path[0] == "kafka" and (reason := refused(".".join(path[1:]))):
             self._problem(place, f"{'.'.join(path)}: is refused: {reason}")
@@ -183,11 +196,20 @@ class Layers:
         if nearest is None:
             hint = "see `streamdedup config schema` for what there is, or delete it"
         elif place.rank == 1:
-            variable = PREFIX + nearest.replace(".", "__").upper()
-            hint = f"did you mean {variable} ({nearest})?"
+            hint = f"did you mean {variable_of(_path(nearest))} ({nearest})?"
         else:
             hint = f"did you mean {nearest}?"
         self._problem(place, f"{'.'.join(path)}: is not an option; {hint}")
+
+    def _refuse_dotted(self, path: KeyPath, place: Place) -> None:
+        """In a file a name with dots is one name."""
+        self.rejected.add(path[:2])
+        if path in SECRETS:
+            self._refuse_secret(path, place)
+            return
+        above = ", indented below it ".join(f"`{part}:`" for part in path)
+        text = f"must be written as a section: {above}"
+        self._problem(place, f"{'.'.join(path)}: {text}")
 
     def _problem(self, place: Place, text: str) -> None:
         self.problems.append(Problem(place, text))
@@ -198,6 +220,11 @@ _LISTS = (("kafka", "bootstrap_servers"), ("key", "field"))
 _NOT_OPTIONS = (f"{PREFIX}TEST_", f"{PREFIX}CACHE")
 _NAME = re.compile(r"[\w.-]+")
 _NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
+
+
+def variable_of(path: KeyPath) -> str:
+    """Return the environment's name of an option."""
+    return PREFIX + "__".join(path).upper()
 
 
 def suggest(path: KeyPath) -> str | None:
@@ -237,6 +264,18 @@ def _client_option(path: KeyPath, name: str) -> str | None:
 
 def _nearest(name: str, known: Sequence[str] | Mapping[str, object]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def _path_of_single(variable: str) -> KeyPath | None:
+    """The option that `variable` would name if the underscores between its parts were doubled."""
+    section, _, name = variable.removeprefix(PREFIX).lower().partition("_")
+    if (section, name) in LEAVES:
+        return section, name
+    for client in ("consumer", "producer"):
+        option = name.removeprefix(f"{client}_")
+        if section == "kafka" and option != name and option in client_options(client):
+            return section, client, option
+    return None
 
 
 def _path(name: str) -> KeyPath:

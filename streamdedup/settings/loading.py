@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from streamdedup.errors import ConfigError
 from streamdedup.filters.options import FilterOptions
 from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION
-from streamdedup.settings.layers import MASK, PREFIX, Entry, KeyPath, Layers, Place, Problem
+from streamdedup.settings.layers import MASK, Entry, KeyPath, Layers, Place, Problem, variable_of
 from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed, sections
 
 VALUE_LENGTH_MAX = 80
@@ -154,10 +154,9 @@ def _missing(path: KeyPath) -> str:
     field = LEAVES[path[0], path[1]]
     assert field.description and field.examples  # noqa: S101 - a test holds every leaf to it
     what = re.split(r"[,;] |\. |\.$", field.description)[0]
-    name, variable = ".".join(path), PREFIX + "__".join(path).upper()
     return (
-        f"is required ({what[0].lower()}{what[1:]}); set it in the file, as {variable}, or with "
-        f"--set {name}={field.examples[0]}"
+        f"is required ({what[0].lower()}{what[1:]}); set it in the file, as {variable_of(path)}, or "
+        f"with --set {'.'.join(path)}={field.examples[0]}"
     )
 
 

@@ -14,6 +14,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from streamdedup.filters.options import FilterOptions
+from streamdedup.filters.sizing import bloom_excess
 from streamdedup.kafka.options import DeliveryOptions, KafkaOptions, SinkOptions, SourceOptions
 from streamdedup.keys.options import KeyOptions
 from streamdedup.units import LocalPath, Quantity, count, seconds
@@ -102,6 +103,9 @@ class Settings(BaseSettings):
                 [("key", "on_malformed"), ("sink", "dead_letter_topic")],
                 "needs sink.dead_letter_topic; set that topic, or choose pass or drop",
             )
+        # A partition's share is smaller, but how many partitions there are is known to the broker only.
+        if excess := bloom_excess(self.filter.capacity, self.filter.error_rate):
+            yield [("filter", "capacity"), ("filter", "error_rate")], excess
         seen: dict[str, Leaf] = {}
         for section, name in _TOPICS:
             topic = getattr(getattr(self, section), name)
