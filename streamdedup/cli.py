@@ -63,11 +63,16 @@ def _silence_stdout() -> None:
 
 def _is_unread() -> bool:
     """Whether standard output is a pipe or a socket from which nobody will read any more."""
-    mode = os.fstat(1).st_mode
+    if sys.stdout is None:
+        return False
+    descriptor = sys.stdout.fileno()
+    mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return False
     poll = select.poll()
-    poll.register(1, select.POLLHUP)  # Linux tells of it in any case, macOS where it is asked
+    poll.register(
+        descriptor, select.POLLHUP
+    )  # Linux tells of it in any case, macOS where it is asked
     return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
@@ -245,12 +250,13 @@ def _pipe(arguments: argparse.Namespace) -> int:
 
     source = _binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = _binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")
+    key = key_reader(arguments.key or ["line"])
     config = {"capacity": arguments.capacity, "error_rate": arguments.error_rate}
     try:
         seen = build({"kind": arguments.kind, **config})
     except ConfigError as error:
         raise ConfigError(_as_arguments(str(error))) from None
-    key, summary = key_reader(arguments.key or ["line"]), Summary()
+    summary = Summary()
     try:
         with _terminable(), suppress(BrokenPipeError):  # its reader has had enough
             deduplicate(
@@ -270,22 +276,21 @@ def _pipe(arguments: argparse.Namespace) -> int:
 
 
 def _as_arguments(text: str) -> str:
-    """The options of the configuration's `filter` section by the names that they have here."""
-    return re.sub(
-        r"\bfilter\.(\w+)( =|:(?= \d))?", lambda option: "--" + option[1].replace("_", "-"), text
-    )
+    """The same message with the options of the `filter` section by the names that they have here."""
+    return re.sub(r"\bfilter\.(\w+)", lambda option: "--" + option[1].replace("_", "-"), text)
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM leaves this context as SIGINT does, rather than end the process where it stands."""
-    before = signal.getsignal(signal.SIGTERM)
-    if before is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """SIGTERM leaves this context as SIGINT does, unless it is ignored; after it, the process ends where it stands."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _binary(stream: TextIO | None, closed: str) -> BinaryIO:

@@ -106,13 +106,13 @@ def deduplicate(
         had_room = len(seen) <= seen.capacity
         if sieve.pass_fresh(lines, ends_open) < len(lines):
             raise FullError(
-                f"the filter is full: it holds {_counted(len(seen), 'key')}, so line {summary.lines + 1:,} and those after it"
-                " did not pass; give a larger --capacity, or --on-full warn to go on with more errors"
+                f"the filter is full: it holds {_counted(len(seen), 'key')}, so line {summary.lines + 1:,}"
+                " and those after it did not pass; give a larger --capacity, or --on-full warn to go on with more errors"
             )
         if had_room and len(seen) > seen.capacity:
             warn(
-                f"the filter is full: by line {summary.lines:,} it holds more than {_counted(seen.capacity, 'key')}; from here on"
-                " ever more new lines are dropped wrongly; give a larger --capacity"
+                f"the filter is full: by line {summary.lines:,} it holds more than {_counted(seen.capacity, 'key')};"
+                " from here on ever more new lines are dropped wrongly; give a larger --capacity"
             )
         if is_unread():
             return

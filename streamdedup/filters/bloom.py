@@ -30,7 +30,7 @@ class Bloom:
             raise ConfigError(f"filter.error_rate is {error_rate}; it must be above 0 and below 1")
         self._capacity, self._error_rate = capacity, error_rate
         if excess := bloom_excess(capacity, error_rate):
-            raise ConfigError(f"filter.capacity = {capacity}: {excess}")
+            raise ConfigError(f"filter.capacity {capacity}: {excess}")
         self._bits, self._hashes = bloom_size(capacity, error_rate)
         self._words = aligned_words(-(-self._bits // 64))
         self._keys = self._bits_set = 0

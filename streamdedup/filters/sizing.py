@@ -32,6 +32,6 @@ def bloom_excess(capacity: int, error_rate: float) -> str | None:
         return None
     fitting = math.floor(capacity * (BLOOM_BITS_MAX / bits) / 1e9)  # at any rate there are some
     return (
-        f"takes {bits / BLOOM_BITS_MAX:,.2f} TiB with filter.error_rate: {error_rate:g}, and the most is 1 TiB;"
+        f"takes {bits / BLOOM_BITS_MAX:,.2f} TiB at an error rate of {error_rate:g}, and the most is 1 TiB;"
         f" set filter.capacity to {fitting}G at most, or raise filter.error_rate"
     )
