@@ -70,9 +70,8 @@ def _is_unread() -> bool:
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return False
     poll = select.poll()
-    poll.register(
-        descriptor, select.POLLHUP
-    )  # Linux tells of it in any case, macOS where it is asked
+    # Linux tells of errors and hang-ups always, macOS of those that are asked for.
+    poll.register(descriptor, select.POLLHUP)
     return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
 

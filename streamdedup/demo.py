@@ -235,20 +235,29 @@ def _table(result: Result, worker: Worker, tree: Settings) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     table = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
-    return f"\n{table}\n\n{_next(_config('dedup.yaml'), Path.cwd())}"
+    return f"\n{table}\n\n{_next(_command(sys.argv[0]), _config('dedup.yaml'), Path.cwd())}"
 
 
-def _next(example: Path, here: Path) -> str:
-    """Commands to copy: the example's path is quoted, and short where `here` is above it."""
+def _command(called: str) -> str:
+    """How to call us again from here: by our name where the shell finds us so, else as it was done."""
+    if Path(called).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m streamdedup"
+    found = shutil.which("streamdedup")
+    by_name = found is not None and Path(called).exists() and Path(called).samefile(found)
+    return "streamdedup" if by_name else shlex.quote(called)
+
+
+def _next(command: str, example: Path, here: Path) -> str:
+    """Lines to copy: the example's path is quoted, and short where `here` is above it."""
     file = shlex.quote(str(example.relative_to(here) if example.is_relative_to(here) else example))
     return f"""\
 Next:
   # every setting of a real deployment
-  streamdedup config show {file}
+  {command} config show {file}
   # the worker, against your broker
-  streamdedup run -c {file}
+  {command} run -c {file}
   # first occurrences of the lines of a file
-  sort --random-sort FILE | streamdedup pipe"""
+  sort --random-sort FILE | {command} pipe"""
 
 
 def _confluent_kafka() -> ModuleType:

@@ -106,8 +106,8 @@ def deduplicate(
         had_room = len(seen) <= seen.capacity
         if sieve.pass_fresh(lines, ends_open) < len(lines):
             raise FullError(
-                f"the filter is full: it holds {_counted(len(seen), 'key')}, so line {summary.lines + 1:,}"
-                " and those after it did not pass; give a larger --capacity, or --on-full warn to go on with more errors"
+                f"the filter is full: it holds {_counted(len(seen), 'key')}, so line {summary.lines + 1:,} and"
+                " those after it did not pass; give a larger --capacity, or --on-full warn to go on with more errors"
             )
         if had_room and len(seen) > seen.capacity:
             warn(
@@ -136,7 +136,7 @@ def _field(key: str) -> str:
     kind, _, name = key.partition(":")
     if kind == "json" and name:
         return name
-    meant = "" if kind in ("json", "line") or ":" in key else f"; did you mean json:{key}?"
+    meant = f"; did you mean json:{key}?" if kind == key not in ("", "json") else ""
     raise ConfigError(f"--key {key!r} is neither 'line' nor 'json:FIELD'{meant}")
 
 

@@ -6,6 +6,7 @@ for the errors.
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,27 @@ def test_sizes_keep_their_error_rate_at_the_least_cost(capacity: int, error_rate
     assert bound * 0.999 <= bits <= bound * 1.11 + 1
     for other in {max(1, hashes - 1), hashes + 1}:
         assert bloom_error(bits - 1, other, capacity) > error_rate * (1 - 1e-9)
+
+
+@given(st.integers(1, 10**13), st.floats(1e-15, 0.5))
+def test_what_is_too_large_is_told_with_what_is_not(capacity: int, error_rate: float) -> None:
+    """A capacity is refused where its bits are too many; the one advised fits, and 1G more does not."""
+    excess = bloom_excess(capacity, error_rate)
+    assert (excess is None) == (bloom_size(capacity, error_rate)[0] <= BLOOM_BITS_MAX)
+    if excess is not None:
+        advised = re.search(r"set filter.capacity to (\d+)G at most", excess)
+        assert advised is not None
+        fitting = int(advised[1]) * 10**9
+        assert bloom_excess(fitting, error_rate) is None
+        assert bloom_excess(fitting + 1_001_000_000, error_rate) is not None
+
+
+def test_a_table_that_is_too_large_is_not_made() -> None:
+    """The message names the capacity, and both options to change."""
+    with pytest.raises(
+        ConfigError, match=r"^filter.capacity 900000000000: takes 2\.94 TiB .+ raise"
+    ):
+        Bloom(900_000_000_000, 1e-6)
 
 
 @pytest.mark.parametrize("error_rate", [5e-324, 1e-300, 0.5, 0.9999999])

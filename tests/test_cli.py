@@ -1,21 +1,32 @@
 """Claims about the command itself: quick to help, honest in its exit status, polite to signals."""
 
+import array
+import fcntl
 import os
+import re
 import select
 import signal
+import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 import streamdedup
+from streamdedup import pipe
 from streamdedup.cli import main
+from tests.broker.base import wait_until
 
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "config" / "dedup.yaml"
 COMMAND = [sys.executable, "-m", "streamdedup"]
 # Python's own buffering is what a user has, and would hide behind this variable a missing flush.
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -32,9 +43,8 @@ class Piped:
     errors: IO[bytes]
 
     def write(self, data: bytes) -> None:
-        """Hand on `data` at once."""
+        """Hand on `data`, of a few KiB at most, at once."""
         self.input.write(data)
-        self.input.flush()
 
     def arriving(self) -> bytes:
         """Read what is there, now or within half a minute."""
@@ -45,10 +55,11 @@ class Piped:
 @pytest.fixture
 def piped() -> Iterator[Piped]:
     """Start `streamdedup pipe`, and end it where the test did not."""
-    # A shell may have started us with SIGINT ignored, which children inherit.
+    # A shell may have started us with signals ignored, which children inherit.
     program = (
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
         "from streamdedup.cli import main\n"
         "sys.exit(main(['pipe']))\n"
     )
@@ -58,6 +69,7 @@ def piped() -> Iterator[Piped]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        bufsize=0,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -116,11 +128,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
         (["pipe", "--capacity", "0"], "--capacity: '0': out of range, must be 1 to 1000G keys"),
         (["pipe", "--capacity", "2e12"], "--capacity: '2e12': out of range, must be 1 to 1000G"),
-        (["pipe", "--capacity", "1000G"], "--capacity, --error-rate: filter.capacity 1000000000"),
+        (["pipe", "--capacity", "900G"], "streamdedup: --capacity 900000000000: takes 2.94 TiB at"),
+        (["pipe", "--capacity", "900G"], "; set --capacity to 305G at most, or raise --error-rate"),
         (["pipe", "--error-rate", "1"], "--error-rate: '1': must be a number from 1e-15 to 0.5"),
         (["pipe", "--error-rate", "9e-16"], "--error-rate: '9e-16': must be a number from 1e-15"),
         (["pipe", "--error-rate", "nan"], "--error-rate: 'nan': must be a number from 1e-15"),
         (["pipe", "--key", "csv:1"], "--key 'csv:1' is neither 'line' nor 'json:FIELD'"),
+        (["pipe", "--key", "id"], "did you mean json:id?"),
+        (["pipe", "--key", "json:a", "--key", "line"], "--key line is the whole line"),
     ],
     ids=" ".join,
 )
@@ -130,14 +145,43 @@ def test_wrong_arguments_end_in_2(arguments: list[str], said: str) -> None:
     assert done.returncode == 2
     assert said in done.stderr.decode()
     assert b"Traceback" not in done.stderr
+    assert b"lines/s" not in done.stderr
     assert done.stdout == b""
+
+
+def test_a_filter_beyond_the_memory_names_the_arguments(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The remedy is told by the names on the command line, not by those in a configuration."""
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("numpy.zeros", fail)
+    assert main(["pipe"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("does not fit into memory; lower --capacity or raise --error-rate\n")
+
+
+def test_the_limit_of_a_line_is_documented() -> None:
+    """Help and README name the limit that the code has."""
+    limit = f"up to {pipe.LINE_BYTES_MAX >> 20} MiB"
+    for text in (_run("pipe", "--help").stdout.decode(), (ROOT / "README.md").read_text()):
+        assert limit in " ".join(text.split())
+
+
+def test_several_keys_are_one() -> None:
+    """--key may be given again: lines are then equal where all those fields are."""
+    given = b'{"a": 1, "b": 1}\n{"a": 1, "b": 2}\n{"b": 1, "a": 1}\n'
+    done = _run("pipe", "--key", "json:a", "--key", "json:b", given=given)
+    assert (done.returncode, done.stdout.splitlines()) == (0, given.splitlines()[:2])
 
 
 def test_success_ends_in_0() -> None:
     """A run over all of its input ends in status 0, with the summary on standard error only."""
     done = _run("pipe", "--capacity", "1_000", given=b"a\nb\na\n")
     assert (done.returncode, done.stdout) == (0, b"a\nb\n")
-    assert done.stderr.startswith(b"3 lines: 2 passed, 1 duplicates;")
+    assert done.stderr.startswith(b"3 lines: 2 passed, 1 duplicate;")
     assert b"bloom: 2 of 1,000 keys" in done.stderr
 
 
@@ -168,7 +212,7 @@ def test_errors_do_not_tell_keys() -> None:
     given = b'{"id": "s3cr3t-1"}\n{"id": "s3cr3t-2"}\n{"id": ["s3cr3t-3"]}\ns3cr3t-4\n'
     for arguments in (["--key", "json:id"], ["--key", "json:id", "--capacity", "1"]):
         done = _run("pipe", *arguments, given=given)
-        assert b"lines" in done.stderr
+        assert b"line" in done.stderr
         assert b"s3cr3t" not in done.stderr
 
 
@@ -244,26 +288,110 @@ def test_lines_pass_before_the_input_ends(piped: Piped) -> None:
     assert piped.process.wait(30) == 0
 
 
-def test_a_closed_pipe_is_no_error(piped: Piped) -> None:
-    """Where the reader has had enough, the command ends in 0 with its summary and no complaint."""
+@pytest.mark.parametrize("line", [b"new\n", b"first\n"], ids=["new", "duplicate"])
+def test_a_closed_pipe_is_no_error(piped: Piped, line: bytes) -> None:
+    """Where the reader has had enough, the command ends in 0 with its summary and no complaint.
+
+    It does so also where only duplicates come: nothing is then written that could fail.
+    """
     piped.write(b"first\n")
     assert piped.arriving() == b"first\n"
     piped.output.close()
-    piped.write(b"second\n")  # and left open: it is the closed output that ends the command
-    said = piped.errors.read().splitlines()
+    with suppress(BrokenPipeError):  # it may have ended before this comes
+        piped.write(line)  # and left open: it is the closed output that ends the command
     assert piped.process.wait(30) == 0
-    assert [line.split(b":")[0] for line in said] == [b"2 lines", b"bloom"]
+    assert re.match(rb"(1 line|2 lines): .+\nbloom: .+\n$", piped.errors.read())
 
 
-def test_an_interrupt_ends_in_130(piped: Piped) -> None:
-    """SIGINT ends the command at once: what passed is out, the summary is printed, no trace."""
+def test_a_closed_socket_is_noticed_without_a_new_line() -> None:
+    """Standard output may be a socket, as under inetd."""
+    ours, theirs = socket.socketpair()
+    command = [*COMMAND, "pipe"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=theirs.fileno(), stderr=subprocess.DEVNULL, bufsize=0
+    ) as process:
+        theirs.close()
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        assert ours.recv(100) == b"first\n"
+        ours.close()
+        with suppress(BrokenPipeError):
+            process.stdin.write(b"first\n")
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["pipe", "--help"],
+        ["config", "check", str(EXAMPLE)],
+        ["config", "show", str(EXAMPLE)],
+        ["config", "schema"],
+        ["demo"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_command_whose_reader_has_gone_ends_silently(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    """As of any tool, the output may be left unread: the status is 0, and nothing is complained of."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        env=BUFFERED,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
+)
+def test_an_interrupt_ends_the_command_with_its_summary(
+    piped: Piped, number: signal.Signals, status: int
+) -> None:
+    """SIGINT and SIGTERM end it at once: what passed is out, the summary is printed, no trace."""
     piped.write(b"a\na\nb\n")
     assert piped.arriving() == b"a\nb\n"
-    piped.process.send_signal(signal.SIGINT)
-    assert piped.process.wait(30) == 130
+    piped.process.send_signal(number)
+    assert piped.process.wait(30) == status
     said = piped.errors.read()
-    assert said.startswith(b"3 lines: 2 passed, 1 duplicates;")
+    assert said.startswith(b"3 lines: 2 passed, 1 duplicate;")
     assert b"Traceback" not in said
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="needs Linux's size of a pipe")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+def test_an_interrupt_does_not_wait_for_the_reader(piped: Piped, number: signal.Signals) -> None:
+    """Where the reader stands still, what it has not taken is given up, rather than waited with."""
+    line_bytes = 4096
+    size = fcntl.fcntl(piped.output, fcntl.F_GETPIPE_SZ)
+    for written in range(line_bytes, size + 1, line_bytes):
+        piped.write(b"%0*d\n" % (line_bytes - 1, written))
+        wait_until(partial(_holds, piped.output, written), 30, lambda: "nothing arrives")
+    piped.write(b"%0*d\n" % (line_bytes - 1, 0))
+    wait_until(partial(_holds, piped.input, 0), 30, lambda: "nothing is read")
+    wait_until(partial(_is_asleep, piped.process.pid), 30, lambda: "it does not wait")
+    piped.process.send_signal(number)
+    assert piped.process.wait(30) == 128 + number
+    assert b" lines: " in piped.errors.read()
+
+
+def _holds(pipe_end: IO[bytes], size_bytes: int) -> bool:
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe_end, termios.FIONREAD, count)
+    return count[0] == size_bytes
+
+
+def _is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def _shell(script: str) -> subprocess.CompletedProcess[bytes]:

@@ -77,7 +77,26 @@ def test_the_end_names_snapshots_and_next_commands(
 def test_a_file_to_copy_is_short_and_quoted() -> None:
     """From below the example its path is relative to where we are, and a space in it is no end."""
     for here, file in (("/a b", "c/x.yaml"), ("/", "'a b/c/x.yaml'"), ("/d", "'/a b/c/x.yaml'")):
-        assert f"config show {file}\n" in demo._next(Path("/a b/c/x.yaml"), Path(here))
+        said = demo._next("./streamdedup", Path("/a b/c/x.yaml"), Path(here))
+        assert f"./streamdedup config show {file}\n" in said
+
+
+def test_the_next_commands_call_us_as_we_were_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name only where the shell finds this very command by it; a path with a space is quoted."""
+    ours, other = tmp_path / "a b" / "streamdedup", tmp_path / "other" / "streamdedup"
+    for script in (ours, other):
+        script.parent.mkdir()
+        script.touch(0o755)
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert demo._command(str(ours)) == "streamdedup"
+    for path in (str(other.parent), str(tmp_path)):
+        monkeypatch.setenv("PATH", path)
+        assert demo._command(str(ours)) == f"'{ours}'"
+    monkeypatch.chdir(tmp_path / "a b")
+    assert demo._command("./streamdedup") == "./streamdedup"
+    assert demo._command("/x/streamdedup/__main__.py") == f"{sys.executable} -m streamdedup"
 
 
 def test_a_missing_broker_is_named_with_its_remedy(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamdedup import pipe
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.filters.bloom import Bloom
-from streamdedup.pipe import FullError, OutputError, Summary, deduplicate
+from streamdedup.pipe import FullError, OutputError, Summary, deduplicate, key_reader
 
 COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
 
@@ -146,9 +146,27 @@ def test_malformed_lines_pass_and_are_counted() -> None:
     out, summary = _run(data, key="json:id")
     assert out == b'{"id": 1}\n\nnot json\nnot json\n{"id": null}\n\xff\n{"id": 2}'
     assert (summary.lines, summary.passed, summary.malformed) == (8, 7, 5)
-    assert "8 lines: 7 passed (5 malformed, passed unjudged), 1 duplicates" in summary.text(
-        Bloom(10)
-    )
+    said = summary.text(Bloom(10))
+    assert "8 lines: 7 passed (5 malformed, passed unjudged), 1 duplicate;" in said
+    assert "hint" not in said
+
+
+def test_a_key_that_no_line_has_is_told() -> None:
+    """Where all lines are malformed the summary says why the first is: --key was wrong, rather than they."""
+    _, summary = _run(b'{"id": "s3cr3t"}\nnot json\n', key="json:user")
+    hint = summary.text(Bloom(10)).splitlines()[2]
+    assert hint == "hint: no line had the key; in the first, the field user is missing; check --key"
+    assert "hint" not in _run(b"", key="json:user")[1].text(Bloom(10))
+
+
+def test_one_is_written_as_one() -> None:
+    """The summary counts one line and one duplicate, the messages one key, without a plural."""
+    assert _run(b"a\n")[1].text(Bloom(10)).startswith("1 line: 1 passed, 0 duplicates; ")
+    assert _run(b"a\na\n")[1].text(Bloom(10)).startswith("2 lines: 1 passed, 1 duplicate; ")
+    with pytest.raises(FullError, match="it holds 1 key, so line 2 "):
+        deduplicate(
+            Chunks(b"a\nb\n"), io.BytesIO(), Bloom(1, 1e-9), summary=Summary(), warn=_unexpected
+        )
 
 
 @pytest.mark.parametrize("field", ["user.id", "/user/id"])
@@ -158,13 +176,47 @@ def test_json_keys_take_paths(field: str) -> None:
     assert _run(data, key=f"json:{field}")[0] == b'{"user": {"id": 1}}\n'
 
 
-@pytest.mark.parametrize("key", ["", "lines", "line:x", "json", "json:", "csv:1"])
-def test_an_unknown_key_is_the_operators_error(key: str) -> None:
-    """A --key of another form is refused with the forms there are, before anything is read."""
-    source = Chunks(b"a\n", [2])
-    with pytest.raises(ConfigError, match="neither 'line' nor 'json:FIELD'"):
-        deduplicate(source, io.BytesIO(), Bloom(10), key=key, summary=Summary(), warn=_unexpected)
-    assert source.read1(2) == b"a\n"
+def test_several_fields_make_one_key() -> None:
+    """Given several times, json fields are taken together, with names that may hold a comma."""
+    lines = [
+        b'{"a": "xy", "b,c": "z"}',
+        b'{"a": "x", "b,c": "yz"}',
+        b'{"b,c": "z", "a": "xy", "d": 1}',
+    ]
+    sink = io.BytesIO()
+    deduplicate(
+        Chunks(b"".join(line + b"\n" for line in lines)),
+        sink,
+        Bloom(10),
+        key=key_reader(["json:a", "json:b,c"]),
+        summary=Summary(),
+        warn=_unexpected,
+    )
+    assert sink.getvalue().splitlines() == lines[:2]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ([""], "--key '' is neither 'line' nor 'json:FIELD'"),
+        (["id"], "--key 'id' is neither 'line' nor 'json:FIELD'; did you mean json:id?"),
+        (["line:x"], "--key 'line:x' is neither 'line' nor 'json:FIELD'"),
+        (["json"], "--key 'json' is neither 'line' nor 'json:FIELD'"),
+        (["json:a", "json:"], "--key 'json:' is neither 'line' nor 'json:FIELD'"),
+        (["csv:1"], "--key 'csv:1' is neither 'line' nor 'json:FIELD'"),
+        (["json:a", "line"], "--key line is the whole line, so no other key can be beside it"),
+    ],
+)
+def test_an_unknown_key_is_the_operators_error(keys: list[str], said: str) -> None:
+    """A --key of another form is refused with the forms there are."""
+    with pytest.raises(ConfigError) as refusal:
+        key_reader(keys)
+    assert str(refusal.value).partition("; delete")[0] == said
+
+
+def test_the_line_is_the_key_of_lines() -> None:
+    """Without a field there is nothing to take from a line, however often that is said."""
+    assert key_reader(["line"]) is key_reader(["line", "line"]) is None
 
 
 @settings(deadline=None)
@@ -185,7 +237,8 @@ def test_at_capacity_all_before_is_written(
     sink, summary, seen = io.BytesIO(), Summary(), Bloom(capacity, 1e-9)
     source = Chunks(b"".join(line + b"\n" for line in lines), sizes)
     try:
-        deduplicate(source, sink, seen, key="json:id", summary=summary, warn=_unexpected)
+        key = key_reader(["json:id"])
+        deduplicate(source, sink, seen, key=key, summary=summary, warn=_unexpected)
     except FullError as error:
         assert taken < len(lines)
         assert f"line {taken + 1:,} " in str(error)
@@ -259,6 +312,17 @@ def test_a_reader_that_has_gone_is_told_as_such() -> None:
         )
 
 
+def test_a_sink_that_nobody_reads_ends_the_run() -> None:
+    """It is asked for after each chunk, also where nothing new comes that would be written."""
+    source, sink, summary = Chunks(b"a\na\na\na\n", [2, 2, 2, 2]), io.BytesIO(), Summary()
+    answers = iter([False, False, True])
+    deduplicate(
+        source, sink, Bloom(10), summary=summary, warn=_unexpected, is_unread=lambda: next(answers)
+    )
+    assert (sink.getvalue(), summary.lines) == (b"a\n", 3)
+    assert source.read1(2) == b"a\n"
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's VmHWM")
 def test_memory_does_not_grow_with_the_input() -> None:
     """Four million distinct lines peak no higher than one million: the filter and a chunk."""
@@ -297,7 +361,7 @@ def _run(data: bytes, sizes: Sequence[int] = (), key: str = "line") -> tuple[byt
         Chunks(data, sizes),
         sink,
         Bloom(100_000, 1e-9),
-        key=key,
+        key=key_reader([key]),
         summary=summary,
         warn=_unexpected,
     )

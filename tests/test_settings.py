@@ -144,11 +144,17 @@ class TestSources:
         assert read(file, KAFKA__GROUP_ID="a: #b 'c'").kafka.group_id == "a: #b 'c'"
 
     def test_variables_that_are_not_options_are_left_alone(self, file: Path) -> None:
-        """What has no `__`, and what belongs to the tests or the caches, is not ours to judge."""
+        """What has no `__`, and what belongs to the tests or the caches, is not ours to judge.
+
+        Kubernetes makes variables of a service's name, and the service may bear ours.
+        """
         read(
             file,
             CONFIG="x",
             PORT_9092_TCP="x",
+            KAFKA_SERVICE_HOST="x",
+            KAFKA_PORT="x",
+            KAFKA_CONSUMER_SERVICE_PORT="x",
             TEST_BOOTSTRAP="x",
             TEST__X="x",
             CACHE__DIR="x",
@@ -310,6 +316,11 @@ WRONG = [
     ("kafka.bootstrap_servers=a:b:c", "has the wrong address 'a:b:c'; write host:port"),
     ("kafka.bootstrap_servers=SSL://a:9092", "write host:port, several separated by commas"),
     ("kafka.bootstrap_servers=a:99999", "has the wrong address 'a:99999'"),
+    (
+        "kafka.bootstrap_servers=a:1,127.0.0.1",
+        "has the address '127.0.0.1' without a port; write host:port, as in 127.0.0.1:9092",
+    ),
+    ("kafka.bootstrap_servers='[::1]'", "has the address '[::1]' without a port"),
     ("kafka.group_id=''", "must not be empty"),
     ("kafka.group_id=[a]", "must be a text"),
     ("kafka.group_instance_id=a/b", "must be 1 to 249 of the characters"),
@@ -332,6 +343,7 @@ WRONG = [
     ("key.on_malformed=skip", "must be one of dead_letter, pass, drop"),
     ("filter.kind=cuckoo", "must be bloom"),
     ("filter.capacity=0", "out of range, must be 1 to 1000G keys"),
+    ("filter.capacity=-1", "out of range, must be 1 to 1000G keys"),
     ("filter.capacity=many", "is not an integer; write one like 100_000 or 100M"),
     ("filter.error_rate=0", "must be a number from 1e-15 to 0.5"),
     ("filter.error_rate=0.6", "must be a number from 1e-15 to 0.5"),
@@ -412,6 +424,75 @@ class TestRefusals:
             "STREAMDEDUP_KAFKA__GROUPID: kafka.groupid: is not an option; did you mean "
             "STREAMDEDUP_KAFKA__GROUP_ID (kafka.group_id)?"
         ]
+
+    @pytest.mark.parametrize(
+        ("written", "meant"),
+        [
+            ("KAFKA_GROUP_ID", "KAFKA__GROUP_ID"),
+            ("KAFKA_SASL_PLAIN_PASSWORD", "KAFKA__SASL_PLAIN_PASSWORD"),
+            ("KAFKA_CONSUMER", "KAFKA__CONSUMER"),
+            ("KAFKA_CONSUMER_CLIENT_RACK", "KAFKA__CONSUMER__CLIENT_RACK"),
+            ("KAFKA_PRODUCER_LINGER_MS", "KAFKA__PRODUCER__LINGER_MS"),
+        ],
+    )
+    def test_a_variable_that_lacks_an_underscore_is_refused(
+        self, file: Path, written: str, meant: str
+    ) -> None:
+        """It would be ignored in silence; its value, which may be a secret, is not shown."""
+        assert problems(file, **{written: "hunter2"}) == [
+            f"STREAMDEDUP_{written}: names no option; write STREAMDEDUP_{meant}, with two underscores"
+        ]
+
+    def test_a_required_leaf_in_such_a_variable_is_not_also_called_missing(
+        self, file: Path
+    ) -> None:
+        """One fault gives one line, here too."""
+        file.write_text(MINIMAL.replace("  group_id: dedup\n", ""))
+        (line,) = problems(file, KAFKA_GROUP_ID="x")
+        assert line.startswith("STREAMDEDUP_KAFKA_GROUP_ID: names no option; ")
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            (
+                "sink.compression: zstd\n",
+                "14: sink.compression: must be written as a section: `sink:`, indented below it "
+                "`compression:`",
+            ),
+            (
+                "kafka.consumer.client_rack: a\n",
+                "14: kafka.consumer.client_rack: must be written as a section: `kafka:`, indented "
+                "below it `consumer:`, indented below it `client_rack:`",
+            ),
+            (
+                "delivery.drains: 1\n",
+                "14: delivery.drains: is not an option; did you mean delivery.drain_s?",
+            ),
+        ],
+    )
+    def test_a_dotted_name_in_a_file_is_to_be_a_section(
+        self, file: Path, text: str, expected: str
+    ) -> None:
+        """It is the name of --set and of our messages, but no name of YAML's."""
+        file.write_text(MINIMAL + text)
+        assert problems(file) == [f"dedup.yaml:{expected}"]
+
+    def test_a_required_leaf_by_its_dotted_name_is_not_also_called_missing(
+        self, file: Path
+    ) -> None:
+        """Also below its section's beginning, where a client's options stand."""
+        file.write_text(MINIMAL.replace("filter:\n  capacity: 1000\n", "filter.capacity: 1000\n"))
+        (line,) = problems(file)
+        assert line.startswith("dedup.yaml:8: filter.capacity: must be written as a section: ")
+        file.write_text(MINIMAL.replace("source:", "  producer.linger_ms: 5\nsource:"))
+        (line,) = problems(file)
+        assert "kafka.producer.linger_ms: must be written as a section" in line
+
+    def test_a_secret_by_its_dotted_name_is_refused_as_such(self, file: Path) -> None:
+        """A section would be no better a place for it."""
+        file.write_text(MINIMAL + "kafka.ssl_password: hunter2\n")
+        (line,) = problems(file)
+        assert "kafka.ssl_password = ********: a secret must not be written here" in line
 
     def test_a_misspelt_required_leaf_is_not_also_called_missing(self, file: Path) -> None:
         """One fault gives one line."""
@@ -533,6 +614,7 @@ WRONG_OPTIONS = [
     ("consumer.session_timeout_ms=soon", "= 'soon': is not a duration"),
     ("consumer.fetch_max_bytes=64M", "= '64M': has the unknown unit 'M'; did you mean MiB?"),
     ("consumer.client_rack=[a]", "= ['a']: must be a text"),
+    ("producer.linger_ms=-5", "= '-5': out of range, must be 0 or more"),
     ("producer.linger_ms={a: b}", "= {'a': 'b'}: is not a duration"),
 ]
 
@@ -718,7 +800,10 @@ class TestSecurity:
             ),
             (
                 ["kafka.sasl_plain_username=me"],
-                ["means nothing with kafka.security_protocol: PLAINTEXT; delete it, or set SASL"],
+                [
+                    "means nothing with kafka.security_protocol: PLAINTEXT; unset it, or set "
+                    "kafka.security_protocol to SASL_SSL or SASL_PLAINTEXT"
+                ],
             ),
             (
                 ["kafka.ssl_cafile=PEM"],
@@ -799,6 +884,15 @@ class TestContradictions:
                 ["key.on_malformed=dead_letter"],
                 "key.on_malformed = 'dead_letter': needs sink.dead_letter_topic",
             ),
+            (
+                ["filter.capacity=900G"],
+                "filter.capacity = '900G': takes 2.94 TiB at an error rate of 1e-06, and the most "
+                "is 1 TiB; set filter.capacity to 305G at most, or raise filter.error_rate",
+            ),
+            (
+                ["filter.capacity=200G", "filter.error_rate=1e-12"],
+                "filter.capacity = '200G': takes 1.31 TiB at an error rate of 1e-12",
+            ),
             (["sink.topic=events"], "sink.topic = 'events': must differ from source.topic"),
             (
                 ["sink.duplicates_topic=events-unique"],
@@ -825,6 +919,7 @@ class TestContradictions:
             ["key.from=header", "key.field=/a~b"],
             ["key.from=key", "key.field=null"],
             ["key.field=[id, /user/id]"],
+            ["filter.capacity=305G"],
         ],
     )
     def test_what_fits_is_taken(self, file: Path, overrides: Sequence[str]) -> None:

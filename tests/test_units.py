@@ -43,7 +43,10 @@ READ = [
 
 REFUSED = [
     (SECONDS, "1:30", "is not a duration; write one like 90s or 5m"),
-    (SECONDS, "-5", "is not a duration"),
+    (SECONDS, "-5", "out of range, must be 0s to "),
+    (MILLISECONDS, -1, "out of range, must be 0ms to "),
+    (COUNT, "- 5", "is not an integer"),
+    (COUNT, "--5", "is not an integer"),
     (SECONDS, "", "is not a duration"),
     (SECONDS, "nan", "is not a duration"),
     (SECONDS, float("inf"), "is not a duration"),
@@ -92,6 +95,9 @@ def test_a_value_without_bounds_is_read_in_its_own_unit(
 ) -> None:
     """What others bound, as aiokafka does its options, is read by the same rules."""
     assert parse(written) == value
+    for negative in (f"-{written}", -1):
+        with pytest.raises(ValueError, match="out of range, must be 0 or more"):
+            parse(negative)
     with pytest.raises(ValueError, match="write one like"):
         parse("some")
 

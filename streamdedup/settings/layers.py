@@ -185,8 +185,9 @@ class Layers:
         )
 
     def _unknown(self, path: KeyPath, place: Place) -> None:
-        if _is_known(parts := _path(".".join(path))):
-            self._refuse_dotted(parts, place)
+        path = _path(".".join(path))
+        if _is_known(path):
+            self._refuse_dotted(path, place)
             return
         nearest = suggest(path)
         if nearest is None and path[0] == "kafka" and (reason := refused(".".join(path[1:]))):
