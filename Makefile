@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check format bench-copy clean
+.PHONY: run test check format acceptance bench-copy bench-filters clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -21,8 +21,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+acceptance: $(VENV)/.dev
+	$(BIN)/python -m bench.acceptance
+	$(BIN)/python -m bench.hashes
+
 bench-copy: $(VENV)/.dev
 	$(BIN)/python -m bench.copy
+
+bench-filters: $(VENV)/.bench
+	$(BIN)/python -m bench.filters
 
 clean:
 	rm -rf $(VENV) var build dist
@@ -38,3 +45,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@

@@ -9,8 +9,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
-import platform
 import random
 import statistics
 import subprocess
@@ -18,9 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
+from bench.machine import machine
 from tests.broker.ladder import find_broker
 from tests.broker.topics import Event, create_topic, produce, read_all, unique_name
 
@@ -55,7 +53,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _compare(bootstrap: str, events: int, rounds: int) -> None:
-    print(_machine())
+    print(machine("aiokafka", "numba", "numpy", "mmh3"), "(shared with the broker)", sep="\n")
     source = unique_name("bench-in")
     create_topic(bootstrap, source, PARTITIONS)
     produce(bootstrap, source, _events(events))
@@ -73,15 +71,6 @@ def _compare(bootstrap: str, events: int, rounds: int) -> None:
         print(f"{label:<28} {statistics.median(rates[name]):>10,.0f} events/s (median of {rounds})")
     print(f"{'ratio, round by round':<28} {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
     print(f"{'ratio, median':<28} {statistics.median(ratios):>10.2f}")
-
-
-def _machine() -> str:
-    packages = ("streamdedup-kafka", "aiokafka", "numba", "numpy", "mmh3")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return (
-        f"{platform.platform()}, {platform.machine()}, {os.cpu_count()} cores shared with the broker\n"
-        f"Python {platform.python_version()}, {versions}"
-    )
 
 
 def _events(count: int) -> Iterator[Event]:

@@ -2,17 +2,17 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from functools import cached_property
+from typing import Any, cast
 
 from streamdedup.filters import build
-from streamdedup.filters.base import Filter
+from streamdedup.filters.base import Addable, Filter, Growing, Windowed
 from streamdedup.filters.memory import touch
+from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.kafka.source import Source
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.hashing import HASH_CHECK, HASH_ID
+from streamdedup.keys.hashing import Hash
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity
 
@@ -35,28 +35,62 @@ class Context:
     @property
     def stops_when_full(self) -> bool:
         """Whether a shard stops at its capacity, rather than go beyond its error rate."""
-        return self.settings.filter.on_full == "stop"
+        return self.settings.filter.on_full != "warn"
+
+    @property
+    def larger(self) -> str:
+        """What to raise for a larger filter, for messages."""
+        options = self.settings.filter
+        if options.on_full == "grow":
+            given = options.max_size or "16 times what the filters begin with"
+            return f"raise filter.max_size, which is {given} for all partitions together, or filter.capacity"
+        return f"raise filter.capacity, which is {options.capacity} for all partitions together,"
 
     @property
     def shard_capacity(self) -> int:
         """A shard's share of `filter.capacity`, with its headroom for skew; never more than the whole."""
-        options = self.settings.filter
-        share = options.capacity * (1 + options.partition_headroom) / self.partitions
-        return min(options.capacity, int(np.ceil(share)))
+        return self.settings.filter.share(self.settings.filter.capacity, self.partitions)
 
-    def empty_filter(self) -> Filter:
+    @property
+    def _max_size(self) -> int | None:
+        """A shard's even share of `filter.max_size`, which bounds them all together."""
+        whole = self.settings.filter.max_size
+        return None if whole is None else whole // self.partitions
+
+    @cached_property
+    def hash(self) -> Hash:
+        """What makes digests of keys, here and in every filter that is loaded."""
+        return Hash(self.settings.filter.hash, self.settings.filter.hash_key_bytes)
+
+    def empty_filter(self) -> Addable | Windowed:
         """A new filter for one shard, its memory in place. Blocking where it is large."""
         options = self.settings.filter
-        empty = build(
-            {
-                "kind": options.kind,
-                "capacity": self.shard_capacity,
-                "error_rate": options.error_rate,
-            }
-        )
+        arguments: dict[str, Any] = {
+            "kind": options.kind,
+            "capacity": self.shard_capacity,
+            "error_rate": options.error_rate,
+            "hash": options.hash,
+            "hash_key": options.hash_key_bytes,
+        }
+        if options.kind in PROBED:
+            arguments |= {"probe": options.probe}
+        if options.on_full == "grow":
+            arguments |= {"on_full": "grow", "max_size": self._max_size}
+        if options.kind == "window":
+            arguments |= {name: getattr(options, name) for name in WINDOWED}
+        empty = build(arguments)
         for buffer in empty.buffers():
             touch(buffer)
         return empty
+
+    def adopt(self, loaded: Filter) -> Addable | Windowed:
+        """A filter that was loaded, with what may have been set otherwise since it was saved."""
+        options = self.settings.filter
+        if isinstance(loaded, Growing):
+            loaded.permit(self._max_size)
+        if isinstance(loaded, Windowed):
+            loaded.set_policy(options.late, options.refresh)
+        return cast("Addable | Windowed", loaded)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""
@@ -68,8 +102,8 @@ class Context:
         """Of the log that a filter of `partition` is the fold of, and of how keys become digests."""
         settings, output = self.settings, topology[self.settings.sink.topic]
         return Identity(
-            hash=HASH_ID,
-            hash_check=HASH_CHECK,
+            hash=self.hash.name,
+            hash_check=self.hash.check,
             key={
                 "from": settings.key.from_,
                 "fields": list(self.extractor().fields),
@@ -81,6 +115,11 @@ class Context:
                 "capacity": settings.filter.capacity,
                 "partition_headroom": settings.filter.partition_headroom,
                 "error_rate": settings.filter.error_rate,
+                "probe": settings.filter.probe,
+                "grows": settings.filter.on_full == "grow",
+                "retention": settings.filter.retention,
+                "generations": settings.filter.generations,
+                "max_jump": settings.filter.max_jump,
             },
             topic=output.name,
             partition=partition,

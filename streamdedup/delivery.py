@@ -15,7 +15,7 @@ from streamdedup.emission import Emission
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.fencing import fence
-from streamdedup.folding import Folding
+from streamdedup.folding import Folding, in_turns
 from streamdedup.kafka.connection import Backoff, describe_error, refusal
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import DoubtError, ForeignWriteError, Writer
@@ -81,6 +81,11 @@ class Delivery:
     def snapshots(self) -> ShardSnapshots:
         """The shard's snapshots."""
         return self._folding.snapshots
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a thread is at work that nobody can end."""
+        return self._folding.busy
 
     @property
     def beyond_capacity(self) -> bool:
@@ -150,26 +155,31 @@ class Delivery:
         self.state = State.LIVE
         self._log.info("shard_live", offset=resume.offset, why=resume.why, label=shard.label)
         while not self._leaving.is_set() and source.epoch == epoch:
+            before = self._next_offset
             whole = await self._transaction(shard, topology, epoch)
-            if shard.full or not whole:
+            if shard.full or not (whole or self._next_offset > before):
                 await self._wait_full(shard)
+            elif not whole and source.epoch == epoch:  # what waited took more room than it does now
+                source.go_to(self.partition, self._next_offset)
 
     async def _transaction(self, shard: Shard, topology: Topology, epoch: int) -> bool:
         """Gather, decide and emit until the interval, the events or the bytes are reached; commit; admit.
 
-        False where the filter was full before all that was read could be decided.
+        False where there was no more room before all that was read could be decided: the rest is to be read again.
         """
         delivery, loop = self._settings.delivery, asyncio.get_running_loop()
         batch = await self._read(epoch, IDLE_WAIT_S, delivery.batch_events_max)
         if batch is None:
             await self._commit_position(shard, topology)
             return True
+        await self._folding.ready_for(shard, len(batch))
         deadline_s = self._writer.transaction_s_max
         closes_at = loop.time() + min(delivery.commit_interval_ms / 1000, deadline_s / 2)
         events = size_bytes = 0
         async with asyncio.timeout(deadline_s):
             await self._writer.begin()
             while batch is not None:
+                await self._folding.ready_for(shard, len(batch))
                 batch, whole = await self._decide_and_send(shard, batch)
                 self._next_offset = batch.next_offset
                 events += len(batch)
@@ -232,7 +242,7 @@ class Delivery:
         now_ms = int(time.time() * 1000)
         keys = self._extractor.extract(batch)
         rejected = self._emission.rejected(batch, keys, now_ms)
-        verdicts = shard.decide(keys, list(rejected))
+        verdicts = shard.decide(keys, batch.timestamps, list(rejected))
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
         await self._emission.emit(taken, verdicts, keys, rejected, now_ms)
@@ -248,8 +258,8 @@ class Delivery:
             raise
         if self._writer.wrote_output and self._context.exactly_once:
             label += 1  # the transaction's own marker follows its last event
-        await self._commit(topology, label)
-        shard.admit(label)
+        await self._commit(shard, topology, label)
+        await in_turns(shard.admit(label))
         self._unreadable_tries = 0
         self._backoff.reset()
 
@@ -265,9 +275,9 @@ class Delivery:
     async def _commit_nothing(self, shard: Shard, topology: Topology) -> None:
         async with asyncio.timeout(self._writer.transaction_s_max):
             await self._writer.begin()
-            await self._commit(topology, shard.label)
+            await self._commit(shard, topology, shard.label)
 
-    async def _commit(self, topology: Topology, label: int) -> None:
+    async def _commit(self, shard: Shard, topology: Topology, label: int) -> None:
         settings, offset = self._settings, self._next_offset
         source = settings.source.topic
         note = Note(
@@ -275,6 +285,7 @@ class Delivery:
             topology[source].topic_id,
             topology[settings.sink.topic].topic_id,
             label,
+            shard.watermark,
         ).encode()
         if self._context.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)
@@ -290,8 +301,8 @@ class Delivery:
             "filter_full",
             keys=len(shard.seen),
             capacity=shard.seen.capacity,
-            remedy=f"raise filter.capacity, which is {self._settings.filter.capacity} for all partitions together, and"
-            " restart (the output is folded again), or set filter.on_full: warn",
+            remedy=f"{self._context.larger} and restart (if need be, the output is folded again), or set"
+            " filter.on_full: warn",
         )
         await self._leaving.wait()
 
@@ -304,8 +315,7 @@ class Delivery:
                 keys=len(shard.seen),
                 capacity=shard.seen.capacity,
                 error_rate_now=shard.seen.error_rate_now,
-                remedy=f"raise filter.capacity, which is {self._settings.filter.capacity} for all partitions together,"
-                " and restart: the output is folded again",
+                remedy=f"{self._context.larger} and restart: the output is folded again",
             )
 
     async def _stop(self, error: Exception) -> None:

@@ -30,7 +30,7 @@ async def fence(
         await writer.fence()
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         topology = await describe(client, [source, *sink_topics(settings.sink)])
-        check(topology, source, settings.sink)
+        check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         output_end = await offset_at(client, output, partition, LATEST, READ_UNCOMMITTED)
     await _wait_decided(context, partition, output_end)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):

@@ -5,6 +5,9 @@ from its label to its end.
 """
 
 import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,12 +18,21 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.log import TrimmedError, committed_events
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
-from streamdedup.resume import Found, check_memory
+from streamdedup.resume import Found, check_memory, is_outlived
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
 from streamdedup.snapshot import Identity
 
 STALL_S_MAX = 60.0
+
+
+async def in_turns(steps: Iterator[None]) -> None:
+    """Do them all, with a turn for everybody else after each; who is cancelled does the rest at once."""
+    try:
+        for _ in steps:
+            await asyncio.sleep(0)
+    finally:
+        deque(steps, maxlen=0)  # half of them would be the fold of no offset
 
 
 class Folding:
@@ -31,6 +43,7 @@ class Folding:
         self.snapshots = ShardSnapshots(context.settings, partition, log)
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()
+        self._growth: asyncio.Task[None] | None = None
         self._folded: Identity | None = None  # of the log that the shard's filter is the fold of
         self._log = log
 
@@ -51,15 +64,47 @@ class Folding:
         if self.shard is None or self._folded is None or identity.differences(self._folded):
             self.shard, self._folded = await self._restore(identity, found), identity
         shard = self.shard
-        if warning := check_memory(shard.label, found, self._settings.sink):
-            self._log.warning("output_gap_accepted", detail=warning)
+        await self._bridge(shard, found, topology)
         await self._fold(shard, found, foreign)
         return shard
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is at work for the shard, which cannot be broken off."""
+        growing = self._growth is not None and not self._growth.done()
+        return growing or self.snapshots.saving
+
+    async def ready_for(self, shard: Shard, events: int) -> None:
+        """Have memory for so many events in place before they are judged: the first touch of it takes long.
+
+        Who is cancelled leaves a thread behind that goes on, and is waited for by the next.
+        """
+        while shard.grows_within(events):
+            if self._growth is None or self._growth.done():
+                self._growth = asyncio.create_task(asyncio.to_thread(shard.grow))
+            await asyncio.shield(self._growth)
 
     async def save(self) -> None:
         """Take a snapshot where there is something new to save; failures are logged, never raised."""
         if self.shard is not None and self._folded is not None:
             await self.snapshots.save(self.shard, self._folded)
+
+    async def _bridge(self, shard: Shard, found: Found, topology: Topology) -> None:
+        """Go on where events of the output are missing, if that may be: a window's time is taken on to theirs."""
+        options, output = self._settings.filter, topology[self._settings.sink.topic]
+        note = found.committed.note if found.committed else None
+        watermark = note.watermark if note else None
+        outlived = options.by_event_time and is_outlived(
+            output, int(time.time() * 1000), watermark, options.window_ms
+        )
+        warning = check_memory(shard.label, found, self._settings.sink, outlived=outlived)
+        if found.output_start <= shard.label:
+            return
+        if warning:
+            self._log.warning("output_gap_accepted", detail=warning)
+        else:
+            self._log.info("output_gap_outlived", start=found.output_start, label=shard.label)
+        await in_turns(shard.start_at(watermark))
 
     async def _restore(self, identity: Identity, found: Found) -> Shard:
         snapshot = await self.snapshots.load(identity, found.output_end)
@@ -67,7 +112,7 @@ class Folding:
         if snapshot is None:
             empty = await asyncio.to_thread(self._context.empty_filter)
             return Shard(self._partition, empty, stop_when_full=stops)
-        shard = Shard(self._partition, snapshot.filter, stop_when_full=stops)
+        shard = Shard(self._partition, self._context.adopt(snapshot.filter), stop_when_full=stops)
         shard.label, shard.end_label = snapshot.label, snapshot.end_label
         return shard
 
@@ -87,10 +132,11 @@ class Folding:
             async for batch in batches:
                 self._check_foreign(batch, foreign)
                 keys = self._extractor.extract(batch)
-                shard.fold(keys, batch.next_offset)
+                await self.ready_for(shard, len(batch))
+                await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
                 folded += len(batch)
-                skipped += sum(key is None for key in keys.keys)
+                skipped += int(np.count_nonzero(keys.keys.sizes < 0))
         except TrimmedError as error:
             raise DoubtError(str(error)) from error  # the next fencing sees the new start
         finally:

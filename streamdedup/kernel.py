@@ -1,35 +1,125 @@
-"""The one way to numba: every compiled function of this package goes through `kernel`.
+"""The one way to numba: every compiled function of this package goes through `kernel`, and stands in `KERNELS`.
 
 numba caches a function by its own source file only, so a change in a module it calls leaves the cache stale: our
-cache directory is named by a digest of all of the package's sources. Where no directory is writable there is no cache.
+cache directory is named by a digest of all of the package's sources. numba also compiles for whatever types it is
+given: `keys.hashing` makes one type of each input, and tests look into what every kernel inferred.
 """
 
 import hashlib
+import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import extending as _untyped_extending
+from numba.core import event as _untyped_event
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _config: Any = numba.config  # its settings are made at run time, so no type checker knows them
+_event: Any = _untyped_event
+_extending: Any = _untyped_extending
+_types: Any = numba.types
+_njit: Any = numba.njit  # its types leave out `_nrt`
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
+KERNELS: list[Any] = []  # every one of them, as numba's dispatcher
+
+_log = logging.getLogger(__name__)
 
 
 def kernel(function: _Function) -> _Function:
     """Compile `function` without the GIL, on its first call for the types it is called with."""
+    return _compiled(function, in_line=False)
+
+
+def inlined(function: _Function) -> _Function:
+    """As `kernel`, for what kernels call for each row; it allocates nothing. It is put in line, whatever its length.
+
+    Nor does it count references: a function that does, and that is not put in line, counts those of each array it is
+    given, which takes longer than most rows.
+    """
+    return _compiled(function, in_line=True)
+
+
+def _compiled(function: _Function, *, in_line: bool) -> _Function:
     cache = _CACHE_DIRECTORY is not None
     outer = _config.CACHE_DIR
     _config.CACHE_DIR = str(_CACHE_DIRECTORY or outer)
     try:
-        return cast("_Function", numba.njit(nogil=True, cache=cache)(function))
+        # All said, since what is left out comes from the kernel that is the first to call it. By "numpy" a division by
+        # 0 raises nothing: what may raise has the references of its arrays counted in every row.
+        compiler = _njit(
+            nogil=True,
+            cache=cache,
+            error_model="numpy",
+            forceinline=in_line,
+            _nrt=not in_line,
+        )
+        KERNELS.append(compiler(function))
     finally:
         _config.CACHE_DIR = outer  # other users of numba in this process keep theirs
+    return cast("_Function", KERNELS[-1])
+
+
+def _prefetching(_context: object, table: Any, at: Any) -> Any:  # noqa: ANN401 - numba calls it with types
+    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+        hint = builder.module.declare_intrinsic("llvm.prefetch", [address], kind)
+        word = builder.bitcast(builder.gep(array.data, [arguments[1]]), address)
+        builder.call(hint, [word, *(number(how) for how in READ_INTO_ALL_CACHES)])
+        return context.get_dummy_value()
+
+    if not isinstance(table, _types.Array) or table.layout != "C" or at != _types.uint64:
+        return None  # no such function, says numba then
+    return _types.void(table, at), compiled
+
+
+def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numba calls it with types
+    """Numba has no 128-bit integer, and of four products of halves LLVM does not make the one instruction."""
+
+    def compiled(_context: Any, builder: Any, _signature: Any, factors: Any) -> Any:  # noqa: ANN401
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(factor, wide) for factor in factors))
+        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+
+    if (a, b) != (_types.uint64, _types.uint64):
+        return None
+    return _types.uint64(a, b), compiled
+
+
+READ_INTO_ALL_CACHES = (0, 3, 1)  # for reading; to be kept in all levels; data, not instructions
+
+prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = _extending.intrinsic(_prefetching)
+"""In a kernel, `prefetch(table, at)` asks the memory for the cache line of table[at], and does not wait for it.
+
+`table` is contiguous, and `at` uint64. So the misses of many rows overlap, where one at a time would be waited for.
+"""
+
+upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_upper_half)
+"""In a kernel: the upper 64 bits of the product of two uint64."""
+
+
+@contextmanager
+def compiling(tell: Callable[[], None]) -> Iterator[None]:
+    """Within, `tell` is called once, before the first kernel that is not in the cache is compiled."""
+    listener = _First(tell)
+    _event.register("numba:compile", listener)
+    try:
+        yield
+    finally:
+        listener.end()
 
 
 def cache_root() -> Path:
@@ -52,8 +142,45 @@ def _cache_directory() -> Path | None:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             return directory
-    except (OSError, RuntimeError):  # read-only or full; RuntimeError: there is no home directory
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # read-only or full; RuntimeError: there is no home directory
+        # At import, logging is not set up yet.
+        _event.register("numba:compile", _First(partial(_warn_uncached, type(error).__name__)))
         return None
+
+
+def _warn_uncached(reason: str) -> None:
+    _log.warning(
+        "no directory for compiled kernels is writable (%s), so they are compiled anew in every process, which"
+        " takes seconds; set %s to one that is",
+        reason,
+        CACHE_ENV,
+    )
+
+
+class _First(_event.Listener):
+    """Calls `tell` when the first kernel compiles."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._listens = True
+
+    def on_start(self, _compiling: object) -> None:
+        """Tell it once."""
+        if self._listens:
+            self.end()
+            self._tell()
+
+    def on_end(self, _compiled: object) -> None:
+        """Nothing is left to tell."""
+
+    def end(self) -> None:
+        """Listen no longer."""
+        if self._listens:
+            self._listens = False
+            _event.unregister("numba:compile", self)
 
 
 _CACHE_DIRECTORY = _cache_directory()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
+from streamdedup.kafka.topics import FOREVER, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,10 @@ def input_offset(found: Found, source: SourceOptions, sink: SinkOptions) -> Resu
     return _within_bounds(committed.offset, found, source)
 
 
-def check_memory(label: int, found: Found, sink: SinkOptions) -> str | None:
-    """Whether the output can be folded from `label`.
+def check_memory(
+    label: int, found: Found, sink: SinkOptions, *, outlived: bool = False
+) -> str | None:
+    """Whether the output can be folded from `label`. `outlived`: a window has forgotten all that retention deleted.
 
     Returns a warning where the operator accepts that keys are missing; raises DeliveryError where not.
     """
@@ -60,7 +63,7 @@ def check_memory(label: int, found: Found, sink: SinkOptions) -> str | None:
             f"{sink.topic} ends at offset {found.output_end}, but its filter has folded it up to {label}: the log lost"
             " its end; restore it, or remove the snapshots to fold what is left"
         )
-    if found.output_start <= label:
+    if found.output_start <= label or outlived:
         return None
     missing = (
         f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are in no"
@@ -69,6 +72,17 @@ def check_memory(label: int, found: Found, sink: SinkOptions) -> str | None:
     if sink.on_gap == "stop":
         raise DeliveryError(f"{missing}; set sink.on_gap: accept to go on without them")
     return missing
+
+
+def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: int) -> bool:
+    """Whether all that the retention of `output` can have deleted by now is older than a window of `window_ms`.
+
+    A segment is deleted once its newest event is older than retention.ms; by retention.bytes it may be any.
+    """
+    by_time = bool(output.settings) and output.retention_ms < FOREVER
+    if watermark is None or not by_time or output.number("retention.bytes", -1) >= 0:
+        return False
+    return now_ms - output.retention_ms <= watermark - window_ms
 
 
 def _without_offset(found: Found, source: SourceOptions) -> Resume:

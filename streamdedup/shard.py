@@ -4,18 +4,17 @@ The filter is the fold of the output up to the label. A digest waits in pending 
 that event is known to be committed; only then is it admitted. A doubt forgets pending and keeps the filter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.events import Verdict, Verdicts
-from streamdedup.filters.base import Filter, Mask
+from streamdedup.events import Column, Integers, Verdict, Verdicts
+from streamdedup.filters.base import Addable, Growing, Windowed
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import Digests, digests
-from streamdedup.rules.duplicates import rows_that_fit, unseen
+from streamdedup.keys.hashing import Digests
+from streamdedup.rules import duplicates_rule
 
 
 @dataclass
@@ -28,6 +27,7 @@ class Tally:
     expected_false: float = (
         0.0  # new events that were dropped as duplicates, by the estimated error
     )
+    late: int = 0  # events that came after their window, whether they passed or not
 
     @property
     def consumed(self) -> int:
@@ -41,39 +41,48 @@ class Tally:
         """Count `other` in."""
         self.by_verdict += other.by_verdict
         self.expected_false += other.expected_false
+        self.late += other.late
 
 
 class Shard:
     """The state of one partition. `label` is the output offset up to which `seen` has folded the output."""
 
-    def __init__(self, partition: int, seen: Filter, *, stop_when_full: bool) -> None:
+    def __init__(self, partition: int, seen: Addable | Windowed, *, stop_when_full: bool) -> None:
         self.partition, self.seen = partition, seen
         self.label = 0
         self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
+        self.moving = False  # whether `seen` is between two states: what it holds is not the fold of any offset
         self.tally = Tally()
         self._stop_when_full = stop_when_full
-        self._pending: list[Digests] = []
+        self._rule = duplicates_rule(seen)
+        self._grows = seen if isinstance(seen, Growing) else None
         self._counted = Tally()
 
     @property
     def pending(self) -> int:
         """The number of digests that wait for their commit."""
-        return sum(map(len, self._pending))
+        return self._rule.pending
 
     @property
     def full(self) -> bool:
         """Whether one more key would take the filter past its error budget, which the operator did not allow."""
-        return self._stop_when_full and self._room() <= 0
+        return self._stop_when_full and self._rule.room <= 0
 
     @property
     def beyond_capacity(self) -> bool:
         """Whether the filter holds more keys than its error rate was promised for."""
-        return len(self.seen) > self.seen.capacity
+        return self._rule.room + self._rule.pending < 0
 
-    def decide(self, keys: Keys, rejected: Sequence[int] = ()) -> Verdicts:
+    @property
+    def watermark(self) -> int | None:
+        """How far the time of a window will be when what waits is committed; None where the filter has no time."""
+        return self._rule.watermark
+
+    def decide(self, keys: Keys, times: Integers, rejected: Sequence[int] = ()) -> Verdicts:
         """The verdicts, shape (m,), of the first m events; m is less than all only where the filter is full.
 
-        `rejected` are rows that the output would not take: they are settled before any rule looks at them.
+        `times` are the events' timestamps, ms since 1970. `rejected` are rows that the output would not take: they are
+        settled before any rule looks at them.
         """
         verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
         verdicts[list(keys.malformed)] = Verdict.MALFORMED
@@ -81,33 +90,38 @@ class Shard:
         verdicts[list(keys.dropped)] = Verdict.BLOCKED  # goes nowhere, so no topic can refuse it
         open_ = verdicts == Verdict.PASS
         open_[list(keys.unjudged)] = False
-        judged = np.flatnonzero(open_)
-        judged_digests = digests(_keyed(keys, judged))
-        fresh = unseen(self.seen, judged_digests, self._pending_digests())
-        if self._stop_when_full and (fits := rows_that_fit(fresh, self._room())) < len(fresh):
-            verdicts = verdicts[: judged[fits]]
-            judged, judged_digests, fresh = judged[:fits], judged_digests[:fits], fresh[:fits]
-        verdicts[judged[~fresh]] = Verdict.DUPLICATE
-        self._count(verdicts, judged_digests, fresh)
+        rows = np.flatnonzero(open_)
+        judged = self._rule.judge(
+            self._digests(keys.keys.take(rows)), times[rows], within_budget=self._stop_when_full
+        )
+        if len(judged) < len(rows):
+            verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
+        verdicts[rows] = judged
+        self._count(verdicts, int(np.count_nonzero(judged == Verdict.PASS)))
         return verdicts
 
-    def admit(self, label: int) -> None:
-        """What was decided since the last admission is committed, and the output ends at `label` for us."""
+    def admit(self, label: int) -> Iterator[None]:
+        """What was decided since the last admission is committed, and the output ends at `label` for us.
+
+        Whoever iterates gives others a turn at each step; who breaks off must `fold` from the old label.
+        """
         self.end_label = label
-        for fresh_digests in self._pending:
-            self.seen.add_many(fresh_digests)
+        yield from self._move(self._rule.admit())
         self.tally.add(self._counted)
         self.label = label
         self.forget()
 
     def forget(self) -> None:
         """Doubt: what was decided since the last admission is as if it had not been."""
-        self._pending, self._counted = [], Tally()
+        self._rule.forget()
+        self._counted = Tally()
 
-    def fold(self, keys: Keys, label: int) -> None:
-        """Add the keys of committed output events; those without a key are skipped."""
+    def fold(self, keys: Keys, times: Integers, label: int) -> Iterator[None]:
+        """Add the keys of committed output events; those without a key are skipped. As `admit`, in steps."""
         self.end_label = max(self.end_label, label)
-        self.seen.add_many(digests([key for key in keys.keys if key is not None]))
+        rows = np.flatnonzero(keys.keys.sizes >= 0)
+        digests = self._digests(keys.keys.take(rows))
+        yield from self._move(self._rule.fold(digests, times[rows]))
         self.label = label
 
     def end_fold(self, label: int) -> None:
@@ -115,23 +129,31 @@ class Shard:
         self.label = label
         self.end_label = max(self.end_label, label)
 
-    def _room(self) -> int:
-        return self.seen.capacity - len(self.seen) - self.pending
+    def start_at(self, watermark: int | None) -> Iterator[None]:
+        """Events before those that can be folded are missing; together they took a window's time to `watermark`."""
+        yield from self._move(self._rule.start_at(watermark))
 
-    def _pending_digests(self) -> Digests:
-        return np.concatenate(self._pending) if self._pending else np.empty((0, 2), dtype=np.uint64)
+    def grows_within(self, events: int) -> bool:
+        """Whether what waits and so many events more may need memory that `grow` should take in a thread."""
+        return self._grows is not None and self._grows.grows_within(self.pending + events)
 
-    def _count(self, verdicts: Verdicts, judged_digests: Digests, fresh: Mask) -> None:
-        if fresh.any():
-            self._pending.append(judged_digests[fresh])
+    def grow(self) -> None:
+        """Take that memory. Blocking."""
+        if self._grows is not None:
+            self._grows.grow()
+
+    def _digests(self, keys: Column) -> Digests:
+        return self.seen.hash.of_column(keys.buffer, keys.starts, keys.sizes)
+
+    def _move(self, steps: Iterator[None]) -> Iterator[None]:
+        self.moving = True
+        try:
+            yield from steps
+        finally:
+            self.moving = False
+
+    def _count(self, verdicts: Verdicts, fresh: int) -> None:
         self._counted.by_verdict += np.bincount(verdicts, minlength=len(Verdict))
+        self._counted.late += self._rule.late
         error = self.seen.error_rate_now
-        self._counted.expected_false += (
-            float(np.count_nonzero(fresh)) * error / max(1 - error, 1e-9)
-        )
-
-
-def _keyed(keys: Keys, rows: npt.NDArray[np.int64]) -> Sequence[bytes]:
-    """The keys of `rows`, all of which have one."""
-    chosen = keys.keys if len(rows) == len(keys.keys) else [keys.keys[r] for r in rows.tolist()]
-    return cast("Sequence[bytes]", chosen)
+        self._counted.expected_false += fresh * error / max(1 - error, 1e-9)

@@ -1,6 +1,6 @@
-"""The values an operator writes, such as `90s`, `64MiB`, `100M` or `~/snapshots`, read exactly.
+"""The values an operator writes, such as `90s`, `64MiB`, `100M`, `2000/s` or `~/snapshots`, read exactly.
 
-A bare number is in the option's own unit, which its name ends in. Arithmetic is on fractions, so no
+A bare number is in the option's own unit, which its name ends in, or refused. Arithmetic is on fractions, so no
 digit is lost; a number is at most 40 characters long. A refusal says what to write instead.
 """
 
@@ -53,6 +53,7 @@ class Quantity:
     low: float
     high: float
     counted: str = ""
+    bare: bool = True  # whether a number may stand without its unit; 0 always may
 
     @property
     def range(self) -> str:
@@ -66,7 +67,7 @@ class Quantity:
 
     def parse(self, value: object) -> float:
         """Read a value of this quantity; an int where the scale is of whole numbers."""
-        exact = _read(value, self.scale)
+        exact = _read(value, self.scale, bare=self.bare)
         number = _whole(exact, self.scale) if self.scale.whole else float(exact)
         if not self.low <= number <= self.high:
             raise ValueError(f"out of range, must be {self.range}")
@@ -86,18 +87,20 @@ class Quantity:
             "maximum": self.high,
         }
         units = "|".join(unit for unit in self.scale.units if unit)
-        text = {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*({units})?\s*$"}
-        return {"anyOf": [number, text], "examples": list(self.scale.examples)}
+        unit = f"({units}){'?' if self.bare else ''}"
+        text = {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*{unit}\s*$"}
+        forms = [number, text] if self.bare else [text]
+        return {"anyOf": forms, "examples": list(self.scale.examples)}
 
 
-def seconds(low: float, high: float) -> Quantity:
-    """Annotate a duration kept as a float of seconds."""
-    return Quantity(_SECONDS, low, high)
+def seconds(low: float, high: float, *, bare: bool = True) -> Quantity:
+    """Annotate a duration kept as a float of seconds; `bare` says whether it may be written without a unit."""
+    return Quantity(_SECONDS, low, high, bare=bare)
 
 
-def milliseconds(low: int, high: int) -> Quantity:
-    """Annotate a duration kept as an int of milliseconds."""
-    return Quantity(_MILLISECONDS, low, high)
+def milliseconds(low: int, high: int, *, bare: bool = True) -> Quantity:
+    """Annotate a duration kept as an int of milliseconds; `bare` says whether it may be written without a unit."""
+    return Quantity(_MILLISECONDS, low, high, bare=bare)
 
 
 def size_bytes(low: int, high: int) -> Quantity:
@@ -108,6 +111,11 @@ def size_bytes(low: int, high: int) -> Quantity:
 def count(low: int, high: int, of: str) -> Quantity:
     """Annotate a number of things kept as an int; `of` names them."""
     return Quantity(_COUNT, low, high, of)
+
+
+def rate(low: float, high: float, of: str) -> Quantity:
+    """Annotate a rate kept as a float of things per second; `of` names them."""
+    return Quantity(_RATE, low, high, of)
 
 
 def expand_home(path: Path) -> Path:
@@ -123,7 +131,7 @@ def expand_home(path: Path) -> Path:
 LocalPath = Annotated[Path, AfterValidator(expand_home)]
 
 _NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"
-_QUANTITY = re.compile(rf"\s*(?P<number>-?{_NUMBER})\s*(?P<unit>[A-Za-z]*)\s*")
+_QUANTITY = re.compile(rf"\s*(?P<number>-?{_NUMBER})\s*(?P<unit>[A-Za-z]*(/[a-z]+)?)\s*")
 _LENGTH_MAX = 40
 
 
@@ -134,7 +142,7 @@ def _natural(value: object, scale: _Scale) -> int:
     return number
 
 
-def _read(value: object, scale: _Scale) -> Fraction:
+def _read(value: object, scale: _Scale, *, bare: bool = True) -> Fraction:
     """Return the exact value in the scale's base unit, or raise ValueError with the remedy."""
     match = _QUANTITY.fullmatch(_text(value)[: _LENGTH_MAX + 1])
     if match is None or len(match[0]) > _LENGTH_MAX:
@@ -142,7 +150,10 @@ def _read(value: object, scale: _Scale) -> Fraction:
     unit = match["unit"]
     if unit and unit not in scale.units:
         raise ValueError(f"has the unknown unit {unit!r}; {_advice(unit, scale)}")
-    return Fraction(match["number"].replace("_", "")) * (scale.units[unit] if unit else 1)
+    number = Fraction(match["number"].replace("_", ""))
+    if number and not (unit or bare):
+        raise ValueError("has no unit; write one, as in 7d, 90s or 250ms")
+    return number * (scale.units[unit] if unit else 1)
 
 
 def _text(value: object) -> str:
@@ -216,4 +227,14 @@ _BYTES = _scale(
 )
 _COUNT = _scale(
     "an integer", ("100_000", "100M"), {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}, whole=True
+)
+_RATE = _scale(
+    "a rate",
+    ("2000/s", "100M/d"),
+    {
+        f"{many}/{time}": Fraction(of_many, seconds)
+        for time, seconds in {"s": 1, "m": 60, "h": 3600, "d": 86_400}.items()
+        for many, of_many in {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}.items()
+    },
+    whole=False,
 )

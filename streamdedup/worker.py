@@ -20,10 +20,12 @@ from streamdedup.context import Context
 from streamdedup.delivery import Delivery, State
 from streamdedup.errors import ConfigError, DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
+from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka.connection import connected, describe_error, refusal, start_patiently
 from streamdedup.kafka.offsets import tells_stable_offsets
 from streamdedup.kafka.source import ConsumerDiedError, Source
 from streamdedup.kafka.topics import (
+    FOREVER,
     Topology,
     changed,
     check,
@@ -31,7 +33,7 @@ from streamdedup.kafka.topics import (
     describe,
     sink_topics,
 )
-from streamdedup.rules.duplicates import warm_up
+from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
@@ -85,8 +87,8 @@ class Worker:
 
     @property
     def hangs(self) -> bool:
-        """Whether a thread is still writing, though the time for it is over: the process should not wait for it."""
-        return any(delivery.snapshots.saving for delivery in self._all_deliveries())
+        """Whether a thread is still at work, though the time for it is over: the process should not wait for it."""
+        return any(delivery.hangs for delivery in self._all_deliveries())
 
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
@@ -121,8 +123,9 @@ class Worker:
             self._settings, client, self._source, partitions, asyncio.Semaphore(FOLDS_MAX)
         )
         empty = await asyncio.to_thread(context.empty_filter)
-        self._announce(context, topology, empty.size_bytes)
+        self._announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
+        del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
         await self._source.start()
@@ -135,14 +138,21 @@ class Worker:
         topology = await describe(client, names)
         if settings.sink.create_topics and settings.source.topic in topology.topics:
             source = topology[settings.source.topic]
-            created = await create_missing(settings.kafka, settings.sink, source, topology)
+            created = await create_missing(
+                settings.kafka, settings.sink, source, topology, settings.filter.window_ms
+            )
             async with asyncio.timeout(TOPIC_WAIT_S):
                 while created and not set(names) <= set(topology.topics):
                     await client.force_metadata_update()
                     topology = await describe(client, names)
             for name in created:
                 log.info("topic_created", topic=name, partitions=source.partitions)
-        check(topology, settings.source.topic, settings.sink)
+        check(
+            topology,
+            settings.source.topic,
+            settings.sink,
+            by_event_time=settings.filter.by_event_time,
+        )
         await self._check_guarantee(client)
         return topology
 
@@ -157,9 +167,10 @@ class Worker:
                 " has none: set at_least_once"
             )
 
-    def _announce(self, context: Context, topology: Topology, shard_bytes: int) -> None:
+    def _announce(self, context: Context, topology: Topology, empty: Filter) -> None:
         """Say once what the configuration means."""
-        settings = self._settings
+        settings, output = self._settings, topology[self._settings.sink.topic]
+        grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
         rate = settings.filter.error_rate
         log.info(
             "worker_starts",
@@ -168,10 +179,24 @@ class Worker:
             guarantee=settings.delivery.guarantee,
             partitions=context.partitions,
             keys_a_partition=context.shard_capacity,
-            filter_bytes_in_all=context.partitions * shard_bytes,
-            topic_settings="known" if topology[settings.sink.topic].settings else _UNKNOWN_SETTINGS,
+            filter_bytes_in_all=context.partitions * empty.size_bytes,
+            filter_bytes_max=context.partitions * grown,
+            topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
             promise=f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
         )
+        if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
+            log.warning(
+                "output_forgets_first",
+                reason=f"{output.name} forgets before filter.retention is over: without a snapshot, keys are missing",
+                remedy=f"set retention.ms of {output.name} to {settings.filter.window_ms} or more",
+            )
+        unlimited = settings.filter.max_jump is None and output.ahead_ms_max >= FOREVER
+        if settings.filter.by_event_time and unlimited:
+            log.warning(
+                "window_unprotected",
+                reason=f"{output.name} takes any timestamp, and one far ahead would empty the windows",
+                remedy=f"set message.timestamp.after.max.ms of {output.name}, or filter.max_jump",
+            )
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
         loop = asyncio.get_running_loop()
@@ -316,6 +341,7 @@ class Worker:
         return {
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
+            **({"late": tally.late} if tally.late else {}),
             "lag": sum(self._source.lag(partition) for partition in self._tasks),
             "partitions": len(self._tasks),
             "live": len(in_state[State.LIVE]),

@@ -16,13 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, get_args
 
 import pytest
 
 import streamdedup
-from streamdedup import pipe
+from streamdedup import lines
 from streamdedup.cli import main
+from streamdedup.filters.options import Kind
 from tests.broker.base import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +79,9 @@ def piped() -> Iterator[Piped]:
         process.kill()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["pipe", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["pipe", "--help"], ["plan", "--help"], ["--version"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """Help and version come without the libraries that the work needs."""
     program = (
@@ -124,12 +127,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["pipe", "--capacity", "many"], "--capacity: 'many': is not an integer; write one like"),
         (["pipe", "--capacity", "1.5"], "--capacity: '1.5': must come to a whole number"),
         (["pipe", "--error-rate", "low"], "--error-rate: 'low': must be a number from 1e-15"),
-        (["pipe", "--on-full", "grow"], "argument --on-full"),
+        (["pipe", "--on-full", "shrink"], "argument --on-full"),
+        (
+            ["pipe", "--kind", "bitmap", "--on-full", "grow"],
+            "--on-full grow is not for --kind bitmap",
+        ),
+        (["pipe", "--max-size", "1GiB"], "--max-size is the size to which a"),
         (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
+        (["pipe", "--kind", "fuse"], "argument --kind: 'fuse' is static: it is built once, from"),
+        (["pipe", "--hash", "md5"], "argument --hash: invalid choice: 'md5' (choose from "),
         (["pipe", "--capacity", "0"], "--capacity: '0': out of range, must be 1 to 1000G keys"),
         (["pipe", "--capacity", "2e12"], "--capacity: '2e12': out of range, must be 1 to 1000G"),
-        (["pipe", "--capacity", "900G"], "streamdedup: --capacity 900000000000: takes 2.94 TiB at"),
-        (["pipe", "--capacity", "900G"], "; set --capacity to 305G at most, or raise --error-rate"),
+        (
+            ["pipe", "--on-full", "stop", "--capacity", "900G"],
+            "streamdedup: --capacity 900000000000: takes 2.94 TiB at",
+        ),
+        (
+            ["pipe", "--on-full", "stop", "--capacity", "900G"],
+            "; set --capacity to 305G at most, or raise --error-rate",
+        ),
         (["pipe", "--error-rate", "1"], "--error-rate: '1': must be a number from 1e-15 to 0.5"),
         (["pipe", "--error-rate", "9e-16"], "--error-rate: '9e-16': must be a number from 1e-15"),
         (["pipe", "--error-rate", "nan"], "--error-rate: 'nan': must be a number from 1e-15"),
@@ -165,7 +181,7 @@ def test_a_filter_beyond_the_memory_names_the_arguments(
 
 def test_the_limit_of_a_line_is_documented() -> None:
     """Help and README name the limit that the code has."""
-    limit = f"up to {pipe.LINE_BYTES_MAX >> 20} MiB"
+    limit = f"up to {lines.LINE_BYTES_MAX >> 20} MiB"
     for text in (_run("pipe", "--help").stdout.decode(), (ROOT / "README.md").read_text()):
         assert limit in " ".join(text.split())
 
@@ -185,15 +201,32 @@ def test_success_ends_in_0() -> None:
     assert b"bloom: 2 of 1,000 keys" in done.stderr
 
 
+@pytest.mark.parametrize("kind", sorted(get_args(Kind)))
+def test_every_kind_serves_the_pipe(kind: str) -> None:
+    """By one word on the command line, under a keyed hash by another: the same lines pass."""
+    options = ("--kind", kind, "--hash", "siphash", "--capacity", "9")
+    done = _run("pipe", *options, given=b"a\nb\na\n")
+    assert (done.returncode, done.stdout) == (0, b"a\nb\n")
+    held = "remembers 2 keys (at least the last 9)" if kind == "window" else "2 of 9 keys"
+    assert f"{kind}: {held}, ".encode() in done.stderr
+    set_bits = kind in {"bitmap", "blocked", "bloom", "window"}
+    what = "the bits set" if set_bits else "the cells in use"
+    assert f"B, {what}" in re.sub(r"[0-9.]+% of ", "", done.stderr.decode())
+
+
 def test_a_full_filter_ends_in_1() -> None:
-    """At capacity the lines before are out, and the message names both remedies."""
+    """At capacity the lines before are out, and the message names all remedies that the kind has."""
     done = _run("pipe", "--capacity", "2", "--error-rate", "1e-9", given=b"a\nb\na\nc\nd\n")
     assert (done.returncode, done.stdout) == (1, b"a\nb\n")
     assert b"2 of 2 keys" in done.stderr
     assert b"streamdedup: the filter is full: it holds 2 keys, so line 4 " in done.stderr
-    assert b"larger --capacity" in done.stderr
-    assert b"--on-full warn" in done.stderr
+    assert (
+        b"larger --capacity, --on-full grow to take more memory, or --on-full warn" in done.stderr
+    )
     assert b"Traceback" not in done.stderr
+    given = b"".join(b"%d\n" % i for i in range(99))
+    done = _run("pipe", "--kind", "bitmap", "--capacity", "2", given=given)
+    assert b"; give a larger --capacity, or --on-full warn to go on" in done.stderr
 
 
 def test_on_full_warn_ends_in_0() -> None:
@@ -237,6 +270,17 @@ def test_a_stream_that_fails_is_named_and_ends_in_1(redirection: str, said: byte
     assert said in done.stderr
     assert b"Traceback" not in done.stderr
     assert b"Exception" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "arguments", ["config check {}", "config show {}", "config schema", "plan --table"]
+)
+def test_a_full_disk_is_told_in_one_line(arguments: str) -> None:
+    """What is printed and cannot be written ends in status 1, without a trace, as in `pipe`."""
+    done = _shell(f'"$@" {arguments.format(EXAMPLE)} >/dev/full')
+    assert done.returncode == 1
+    assert done.stderr == b"streamdedup: the output cannot be written: No space left on device\n"
 
 
 def test_without_standard_error_the_output_holds_lines_only() -> None:
@@ -328,6 +372,7 @@ def test_a_closed_socket_is_noticed_without_a_new_line() -> None:
         ["config", "check", str(EXAMPLE)],
         ["config", "show", str(EXAMPLE)],
         ["config", "schema"],
+        ["plan", "--table"],
         ["demo"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]),

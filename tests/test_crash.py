@@ -9,7 +9,7 @@ import pytest
 
 from streamdedup.filters import build
 from streamdedup.snapshot import Identity, Store
-from streamdedup.snapshot.format import Reader
+from streamdedup.snapshot.reading import Reader
 from tests.broker.base import Broker
 from tests.broker.topics import committed, move_offsets, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled

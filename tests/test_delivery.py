@@ -2,15 +2,17 @@
 
 import asyncio
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from crc32c import crc32c
 
+from streamdedup.filters.options import Kind
 from tests.broker.base import Broker, OwnedBroker, wait_until
 from tests.broker.topics import Event, committed, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
@@ -203,7 +205,7 @@ def test_aborted_input_is_not_judged(deployment: Deployment) -> None:
 
 def test_a_full_filter_stops_consuming_and_says_so(deployment: Deployment) -> None:
     """At capacity a shard passes no further new key, stays in the group, and names the remedy."""
-    deployment.config["filter"] |= {"capacity": 400, "partition_headroom": 0}
+    deployment.config["filter"] |= {"capacity": 400, "partition_headroom": 0, "on_full": "stop"}
     deployment.feed(keyed(range(2000)))
     with deployment.running() as worker:
         full = worker.wait_for("filter_full", deployment.partitions)
@@ -223,8 +225,9 @@ def test_a_full_filter_skips_nothing(broker: Broker, tmp_path: Path) -> None:
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["filter"] = {
         "capacity": 3000,
-        "error_rate": 0.01,
-    }  # false positives in a batch
+        "error_rate": 0.01,  # false positives in a batch
+        "on_full": "stop",
+    }
     deployment.feed(keyed(range(20_000), 1))
     with deployment.running() as worker:
         worker.wait_for("filter_full")
@@ -233,6 +236,34 @@ def test_a_full_filter_skips_nothing(broker: Broker, tmp_path: Path) -> None:
     at = committed(deployment.bootstrap, deployment.group, deployment.source)
     assert at == {0: stopped["consumed"]}
     assert stopped["pass"] == len(read_all(deployment.bootstrap, deployment.sink))
+
+
+@pytest.mark.parametrize("kind", ["bloom", "cuckoo"])
+def test_a_filter_grows_until_its_memory_is_spent(
+    broker: Broker, tmp_path: Path, kind: str
+) -> None:
+    """By default a filter takes further stages; a restart, from a snapshot or the output, goes on with all of them."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["filter"] = {"kind": kind, "capacity": 1000, "error_rate": 1e-8}
+    deployment.feed(keyed([*range(3000), *range(3000)], 1))
+    first = deployment.run_to_the_end("first.log")
+    deployment.feed(keyed(range(5000), 1))
+    second = deployment.run_to_the_end("second.log")
+    assert len(second.events("snapshot_loaded")) == 1
+    shutil.rmtree(deployment.snapshots)
+    deployment.config["filter"]["max_size"] = (
+        "30kB"  # the stages that there are by then, no further
+    )
+    deployment.feed(keyed(range(9000), 1))
+    with deployment.running("third.log") as third:
+        (full,) = third.wait_for("filter_full")
+        assert "filter.max_size" in full["remedy"]
+        assert third.interrupt() == 0
+    deployment.config["filter"]["max_size"] = "1MB"
+    deployment.run_to_the_end("fourth.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    for worker in (first, second):
+        assert not worker.events("filter_full")
 
 
 def test_going_beyond_the_capacity_is_said(deployment: Deployment) -> None:
@@ -310,6 +341,42 @@ def test_a_commit_interval_beyond_the_time_out_still_commits(
         deployment.catch_up(worker)
         assert worker.events("doubt") == []
         assert worker.interrupt() == 0
+
+
+@pytest.mark.parametrize("kind", sorted(get_args(Kind)))
+def test_every_kind_serves_the_worker(broker: Broker, tmp_path: Path, kind: str) -> None:
+    """By one word of configuration: exact output, a snapshot, a restart from it, and a fold without it."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    rate = 1e-4 if kind == "bitmap" else 1e-8
+    deployment.config["filter"] = {"kind": kind, "capacity": 5000, "error_rate": rate}
+    deployment.feed(keyed([*range(500), *range(250)], 1))
+    deployment.run_to_the_end("first.log")
+    deployment.feed(keyed([*range(300, 800), *range(600, 800)], 1))
+    second = deployment.run_to_the_end("second.log")
+    assert len(second.events("snapshot_loaded")) == 1
+    shutil.rmtree(deployment.snapshots)
+    deployment.feed(keyed([*range(900)], 1))
+    deployment.run_to_the_end("third.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_a_keyed_hash_serves_the_worker(broker: Broker, tmp_path: Path) -> None:
+    """A restart goes on from its snapshot; under another key it is refused, and the output is folded instead."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    secret, keys = tmp_path / "hash-key", ["0123456789abcdef" * 2, "fedcba9876543210" * 2]
+    options = {"hash": "siphash", "hash_key_file": str(secret), "probe": "double"}
+    deployment.config["filter"] |= options
+    runs = []
+    for number, key in enumerate([keys[0], keys[0], keys[1]]):
+        secret.write_text(key)
+        deployment.feed(keyed([*range(200 * number, 200 * number + 300), *range(300)], 1))
+        runs.append(deployment.run_to_the_end(f"{number}.log"))
+    assert [len(run.events("snapshot_loaded")) for run in runs] == [0, 1, 0]
+    (refused,) = runs[2].events("snapshot_refused")
+    assert "hash_check" in refused["reason"]
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path != secret]
+    assert not any(key.encode() in path.read_bytes() for path in written for key in keys)
 
 
 def test_start_latest_is_resolved_once(deployment: Deployment) -> None:

@@ -1,15 +1,50 @@
-"""Claims about digests: they are MurmurHash3 x64 128 with seed 0, and will stay so."""
+"""Claims about digests: they are MurmurHash3 x64 128 with seed 0, or SipHash-2-4 with 128 bits, however keys come.
 
+What is claimed of one way in is claimed of all: lists, pyarrow arrays, buffers with offsets, columns of events.
+"""
+
+import mmap
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, cast
+
+import mmh3
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamdedup.errors import ConfigError
+from streamdedup.events import Column
 from streamdedup.keys import hashing
-from streamdedup.keys.hashing import checked, digests
+from streamdedup.keys.hashing import (
+    KERNEL_FROM,
+    KEYS_A_PIECE,
+    MURMUR3,
+    ROWS_A_CALL,
+    Digests,
+    Hash,
+    checked,
+    digests,
+)
+from streamdedup.keys.words import BYTES_A_CALL
 
 WORD = (1 << 64) - 1
 C1, C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F  # constants of the algorithm, A. Appleby 2011
+
+SECRET = bytes(range(16))
+SIPHASH = Hash("siphash", SECRET)
+both = pytest.mark.parametrize("hash_", [MURMUR3, SIPHASH], ids=lambda hash_: hash_.name)
+
+
+# --- what a digest is ---
 
 
 @pytest.mark.parametrize(
@@ -24,29 +59,408 @@ C1, C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F  # constants of the algorithm, A
         ),
     ],
 )
-def test_published_vectors(key: bytes, first: int, second: int) -> None:
-    """A digest is the pair of words that other implementations publish, in their order."""
+def test_published_vectors_of_murmur3(key: bytes, first: int, second: int) -> None:
+    """A digest is the pair of words that other implementations publish, in their order, from a list or a buffer."""
+    assert MURMUR3.digest(key) == (first, second)
     assert digests([key]).tolist() == [[first, second]]
+    assert MURMUR3.digests([key]).tolist() == [[first, second]]
+    assert MURMUR3.digests(_with_offsets([key])).tolist() == [[first, second]]
 
 
-@given(st.lists(st.binary(max_size=70), max_size=20))
-def test_agrees_with_the_algorithm_written_out(keys: list[bytes]) -> None:
-    """Keys of any length, block borders included, hash as the published algorithm says."""
-    assert digests(keys).tolist() == [list(_murmur3_x64_128(key)) for key in keys]
+@pytest.mark.parametrize(
+    ("size", "digest"),
+    [  # vectors_sip128 of the reference implementation: key 00..0f, of `size` bytes 00, 01, 02...
+        (0, "a3817f04ba25a8e66df67214c7550293"),
+        (1, "da87c1d86b99af44347659119b22fc45"),
+        (2, "8177228da4a45dc7fca38bdef60affe4"),
+        (3, "9c70b60c5267a94e5f33b6b02985ed51"),
+        (4, "f88164c12d9c8faf7d0f6e7c7bcd5579"),
+        (5, "1368875980776f8854527a07690e9627"),
+        (6, "14eeca338b208613485ea0308fd7a15e"),
+        (7, "a1f1ebbed8dbc153c0b84aa61ff08239"),
+        (8, "3b62a9ba6258f5610f83e264f31497b4"),
+        (9, "264499060ad9baabc47f8b02bb6d71ed"),
+        (15, "5493e99933b0a8117e08ec0f97cfc3d9"),
+        (16, "6ee2a4ca67b054bbfd3315bf85230577"),
+        (17, "473d06e8738db89854c066c47ae47740"),
+        (63, "5150d1772f50834a503e069a973fbd7c"),
+    ],
+)
+def test_published_vectors_of_siphash(size: int, digest: str) -> None:
+    """A digest, as little-endian words, is what the authors of SipHash publish for a key of that size."""
+    key = bytes(range(size))
+    a, b = SIPHASH.digest(key)
+    assert (a.to_bytes(8, "little") + b.to_bytes(8, "little")).hex() == digest
+    assert SIPHASH.digests([key]).astype("<u8").tobytes().hex() == digest
+    assert (
+        SIPHASH.digests(_with_offsets([b"before", key]))[1].astype("<u8").tobytes().hex() == digest
+    )
 
 
-def test_the_check_value_never_changes() -> None:
-    """Snapshots store this value: another one means that every filter on disk is lost."""
-    assert hashing.HASH_ID == "murmur3_x64_128/0"
-    assert hashing.HASH_CHECK == "cddf1073b55db7f8328e11423406045d"
+@given(st.lists(st.binary(max_size=70), max_size=20), st.binary(min_size=16, max_size=16))
+@settings(deadline=None)
+def test_agrees_with_the_algorithms_written_out(keys: list[bytes], secret: bytes) -> None:
+    """Keys of any length, at any address, under any secret, hash as the published algorithms say."""
+    siphash = Hash("siphash", secret)
+    murmur3 = [_murmur3_x64_128(key) for key in keys]
+    sip = [_siphash_2_4_128(secret, key) for key in keys]
+    for hash_, expected in ((MURMUR3, murmur3), (siphash, sip)):
+        assert list(map(hash_.digest, keys)) == expected
+        for given_as in (keys, _with_offsets(keys)):
+            assert list(map(tuple, hash_.digests(given_as).tolist())) == expected
 
 
-@pytest.mark.parametrize("count", [0, 1, 1000])
-def test_shape_and_type(count: int) -> None:
-    """However many keys there are, the digests are uint64 of shape (n, 2)."""
-    found = digests([b"%d" % i for i in range(count)])
-    assert found.shape == (count, 2)
+def test_the_kernel_agrees_with_mmh3_at_every_length_and_address() -> None:
+    """Keys of 0 to 300 bytes, each beginning at the buffer's first to 17th byte, hash as in mmh3."""
+    buffer = np.random.default_rng(1).bytes(400)
+    starts, sizes = (grid.ravel() for grid in np.meshgrid(np.arange(18), np.arange(301)))
+    keys = [buffer[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    assert MURMUR3.of_column(buffer, starts, sizes).tolist() == _by_mmh3(keys)
+
+
+def test_what_lies_around_a_key_does_not_matter() -> None:
+    """The bytes before and after a key, which are read with its last word, leave no trace in its digest."""
+    for hash_ in (MURMUR3, SIPHASH):
+        for size in range(40):
+            rows = [
+                hash_.of_column(bytes([around]) * 50, np.array([9]), np.array([0]))[0].tolist()
+                + hash_.of_column(
+                    bytes([around]) * 9 + bytes(size) + bytes([around]) * 9,
+                    np.array([9]),
+                    np.array([size]),
+                )[0].tolist()
+                for around in (0, 255)
+            ]
+            assert rows[0] == rows[1]
+
+
+@both
+def test_one_key_at_a_time_is_the_same(hash_: Hash) -> None:
+    """`digest` gives the row of `digests`, `signed` the same words as signed integers; a `str` is its UTF-8."""
+    keys = ["", "key", "Zoë", "a longer key of 32 bytes, exactly", "鍵" * 20]
+    rows = hash_.digests(keys)
+    assert [list(hash_.digest(key)) for key in keys] == rows.tolist()
+    assert [list(hash_.digest(key.encode())) for key in keys] == rows.tolist()
+    assert [list(hash_.signed(key)) for key in keys] == rows.view(np.int64).tolist()
+
+
+def test_the_check_values_never_change() -> None:
+    """Snapshots store these values: another one means that every filter on disk is lost."""
+    assert MURMUR3.check == "cddf1073b55db7f8328e11423406045d"
+    assert SIPHASH.check == "35f9737c598d629e26c5849e173f93fe"
+    assert Hash("siphash", bytes(16)).check != SIPHASH.check
+
+
+# --- ways in ---
+
+
+def _with_offsets(keys: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    return b"".join(keys), np.array([0, *accumulate(map(len, keys))], dtype=np.int64)
+
+
+def _unaligned(keys: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    buffer, offsets = _with_offsets(keys)
+    moved = np.frombuffer(b"x" + offsets.tobytes(), dtype=np.int64, offset=1)
+    assert not moved.flags.aligned
+    return buffer, moved
+
+
+def _with_gaps(keys: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    buffer, offsets = _with_offsets(keys)
+    return b"before" + buffer + b"after", offsets + 6
+
+
+def _in_a_file(keys: Sequence[bytes]) -> tuple[mmap.mmap, npt.NDArray[np.int64]]:
+    buffer, offsets = _with_offsets(keys)
+    with tempfile.TemporaryFile() as file:
+        file.write(buffer or b"x")
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), offsets
+
+
+def _offsets_as(dtype: Any) -> Callable[[Sequence[bytes]], Any]:
+    return lambda keys: (_with_offsets(keys)[0], _with_offsets(keys)[1].astype(dtype))
+
+
+def _buffer_as(kind: Callable[[bytes], Any]) -> Callable[[Sequence[bytes]], Any]:
+    return lambda keys: (kind(_with_offsets(keys)[0]), _with_offsets(keys)[1])
+
+
+def _arrow_as(kind: pa.DataType) -> Callable[[Sequence[bytes]], Any]:
+    return lambda keys: pa.array(keys, pa.binary()).cast(kind)
+
+
+WAYS: dict[str, Callable[[Sequence[bytes]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "deque": deque,
+    "strings": lambda keys: [key.decode() for key in keys],
+    "mixed": lambda keys: [key.decode() if i % 3 else key for i, key in enumerate(keys)],
+    "numpy bytes": lambda keys: [np.bytes_(key) for key in keys],
+    "numpy strings": lambda keys: [np.str_(key.decode()) for key in keys],
+    "int64 offsets": _with_offsets,
+    "int32 offsets": _offsets_as(np.int32),
+    "strided offsets": lambda keys: (b"".join(keys), np.repeat(_with_offsets(keys)[1], 2)[::2]),
+    "unaligned offsets": _unaligned,
+    "gaps": _with_gaps,
+    "bytearray": _buffer_as(bytearray),
+    "memoryview": _buffer_as(memoryview),
+    "bytes array": _buffer_as(lambda buffer: np.frombuffer(buffer, np.uint8)),
+    "arrow buffer": _buffer_as(pa.py_buffer),
+    "file": _in_a_file,
+    "arrow string": _arrow_as(pa.string()),
+    "arrow large_string": _arrow_as(pa.large_string()),
+    "arrow binary": _arrow_as(pa.binary()),
+    "arrow large_binary": _arrow_as(pa.large_binary()),
+    "arrow slice": lambda keys: pa.array([b"x", b"yy", *keys, b"z"], pa.binary())[2:-1],
+    "arrow slice of a slice": lambda keys: pa.array([b"x", *keys])[1:][: len(keys)],
+    "arrow chunks": lambda keys: pa.chunked_array(
+        [keys[:2], [], keys[2:3], keys[3:]], pa.large_string()
+    ),
+    "arrow sliced chunks": lambda keys: pa.chunked_array([[b"x", *keys[:2]], keys[2:]])[1:],
+    "arrow without a null": lambda keys: pa.array([None, *keys], pa.string())[1:],
+}
+
+
+@both
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("keys", [["", "one", "deux", "", "trés" * 9, "四"], ["", ""], ["ab"], []])
+def test_every_way_in_gives_the_same_digests(hash_: Hash, way: str, keys: list[str]) -> None:
+    """However keys are given, their digests are those of one key at a time, shape (n, 2), uint64."""
+    found = hash_.digests(WAYS[way]([key.encode() for key in keys]))
+    assert found.shape == (len(keys), 2)
     assert found.dtype == np.uint64
+    assert found.tolist() == [list(hash_.digest(key)) for key in keys]
+
+
+@pytest.mark.parametrize("way", ["list", "strings", "mixed", "int32 offsets", "arrow string"])
+@pytest.mark.parametrize(
+    "count", [KERNEL_FROM - 1, KERNEL_FROM, KEYS_A_PIECE, KEYS_A_PIECE + 1, ROWS_A_CALL + 1]
+)
+def test_no_border_shows(way: str, count: int) -> None:
+    """On both sides of where another way of computing takes over, and of every slice, digests are the same."""
+    keys = [b"%x" % (number**5) for number in range(count)]
+    keys[-1] = "é".encode()
+    assert MURMUR3.digests(WAYS[way](keys)).tolist() == _by_mmh3(keys)
+
+
+@both
+def test_columns_of_events(hash_: Hash) -> None:
+    """A column, of all rows or of some, has the digests of its cells."""
+    column = Column.of([b"one", b"", b"two", None, b"three"])
+    with pytest.raises(ValueError, match="row 3 is null"):
+        hash_.of_column(column.buffer, column.starts, column.sizes)
+    some = column.take(np.array([4, 0, 1, 0]))
+    found = hash_.of_column(some.buffer, some.starts, some.sizes)
+    assert found.tolist() == hash_.digests(cast("list[bytes]", list(some))).tolist()
+    small = hash_.of_column(some.buffer, some.starts.astype(np.int32), some.sizes.astype(np.int32))
+    assert found.tolist() == small.tolist()
+
+
+def test_the_arrays_of_the_caller_stay_as_they_are() -> None:
+    """What was given can still be written, and what is given back is nobody else's."""
+    buffer, offsets = bytearray(b"abc"), np.array([0, 1, 3])
+    found = MURMUR3.digests((buffer, offsets))
+    offsets[:] = 0
+    buffer[0] = 0
+    buffer.append(1)
+    found[:] = 0
+    for keys in (["a"], ["a"] * 1000):
+        MURMUR3.digests(keys)[:] = 0
+
+
+@both
+def test_no_call_of_a_kernel_is_long(hash_: Hash) -> None:
+    """Rows and bytes of one call are bounded, so that none lasts; all rows are done, in order."""
+    fresh = Hash(hash_.name, hash_.key)
+    fill, calls = fresh._fill, []
+
+    def spy(*arguments: Any) -> int:
+        done = fill(*arguments)
+        _, starts, ends, _ = arguments
+        calls.append((done, int((ends - starts)[:done].sum())))
+        return done
+
+    fresh.__dict__["_fill"] = spy
+    large = BYTES_A_CALL // 2
+    buffer = bytes(3 * large)
+    sizes = np.array([large, 0, large, large, 5, large, 3 * large, 2, *[1] * 3 * ROWS_A_CALL])
+    found = fresh.of_column(buffer, np.zeros(len(sizes), dtype=np.int64), sizes)
+    assert sum(rows for rows, _ in calls) == len(sizes)
+    assert max(rows for rows, _ in calls) <= ROWS_A_CALL
+    assert (
+        len([size for _, size in calls if size > 2 * large]) == 2
+    )  # by the key that takes it over
+    for row in (0, 1, 4, 6, 7, len(sizes) - 1):
+        assert tuple(found[row].tolist()) == fresh.digest(buffer[: sizes[row]])
+
+
+# --- what is refused ---
+
+ZERO = np.zeros(2, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("sekrit", r"not of type str; of a single key: \[key\]"),
+        (b"sekrit", "not of type bytes"),
+        (bytearray(b"sekrit"), "not of type bytearray"),
+        (memoryview(b"sekrit"), "not of type memoryview"),
+        ({"sekrit"}, "not of type set"),
+        ({"sekrit": 1}, "not of type dict"),
+        (iter(["sekrit"]), r"not of type list_iterator; give list\(keys\)"),
+        (np.array(["sekrit"]), r"not of type numpy.ndarray; give keys\.tolist\(\)"),
+        (None, "not of type NoneType"),
+        (["sekrit", None], "key 1 is of type NoneType"),
+        (["sekrit"] * 5000 + [7], "key 5000 is of type int"),
+        ([b"sekrit"] * 5000 + [bytearray(b"sekrit")], "key 5000 is of type bytearray"),
+        (("sekrit", None), "offsets are of type NoneType"),
+        ((b"sekrit", [0, 0.5]), "offsets are int32 or int64, .* not float64"),
+        ((b"sekrit", np.zeros(2)), "offsets are int32 or int64, .* not float64"),
+        ((b"sekrit", np.zeros(2, np.uint64)), "not uint64"),
+        ((b"sekrit", np.zeros(2, ">i8")), "not >i8"),
+        ((b"sekrit", np.zeros((2, 2), np.int64)), r"shape \(2, 2\)"),
+        (("sekrit", ZERO), "buffer of the keys is of type str"),
+        ((7, ZERO), "buffer of the keys is of type int"),
+        ((np.zeros(6), ZERO), "not one row of bytes"),
+        ((np.zeros((6, 2), np.uint8), ZERO), "not one row of bytes"),
+        ((np.zeros(6, np.uint8)[::2], ZERO), "not one row of bytes"),
+        (pa.array([1, 2]), "not of type pyarrow.lib.Int64Array of int64"),
+        (pa.array(["sekrit"]).dictionary_encode(), "of dictionary<"),
+        (pa.array(["sekrit"], pa.string_view()), "of string_view"),
+        (pa.array([b"sekrit"], pa.binary(6)), "of fixed_size_binary"),
+        (pa.chunked_array([[1], [2]]), "ChunkedArray of int64"),
+        (pa.scalar("sekrit"), "not of type pyarrow.lib.StringScalar"),
+        (pa.table({"key": ["sekrit"]}), "not of type pyarrow.lib.Table"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+@both
+def test_what_is_no_key_is_named_by_its_type(hash_: Hash, wrong: Any, named: str) -> None:
+    """Whatever else is given: a TypeError that says what it is, and where, but never what is in it."""
+    with pytest.raises(TypeError, match=named) as caught:
+        hash_.digests(wrong)
+    _unsaid(caught.value)
+
+
+def _damaged(offsets: list[int]) -> pa.ChunkedArray:
+    """A sound chunk of one row and one whose offsets, of which pyarrow looks at the last only, are `offsets`."""
+    parts = [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"sekrit")]
+    damaged = pa.Array.from_buffers(pa.string(), len(offsets) - 1, parts)
+    return pa.chunked_array([["sound"], damaged])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ((b"sekrit", np.array([], np.int64)), "n keys there are n \\+ 1"),
+        ((b"sekrit", np.array([0, 3, 2, 6])), "row 1 lies from byte 3 to 2 of a buffer of 6"),
+        ((b"sekrit", np.array([0, 3, 7])), "row 1 lies from byte 3 to 7 of a buffer of 6"),
+        ((b"sekrit", np.array([-1, 3])), "row 0 lies from byte -1 to 3"),
+        ((b"sekrit", np.array([0] * 40_000 + [7])), "row 39999 lies"),
+        ((b"sekrit", np.array([0, 2**63 - 1])), "row 0 lies"),
+        (_damaged([0, 7, 6]), "row 1 lies from byte 0 to 7 of a buffer of 6"),
+        (_damaged([0, 3, 2, 6]), "row 2 lies from byte 3 to 2 of a buffer of 6"),
+        (pa.array(["sekrit", None, None]), "2 of 3 keys are null"),
+        (pa.chunked_array([["sekrit"], [None]]), "1 of 2 keys are null"),
+        (["sekrit", "sekrit\ud800"], "key 1 has a lone surrogate"),
+        (["sekrit"] * 5000 + ["sekrit\ud800"], "key 5000 has a lone surrogate"),
+        ([b"sekrit"] * 600 + ["sekrit\udfff"], "key 600 has a lone surrogate"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+@both
+def test_what_has_no_digest_is_refused(hash_: Hash, wrong: Any, named: str) -> None:
+    """Nulls, offsets that descend or lead out of the buffer, texts without UTF-8: ValueError, naming the row."""
+    with pytest.raises(ValueError, match=named) as caught:
+        hash_.digests(wrong)
+    _unsaid(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "error", "named"),
+    [
+        (0, -1, ValueError, "row 1 is null"),
+        (3, 4, ValueError, "row 1 lies from byte 3 to 7"),
+        (-1, 2, ValueError, "row 1 lies from byte -1"),
+        (2**63 - 1, 5, ValueError, "row 1 lies"),
+        (0, 0.5, TypeError, "sizes are int32 or int64"),
+        (0.5, 0, TypeError, "starts are int32 or int64"),
+    ],
+)
+@both
+def test_columns_that_do_not_fit_are_refused(
+    hash_: Hash, start: float, size: float, error: type[Exception], named: str
+) -> None:
+    """No byte outside of the buffer is read, whatever a column says."""
+    with pytest.raises(error, match=named):
+        hash_.of_column(b"sekrit", np.array([0, start]), np.array([1, size]))
+    start32, size32 = np.array([2**31 - 1], np.int32), np.array([5], np.int32)
+    with pytest.raises(ValueError, match="row 0 lies from byte 2147483647 to 2147483652"):
+        hash_.of_column(b"sekrit", start32, size32)
+    with pytest.raises(ValueError, match="2 starts, but 3 sizes"):
+        hash_.of_column(b"sekrit", ZERO, np.zeros(3, dtype=np.int64))
+
+
+@both
+@pytest.mark.parametrize("call", ["digest", "signed"])
+def test_one_key_that_is_none_is_refused(hash_: Hash, call: str) -> None:
+    """As in a batch: the type is named, a text without UTF-8 is a ValueError, and the key stays unsaid."""
+    wrong: object
+    for wrong in (None, 7, bytearray(b"sekrit"), ["sekrit"]):
+        with pytest.raises(TypeError, match=f"the key is of type {type(wrong).__name__}") as caught:
+            getattr(hash_, call)(wrong)
+        _unsaid(caught.value)
+    cut = "sekrit\ud800"
+    with pytest.raises(ValueError, match="the key has a lone surrogate") as surrogate:
+        getattr(hash_, call)(cut)
+    _unsaid(surrogate.value)
+
+
+def _unsaid(error: BaseException) -> None:
+    """Nothing that is shown of `error` or of what it came from has a key, or a character of one."""
+    (shown,) = [line for line in traceback.format_exception(error) if "Error:" in line]
+    assert "sekrit" not in shown
+    assert "codec" not in shown
+
+
+def test_a_secret_is_sixteen_bytes_and_is_not_shown() -> None:
+    """Another name, size or type is the operator's error; no text about a hash has its key."""
+    for name, key in (("md5", b""), ("siphash", b"short"), ("siphash", ""), ("murmur3", b"k" * 16)):
+        with pytest.raises(ConfigError, match=f"hash '?{name}"):
+            Hash(name, cast("bytes", key))
+    with pytest.raises(ConfigError, match="its key is of type str"):
+        Hash("siphash", cast("bytes", "sixteen letters!"))
+    assert "letters" not in repr(Hash("siphash", b"sixteen letters!"))
+
+
+# --- what is imported ---
+
+
+@pytest.mark.parametrize(
+    ("source", "absent"),
+    [
+        ("import streamdedup", {"numpy", "numba", "mmh3", "pyarrow"}),
+        ("import streamdedup.keys.hashing", {"numba", "pyarrow"}),
+        (
+            "from streamdedup.keys.hashing import MURMUR3; MURMUR3.digests(['a'])",
+            {"numba", "pyarrow"},
+        ),
+        (
+            "from streamdedup.keys.hashing import MURMUR3; MURMUR3.digests(['a'] * 1000)",
+            {"pyarrow"},
+        ),
+    ],
+)
+def test_only_what_is_needed_is_imported(source: str, absent: set[str]) -> None:
+    """The compiler is imported where a kernel is called, pyarrow by whoever has such an array."""
+    told = f"{source}; import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert not absent & set(done.stdout.split())
+
+
+# --- digests that are given ---
 
 
 @pytest.mark.parametrize(
@@ -69,13 +483,36 @@ def test_anything_else_is_refused(wrong: hashing.Digests) -> None:
         checked(wrong)
 
 
-def test_any_layout_is_made_contiguous() -> None:
-    """Digests in another memory layout come back with the same values, in rows."""
+@pytest.mark.parametrize(
+    "wrong", [["a key"], b"0" * 16, None, (1, 2)], ids=lambda it: type(it).__name__
+)
+def test_what_is_no_array_is_refused(wrong: Any) -> None:
+    """Keys in the place of their digests are named by their type, not shown."""
+    with pytest.raises(TypeError, match=f"not of type {type(wrong).__name__}; see f.digests, "):
+        checked(wrong)
+
+
+def test_every_layout_becomes_one() -> None:
+    """Digests in any memory layout come back in rows, aligned and read-only, with the same values."""
     straight = digests([b"a", b"b", b"c"])
-    for layout in (np.asfortranarray(straight), np.repeat(straight, 2, axis=0)[::2]):
-        assert not layout.flags.c_contiguous
-        assert checked(layout).flags.c_contiguous
-        assert checked(layout).tolist() == straight.tolist()
+    moved = np.frombuffer(b"x" + straight.tobytes(), np.uint64, offset=1).reshape(-1, 2)
+    frozen = straight.copy()
+    frozen.flags.writeable = False
+    layouts = [straight, frozen, moved, np.asfortranarray(straight)]
+    for layout in (*layouts, np.repeat(straight, 2, axis=0)[::2], straight.view(np.matrix)):
+        found = checked(cast("Digests", layout))
+        assert type(found) is np.ndarray
+        assert found.flags.c_contiguous
+        assert found.flags.aligned
+        assert not found.flags.writeable
+        assert found.tolist() == straight.tolist()
+    assert straight.flags.writeable
+
+
+def test_digests_are_not_copied_without_need() -> None:
+    """Where the layout is right, the very memory is used."""
+    straight = digests([b"a", b"b"])
+    assert np.shares_memory(checked(straight), straight)
 
 
 def _murmur3_x64_128(key: bytes) -> tuple[int, int]:
@@ -109,3 +546,43 @@ def _finished(word: int) -> int:
     word = (word ^ word >> 33) * 0xFF51AFD7ED558CCD & WORD
     word = (word ^ word >> 33) * 0xC4CEB9FE1A85EC53 & WORD
     return word ^ word >> 33
+
+
+def _by_mmh3(keys: Sequence[bytes]) -> list[list[int]]:
+    return [list(mmh3.mmh3_x64_128_utupledigest(key)) for key in keys]
+
+
+def _siphash_2_4_128(secret: bytes, key: bytes) -> tuple[int, int]:
+    """SipHash-2-4 with 128 bits in Python's own integers."""
+    low, high = (int.from_bytes(half, "little") for half in (secret[:8], secret[8:]))
+    state = [
+        int.from_bytes(text, "big") for text in (b"somepseu", b"dorandom", b"lygenera", b"tedbytes")
+    ]
+    state = [word ^ half for word, half in zip(state, (low, high, low, high), strict=True)]
+    state[1] ^= 0xEE
+    padded = key + bytes(-(len(key) + 1) % 8) + bytes([len(key) % 256])
+    for at in range(0, len(padded), 8):
+        word = int.from_bytes(padded[at : at + 8], "little")
+        state[3] ^= word
+        _sip_rounds(state, 2)
+        state[0] ^= word
+    halves = []
+    for where, constant in ((2, 0xEE), (1, 0xDD)):
+        state[where] ^= constant
+        _sip_rounds(state, 4)
+        halves.append(state[0] ^ state[1] ^ state[2] ^ state[3])
+    return halves[0], halves[1]
+
+
+def _sip_rounds(state: list[int], count: int) -> None:
+    for _ in range(count):
+        for into, other, by, turned in (
+            (0, 1, 13, True),
+            (2, 3, 16, False),
+            (0, 3, 21, False),
+            (2, 1, 17, True),
+        ):
+            state[into] = (state[into] + state[other]) & WORD
+            state[other] = _rotated(state[other], by) ^ state[into]
+            if turned:
+                state[into] = _rotated(state[into], 32)

@@ -1,17 +1,42 @@
-"""Claims about compiled functions: their cache follows the sources, and none is needed to work.
+"""Claims about compiled functions: their cache follows the sources, none is needed to work, and no type was guessed.
 
-Each claim runs a copy of the package in a process of its own: the cache is chosen at import.
+The cache is chosen at import, and a kernel that comes from it has forgotten what was inferred: so each claim runs in a
+process of its own, most of them with a copy of the package.
 """
 
+import json
+import operator
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
+from typing import Any, cast, get_args, get_type_hints
 
+import numba
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba.core import ir
 
 import streamdedup
+from streamdedup import filters
+from streamdedup.filters.base import Removable, Static, Unionable, Windowed
+from streamdedup.filters.judging import Pending
+from streamdedup.kernel import KERNELS, prefetch, upper_half
+from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.rules import warm_up
+from streamdedup.rules.duplicates import unseen
+from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
+
+types: Any = numba.types  # its classes are made in ways that no type checker knows
 
 PROBE = """
 import numba
@@ -67,38 +92,410 @@ def test_bounds_checking_has_a_cache_of_its_own(sources: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("variable", ["STREAMDEDUP_CACHE", "XDG_CACHE_HOME", "HOME"])
 def test_without_a_writable_directory_there_is_no_cache(sources: Path, variable: str) -> None:
-    """Where no directory can be made, kernels compile and work, each time anew, and leave nothing.
+    """Where no directory can be made, kernels compile and work, each time anew, say so once, and leave nothing.
 
     Below /dev/null nobody can write, not even root.
     """
     for _ in range(2):
-        assert _hits_and_misses(sources, **{variable: "/dev/null/none"}) == (0, 1)
+        done = _run(["probe.py"], sources, **{variable: "/dev/null/none"})
+        assert done.stdout.split() == ["0", "1"]
+        (line,) = done.stderr.splitlines()
+        assert "(NotADirectoryError)" in line
+        assert "set STREAMDEDUP_CACHE" in line
     assert _kernels(sources) == []
+
+
+def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
+    """That there is no cache is of no interest where nothing would be in it."""
+    source = "import streamdedup.rules.duplicates"
+    assert _run(["-c", source], sources, STREAMDEDUP_CACHE="/dev/null/none").stderr == ""
+
+
+# --- what every kernel may call ---
+
+WORDS = st.integers(0, (1 << 64) - 1).map(np.uint64)
+
+
+_upper_half_of: Any = numba.njit(lambda a, b: upper_half(a, b))  # noqa: PLW0108 - an intrinsic is no function
+_asked: Any = numba.njit(lambda words, at: prefetch(words, at))  # noqa: PLW0108
+
+
+@given(WORDS, WORDS)
+@settings(deadline=None)  # the first call compiles
+def test_the_upper_half_is_that_of_the_product(a: np.uint64, b: np.uint64) -> None:
+    """The upper 64 bits of a product of two words are those of Python's integers."""
+    assert int(_upper_half_of(a, b)) == int(a) * int(b) >> 64
+
+
+@given(WORDS)
+@settings(deadline=None)
+def test_asking_ahead_does_no_harm(at: np.uint64) -> None:
+    """Words may be asked for that are not there: nothing is read, nothing changes."""
+    words = np.arange(3, dtype=np.uint64)
+    _asked(words, at)
+    assert words.tolist() == [0, 1, 2]
+
+
+def test_only_words_are_taken() -> None:
+    """Of a signed integer there is no upper half, and nothing is asked for."""
+    with pytest.raises(numba.TypingError):
+        _upper_half_of(1, -1)
+    with pytest.raises(numba.TypingError):
+        _asked(np.arange(3, dtype=np.uint64), -1)
+    with pytest.raises(numba.TypingError):
+        _asked(np.arange(6, dtype=np.uint64)[::2], np.uint64(1))
 
 
 def _hits_and_misses(sources: Path, **environment: str) -> tuple[int, int]:
     """Call one kernel in a process: what it found in a cache, what it had to compile."""
+    done = _run(["probe.py"], sources, **environment)
+    assert done.stderr == ""
+    hits, misses = done.stdout.split()
+    return int(hits), int(misses)
+
+
+def _run(
+    arguments: list[str], directory: Path, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run Python in `directory`, from whose modules it imports."""
     ours = {"STREAMDEDUP_CACHE", "XDG_CACHE_HOME", "NUMBA_BOUNDSCHECK", "NUMBA_CACHE_DIR"}
     inherited = {name: value for name, value in os.environ.items() if name not in ours}
+    made = {"PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "probe.py"],
-        cwd=sources,
-        env={
-            **inherited,
-            "PYTHONPATH": str(sources),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **environment,
-        },
+        [sys.executable, *arguments],
+        cwd=directory,
+        env={**inherited, **made, **environment},
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    hits, misses = done.stdout.split()
-    return int(hits), int(misses)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def _kernels(root: Path) -> list[Path]:
     """List what numba wrote below `root`."""
     return [path for path in root.rglob("*") if path.suffix in {".nbi", ".nbc"}]
+
+
+LISTING = """
+import re
+import numpy as np
+from streamdedup.kernel import inlined, kernel, prefetch
+
+four, one = np.uint64(4), np.uint64(1)
+
+@WAY
+def free(words, at):
+    while words[at] != one:
+        at += one
+    return at
+
+@WAY
+def asked(words, at):
+    prefetch(words, at)
+    if at > four:
+        return at
+    return free(words, at) + free(words, free(words, at) + one)
+
+@kernel
+def ask_all(words, rows):
+    for i in range(rows.shape[0]):
+        rows[i] = asked(words, rows[i])
+
+ask_all(np.ones(8, np.uint64), np.zeros(8, np.uint64))
+(assembly,) = ask_all.inspect_asm().values()
+for instruction in ("call|bl", "prefetch|prfm"):
+    print(len(re.findall(rf"^\\s+({instruction})", assembly, re.MULTILINE)))
+"""
+
+
+def test_an_inlined_function_is_never_called(sources: Path) -> None:
+    """What kernels call for each row stands in them, early returns and all; nor are references to arrays counted."""
+    calls = {}
+    for way in ("kernel", "inlined"):
+        (sources / "probe.py").write_text(LISTING.replace("WAY", way))
+        calls[way], prefetches = map(
+            int, _run(["probe.py"], sources, STREAMDEDUP_CACHE="/dev/null/none").stdout.split()
+        )
+        assert prefetches  # an instruction of the processor's
+    assert calls["inlined"] < calls["kernel"]
+
+
+# --- what was compiled ---
+
+
+@pytest.fixture(scope="module")
+def used() -> dict[str, list[str]]:
+    """Give the report of a process that used all kinds of filter, and compiled every kernel for it."""
+    done = _run(
+        ["-c", "from tests.test_kernel import report; report()"],
+        Path(__file__).parent.parent,
+        STREAMDEDUP_CACHE="/dev/null/none",
+        NUMBA_OPT="0",  # types are inferred before, and it is quicker
+    )
+    return cast("dict[str, list[str]]", json.loads(done.stdout))
+
+
+def test_every_kernel_inferred_what_was_meant(used: dict[str, list[str]]) -> None:
+    """No kernel has a float, a uint64 that met a signed integer, or another type where np.uint64 is written."""
+    assert used["misinferred"] == []
+
+
+def test_every_kernel_was_looked_at(used: dict[str, list[str]]) -> None:
+    """The check above leaves none out: what it does not use, `report` must learn to use."""
+    assert used["unused"] == []
+
+
+def test_nothing_compiles_after_the_warm_up(used: dict[str, list[str]]) -> None:
+    """Once a filter and its hash are warm, no batch waits for a compiler, whatever the layout of its digests."""
+    assert used["late"] == []
+
+
+_1 = np.uint64(1)
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (lambda number: number + 1, "uint64 add Literal[int](1)"),
+        (lambda number: number << np.int64(2), "uint64 lshift int64"),
+        (lambda number: number / _1, "float64"),
+        (lambda number: number if number > _1 else -1, "float64"),
+    ],
+)
+def test_the_check_finds_what_numba_makes_of_mixed_numbers(
+    function: Callable[[Any], Any], fault: str
+) -> None:
+    """A literal, a signed number, a division, a variable of two types: each is found."""
+    compiled: Any = numba.njit(function)
+    compiled(_1)
+    assert any(fault in found for found in misinferred(compiled))
+
+
+def test_the_check_finds_what_is_not_as_written() -> None:
+    """An argument or a result that is written as np.uint64 and is none is found; one that is, is not."""
+
+    def step(number: np.uint64) -> np.uint64:
+        return number
+
+    compiled: Any = numba.njit(step)
+    compiled(_1)
+    assert list(misinferred(compiled)) == []
+    compiled(-1)
+    assert len(list(misinferred(compiled))) == 2
+
+
+# --- how long a call takes ---
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kernels_yield(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a batch or a table, it is worked on in calls of 10 ms at most: between them others have a turn."""
+    count = 300_000
+    _exercise(
+        case, 100
+    )  # compiled before the watch begins: a kernel cannot call what only watches one
+    calls = _watched(monkeypatch)
+    batches = _exercise(case, count)
+    assert len(calls) >= batches * count / ROWS_MAX
+    assert _most_of_them(calls) < CALL_S_MAX, calls
+
+
+@pytest.mark.parametrize("kind", sorted(STATIC_KINDS))
+def test_kernels_yield_while_they_build(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does a filter that is built at once keep the processor to itself."""
+    static = cast("Static", filters.kind_of(kind))
+    for count in (1000, 300_000):
+        calls = _watched(monkeypatch) if count > 1000 else []
+        built = static.from_digests(random_digests(24, count), 1e-2, Hash())
+        assert built.contains_many(random_digests(24, count)).all()
+    assert len(calls) >= 2 * count / ROWS_MAX
+    assert _most_of_them(calls) < CALL_S_MAX, calls
+
+
+CALL_S_MAX = 0.01
+ROWS_MAX = 1 << 15  # of a call: on a slower machine, too, where a row may take 300 ns
+
+
+def _most_of_them(calls: list[float]) -> float:
+    """What nine of ten calls stay below: a machine that is busy with other things may hold one up."""
+    return sorted(calls)[len(calls) * 9 // 10]
+
+
+def _exercise(case: Case, count: int) -> int:
+    """Everything that takes a batch, or goes over the whole table; the number of batches."""
+    seen, keys = case.build(count, case.error_rates[0]), random_digests(23, count)
+    seen.add_many(keys)
+    assert seen.contains_many(keys).all()
+    restored = case.restore(seen.header(), copies(seen))
+    assert restored.contains_many(keys).all()
+    if isinstance(seen, Unionable):
+        seen |= cast("Any", restored)
+    if isinstance(seen, Removable):
+        assert seen.remove_many(keys).all()
+    return 4 if isinstance(seen, Removable) else 3
+
+
+def _watched(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of this thread that each call of a kernel takes from here on."""
+    calls: list[float] = []
+
+    def watching(kernel: Any) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            started = time.thread_time()
+            answer = kernel(*arguments)
+            calls.append(time.thread_time() - started)
+            return answer
+
+        return call
+
+    ours = [sys.modules[name] for name in sys.modules if name.startswith("streamdedup.filters.")]
+    for module in ours:
+        for name, value in list(vars(module).items()):
+            if any(value is kernel for kernel in KERNELS):
+                monkeypatch.setattr(module, name, watching(value))
+    return calls
+
+
+def misinferred(compiled: Any) -> Iterator[str]:
+    """What in a kernel is of another type than was meant, for each of the types that it was called with."""
+    name = _name(compiled)
+    written = signature(compiled.py_func)
+    for arguments, made in compiled.overloads.items():
+        notes = made.type_annotation
+        meant = [parameter.annotation for parameter in written.parameters.values()]
+        results = written.return_annotation
+        pairs = [
+            *zip(meant, arguments, strict=True),
+            *_results(results, made.signature.return_type),
+        ]
+        for annotation, inferred in pairs:
+            if annotation is np.uint64 and inferred != types.uint64:
+                yield f"{name}{arguments}: np.uint64 is written where {inferred} was inferred"
+        for variable, inferred in notes.typemap.items():
+            if isinstance(inferred, types.Float):
+                yield f"{name}{arguments}: {variable} is {inferred}"
+        for block in notes.blocks.values():
+            yield from (f"{name}: {found}" for found in _mixed(block.body, notes.typemap))
+
+
+def _results(written: Any, inferred: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(inferred, types.BaseTuple):
+        meant = get_args(written) or get_type_hints(written).values()  # those of a NamedTuple
+        yield from zip(meant, inferred, strict=True)
+    else:
+        yield written, inferred
+
+
+_COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
+
+
+def _mixed(statements: list[Any], typemap: Any) -> Iterator[str]:
+    """Where arithmetic takes a uint64 and a signed integer; a comparison of the two is exact."""
+    for statement in statements:
+        found = getattr(statement, "value", None)
+        if not isinstance(found, ir.Expr) or found.op not in ("binop", "inplace_binop"):
+            continue
+        sides = typemap[found.lhs.name], typemap[found.rhs.name]
+        signed = any(isinstance(side, types.Integer) and side.signed for side in sides)
+        if types.uint64 in sides and signed and found.fn not in _COMPARISONS:
+            yield f"line {statement.loc.line}: {sides[0]} {found.fn.__name__} {sides[1]}"
+
+
+def report() -> None:
+    """Use every kernel of the package, and print what is wrong with which."""
+    for room in ("filters", "keys", "rules"):
+        package = import_module(f"streamdedup.{room}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    late = [*_hash_used(Hash()), *_hash_used(Hash("siphash", HASH_KEY))]
+    for case in CASES:
+        late += _used(case)
+    _others_used()
+    found = {
+        "misinferred": [fault for kernel in KERNELS for fault in misinferred(kernel)],
+        "unused": [_name(kernel) for kernel in KERNELS if not kernel.overloads],
+        "late": late,
+    }
+    json.dump(found, sys.stdout)
+
+
+def _hash_used(hash_: Hash) -> Iterator[str]:
+    """Use a hash in all the ways that a batch may come; yield what was compiled for that after the warm-up."""
+    hash_.warm_up()
+    before = _compiled()
+    offsets = np.arange(1001, dtype=np.int64)
+    frozen = np.arange(0, 1001, dtype=np.int32)
+    frozen.flags.writeable = False
+    for keys in (["key"] * 1000, (b"x" * 1000, offsets), (bytearray(1000), frozen)):
+        hash_.digests(keys)
+    hash_.of_column(b"x" * 1001, offsets[::2], np.ones(501, dtype=np.int32))
+    hash_.signed("a key")
+    yield from _since(before)
+
+
+def _used(case: Case) -> Iterator[str]:
+    """Use a kind as the worker does and in every other way; yield what was compiled in the former after the warm-up."""
+    seen, digests = case.build(600, case.error_rates[0]), random_digests(20, 600)
+    warm_up(case.build(600, case.error_rates[0]))
+    before = _compiled()
+    unseen(seen, digests.copy(), digests[:3])
+    for layout in (digests, digests.copy(), np.asfortranarray(digests)):
+        seen.add_many(layout[:300])
+        seen.contains_many(layout)
+    yield from _since(before)
+    other = case.build(600, case.error_rates[0])
+    assert other.add(
+        "a key"
+    )  # the first key of all: some kinds have a kernel for filters that are not full
+    seen.add("a key")
+    more = random_digests(22, 600)
+    seen.add_many(more)  # beyond capacity
+    restored = case.restore(seen.header(), [view.toreadonly() for view in copies(seen)])
+    assert "a key" in restored
+    assert restored.contains_many(more[-300:]).all()  # a window has forgotten the first ones
+    if isinstance(seen, Removable):
+        seen.remove_many(digests[:300])
+        seen.discard("a key")
+    if isinstance(seen, Unionable):
+        seen |= cast("Any", other)
+    if isinstance(seen, Windowed):
+        _worked(seen, digests)
+
+
+def _worked(seen: Windowed, digests: Digests) -> None:
+    """Use a window in the worker's way."""
+    judged = seen.judge(digests, None, Pending(digests[:3], np.zeros(3, dtype=np.int64), 700))
+    generations, watermark = seen.folded(len(digests))
+    for _ in seen.rotate(watermark):
+        pass
+    seen.put_many(digests, generations)
+    assert len(judged.fresh) == len(digests)
+
+
+def _others_used() -> None:
+    """Use what is no case of the conformance suite."""
+    for kind in STATIC_KINDS:
+        built = cast("Static", filters.kind_of(kind).from_digests(random_digests(21, 500), 1e-2))
+        assert built.contains_many(random_digests(21, 500)).all()
+        assert "absent" not in built or built.error_rate
+    numbers: Any = filters.build({"kind": "bitmap", "range": [0, 9]})
+    assert numbers.add_many(np.arange(5)).all()
+    assert numbers.contains_many(np.arange(5)).all()
+    assert numbers.remove_many(np.arange(3)).all()
+    assert (numbers.discard(3), numbers.add(7), 7 in numbers) == (True, True, True)
+
+
+def _compiled() -> Counter[str]:
+    """For how many types each kernel was compiled."""
+    return Counter({_name(kernel): len(kernel.signatures) for kernel in KERNELS})
+
+
+def _since(before: Counter[str]) -> Iterator[str]:
+    yield from (_compiled() - before).keys()
+
+
+def _name(kernel: Any) -> str:
+    return f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup import pipe
+from streamdedup import filters, lines
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.filters.bloom import Bloom
-from streamdedup.pipe import FullError, OutputError, Summary, deduplicate, key_reader
+from streamdedup.lines import key_reader
+from streamdedup.pipe import FullError, OutputError, Summary, deduplicate
 
 COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
 
@@ -108,14 +109,14 @@ def test_lines_are_bytes(data: bytes, expected: bytes) -> None:
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_lines_longer_than_a_chunk_stay_whole(extra: int) -> None:
     """A line that ends just before, at or after the border of a chunk is one line."""
-    long = b"x" * (pipe.CHUNK_BYTES + extra)
+    long = b"x" * (lines.CHUNK_BYTES + extra)
     data = b"a\n" + long + b"\n" + long * 2 + b"\na\n" + long + b"\n"
-    assert _run(data, [pipe.CHUNK_BYTES] * 9)[0] == b"a\n" + long + b"\n" + long * 2 + b"\n"
+    assert _run(data, [lines.CHUNK_BYTES] * 9)[0] == b"a\n" + long + b"\n" + long * 2 + b"\n"
 
 
 def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line beyond the limit stops the run with the limit named, after the lines before it."""
-    monkeypatch.setattr(pipe, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 100)
     fits = b"a\n" + b"x" * 100 + b"\n" + b"y" * 100
     assert _run(fits, [10] * 99)[0] == fits
     sink, source = io.BytesIO(), Chunks(b"a\n" + b"x" * 10_000, [10] * 9999)
@@ -247,6 +248,17 @@ def test_at_capacity_all_before_is_written(
     assert sink.getvalue() == expected
     assert (summary.lines, summary.passed) == (taken, len(_lines(expected)))
     assert len(seen) <= capacity
+
+
+def test_a_window_is_never_full() -> None:
+    """It forgets instead: all lines pass that the last ones do not have, without a warning."""
+    seen = filters.build({"kind": "window", "capacity": 70})
+    lines = [b"%d" % i for i in [*range(500), *range(430, 500), *range(10)]]
+    out, summary, warnings = io.BytesIO(), Summary(), list[str]()
+    source = io.BytesIO(b"\n".join(lines))
+    deduplicate(source, out, seen, on_full="stop", summary=summary, warn=warnings.append)
+    assert (summary.lines, summary.passed, warnings) == (580, 510, [])
+    assert "BEYOND" not in summary.text(seen)
 
 
 def test_on_full_warn_goes_on() -> None:

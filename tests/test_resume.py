@@ -8,7 +8,8 @@ import pytest
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
-from streamdedup.resume import Found, Resume, check_memory, input_offset
+from streamdedup.kafka.topics import Topic
+from streamdedup.resume import Found, Resume, check_memory, input_offset, is_outlived
 
 NOTE = Note("cluster", "input-id", "output-id", 50)
 FOUND = Found(
@@ -168,3 +169,26 @@ def test_a_filter_ahead_of_its_output_stops(sink: SinkOptions) -> None:
         DeliveryError, match="ends at offset 60, but its filter has folded it up to 61"
     ):
         check_memory(61, FOUND, sink)
+
+
+@pytest.mark.parametrize(
+    ("settings", "watermark", "outlived"),
+    [
+        (
+            {"retention.ms": "1000"},
+            9_500,
+            True,
+        ),  # deleted is what is older than 9,000; remembered from 9,000 on
+        ({"retention.ms": "1000"}, 9_499, False),
+        ({"retention.ms": "1000"}, None, False),
+        ({"retention.ms": "1000", "retention.bytes": "1"}, 9_500, False),
+        ({"retention.ms": "-1"}, 9_500, False),  # nothing is deleted by time: somebody did
+        ({}, 9_500, False),  # the broker does not tell
+    ],
+)
+def test_what_retention_deletes_may_be_older_than_the_window(
+    settings: dict[str, str], watermark: int | None, outlived: bool
+) -> None:
+    """Events that no window would know any more are no gap; whatever else may be missing is one."""
+    output = Topic("out", None, 1, 1, settings=settings)
+    assert is_outlived(output, 10_000, watermark, 500) == outlived

@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamdedup.events import Verdict
+from streamdedup.events import Column, Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.filters.bloom import Bloom
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import Digests, digests
+from streamdedup.keys.hashing import Digests, Hash, digests
 from streamdedup.shard import Shard, Tally
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
@@ -38,7 +38,7 @@ def keys_of(batch: Sequence[Row]) -> Keys:
     """The batch as extraction gives it."""
     where = {kind: [i for i, row in enumerate(batch) if row == kind] for kind in _KINDS}
     return Keys(
-        [row if isinstance(row, bytes) else None for row in batch],
+        Column.of([row if isinstance(row, bytes) else None for row in batch]),
         dict.fromkeys(where[BROKEN], "the value is not valid JSON"),
         where[TOMBSTONE],
         where[DROPPED],
@@ -51,6 +51,24 @@ _KINDS = (TOMBSTONE, DROPPED, BROKEN)
 def shard_of(capacity: int = CAPACITY, *, stop_when_full: bool = True) -> Shard:
     """An empty shard with hardly any false positives."""
     return Shard(3, Bloom(capacity, 1e-9), stop_when_full=stop_when_full)
+
+
+def decide(shard: Shard, batch: Sequence[Row], rejected: Sequence[int] = ()) -> Verdicts:
+    """The verdicts on a batch of no particular time."""
+    return shard.decide(keys_of(batch), np.zeros(len(batch), dtype=np.int64), rejected)
+
+
+def admit(shard: Shard, label: int) -> None:
+    """Admit what waits, at once."""
+    for _ in shard.admit(label):
+        assert shard.moving
+    assert not shard.moving
+
+
+def fold(shard: Shard, batch: Sequence[Row], label: int) -> None:
+    """Fold a batch of no particular time, at once."""
+    for _ in shard.fold(keys_of(batch), np.zeros(len(batch), dtype=np.int64), label):
+        assert shard.moving
 
 
 def contents(shard: Shard) -> tuple[bytes, int]:
@@ -66,10 +84,23 @@ def holds(shard: Shard, key: bytes) -> bool:
 # --- verdicts ---
 
 
+@pytest.mark.parametrize("hash_", [Hash("siphash", bytes(range(16))), Hash()], ids=lambda h: h.name)
+def test_digests_are_made_by_the_filters_own_hash(hash_: Hash) -> None:
+    """What is decided, admitted and folded is found in the filter by its own hash, and by no other."""
+    seen = Bloom(CAPACITY, 1e-9, hash_=hash_)
+    shard = Shard(3, seen, stop_when_full=True)
+    assert decide(shard, [b"a", BROKEN, b"a"]).tolist() == [PASS, MALFORMED, DUPLICATE]
+    admit(shard, 2)
+    fold(shard, [TOMBSTONE, b"b"], 5)
+    assert decide(shard, [b"b", b"a", b"c"]).tolist() == [DUPLICATE, DUPLICATE, PASS]
+    assert seen.contains_many(hash_.digests([b"a", b"b", b"c"])).tolist() == [True, True, False]
+    assert not seen.contains_many(Hash("siphash", bytes(16)).digests([b"a", b"b"])).any()
+
+
 def test_every_kind_of_row_gets_its_verdict() -> None:
     """First keys and kept tombstones pass; the others get the verdict that says why not."""
     batch: list[Row] = [b"a", TOMBSTONE, b"a", BROKEN, DROPPED, b"b", TOMBSTONE, b"c"]
-    verdicts = shard_of().decide(keys_of(batch), [5])
+    verdicts = decide(shard_of(), batch, [5])
     assert verdicts.dtype == np.uint8
     assert verdicts.tolist() == [
         PASS, PASS, DUPLICATE, MALFORMED, BLOCKED, REJECTED, PASS, PASS,
@@ -79,9 +110,9 @@ def test_every_kind_of_row_gets_its_verdict() -> None:
 def test_a_duplicate_is_seen_before_its_first_is_committed() -> None:
     """Pending is consulted within a batch and between batches, while the filter knows nothing yet (invariant 2)."""
     shard = shard_of()
-    assert shard.decide(keys_of([b"a", b"a"])).tolist() == [PASS, DUPLICATE]
-    assert shard.decide(keys_of([b"b", b"a"])).tolist() == [PASS, DUPLICATE]
-    assert shard.decide(keys_of([b"b", b"c", b"a"])).tolist() == [DUPLICATE, PASS, DUPLICATE]
+    assert decide(shard, [b"a", b"a"]).tolist() == [PASS, DUPLICATE]
+    assert decide(shard, [b"b", b"a"]).tolist() == [PASS, DUPLICATE]
+    assert decide(shard, [b"b", b"c", b"a"]).tolist() == [DUPLICATE, PASS, DUPLICATE]
     assert (shard.pending, len(shard.seen)) == (3, 0)
     assert not any(holds(shard, key) for key in (b"a", b"b", b"c"))
 
@@ -89,47 +120,47 @@ def test_a_duplicate_is_seen_before_its_first_is_committed() -> None:
 def test_what_is_admitted_is_found() -> None:
     """After its commit a key is in the filter, no longer waits, and moves the label."""
     shard = shard_of()
-    shard.decide(keys_of([b"a", b"b"]))
-    shard.admit(7)
+    decide(shard, [b"a", b"b"])
+    admit(shard, 7)
     assert (shard.label, shard.pending, len(shard.seen)) == (7, 0, 2)
-    assert shard.decide(keys_of([b"b", b"c"])).tolist() == [DUPLICATE, PASS]
+    assert decide(shard, [b"b", b"c"]).tolist() == [DUPLICATE, PASS]
 
 
 def test_what_is_forgotten_may_pass_again() -> None:
     """After a doubt, what waited is as if never decided; the filter, its label and what is counted stay."""
     shard = shard_of()
-    shard.decide(keys_of([b"a"]))
-    shard.admit(2)
+    decide(shard, [b"a"])
+    admit(shard, 2)
     before = contents(shard)
-    shard.decide(keys_of([b"a", b"b", BROKEN]))
+    decide(shard, [b"a", b"b", BROKEN])
     shard.forget()
     assert (shard.pending, shard.label, contents(shard)) == (0, 2, before)
     assert shard.tally.by_verdict.tolist() == [1, 0, 0, 0, 0]
-    assert shard.decide(keys_of([b"a", b"b"])).tolist() == [DUPLICATE, PASS]
+    assert decide(shard, [b"a", b"b"]).tolist() == [DUPLICATE, PASS]
 
 
 @pytest.mark.parametrize("unjudged", _KINDS)
 def test_what_has_no_key_never_waits(unjudged: str) -> None:
     """Rows without a key enter neither pending nor the filter, not even as the empty key."""
     shard = shard_of()
-    shard.decide(keys_of([unjudged] * 3))
+    decide(shard, [unjudged] * 3)
     assert shard.pending == 0
-    shard.admit(5)
+    admit(shard, 5)
     assert len(shard.seen) == 0
-    assert shard.decide(keys_of([b""])).tolist() == [PASS]
+    assert decide(shard, [b""]).tolist() == [PASS]
 
 
 def test_what_is_rejected_never_waits() -> None:
     """A key whose event the output would not take is still new when it comes again (rule 8)."""
     shard = shard_of()
-    assert shard.decide(keys_of([b"a", b"a", b"a"]), [0]).tolist() == [REJECTED, PASS, DUPLICATE]
+    assert decide(shard, [b"a", b"a", b"a"], [0]).tolist() == [REJECTED, PASS, DUPLICATE]
     assert shard.pending == 1
 
 
 def test_an_empty_batch_changes_nothing() -> None:
     """No rows, no verdicts."""
     shard = shard_of()
-    assert shard.decide(keys_of([])).shape == (0,)
+    assert decide(shard, []).shape == (0,)
     assert (shard.pending, shard.tally.consumed) == (0, 0)
 
 
@@ -141,43 +172,43 @@ def test_a_batch_is_cut_before_the_first_key_too_many() -> None:
     shard = shard_of(3)
     assert not shard.full
     batch: list[Row] = [b"a", b"b", b"a", TOMBSTONE, b"c", b"b", BROKEN, b"d", b"a", TOMBSTONE]
-    assert len(shard.decide(keys_of(batch))) == 7
+    assert len(decide(shard, batch)) == 7
     assert shard.full
     assert shard.pending == 3
-    assert len(shard.decide(keys_of([b"e"]))) == 0
-    shard.admit(9)
+    assert len(decide(shard, [b"e"])) == 0
+    admit(shard, 9)
     assert shard.full
-    assert shard.decide(keys_of([b"c", BROKEN, b"d"])).tolist() == [DUPLICATE, MALFORMED]
-    shard.admit(9)
+    assert decide(shard, [b"c", BROKEN, b"d"]).tolist() == [DUPLICATE, MALFORMED]
+    admit(shard, 9)
     assert shard.tally.by_verdict.tolist() == [4, 3, 0, 2, 0]
 
 
 def test_a_doubt_gives_room_back() -> None:
     """Keys that only waited take no room once they are forgotten."""
     shard = shard_of(2)
-    shard.decide(keys_of([b"a", b"b"]))
+    decide(shard, [b"a", b"b"])
     assert shard.full
     shard.forget()
     assert not shard.full
-    assert len(shard.decide(keys_of([b"c", b"d", b"e"]))) == 2
+    assert len(decide(shard, [b"c", b"d", b"e"])) == 2
 
 
 def test_an_operator_may_go_past_capacity() -> None:
     """Where it is not to stop, nothing is cut and the shard is never full."""
     shard = shard_of(2, stop_when_full=False)
     batch = [b"%d" % i for i in range(10)]
-    assert len(shard.decide(keys_of(batch))) == len(batch)
-    shard.admit(11)
+    assert len(decide(shard, batch)) == len(batch)
+    admit(shard, 11)
     assert not shard.full
-    assert len(shard.decide(keys_of(batch))) == len(batch)
+    assert len(decide(shard, batch)) == len(batch)
 
 
 def test_a_fold_may_go_past_capacity() -> None:
     """What stands in the output is folded whatever the room; then nothing new is taken, and nothing crashes."""
     shard = shard_of(2)
-    shard.fold(keys_of([b"a", b"b", b"c", b"d"]), 4)
+    fold(shard, [b"a", b"b", b"c", b"d"], 4)
     assert shard.full
-    assert shard.decide(keys_of([b"a", b"e"])).tolist() == [DUPLICATE]
+    assert decide(shard, [b"a", b"e"]).tolist() == [DUPLICATE]
 
 
 # --- the fold ---
@@ -189,28 +220,28 @@ def test_a_fold_may_go_past_capacity() -> None:
 def test_a_fold_knows_no_batches(log: list[Row], cuts: list[int]) -> None:
     """Cut anywhere, the same output gives the same filter, bit for bit, crowded as it may be (invariant 5)."""
     whole, parts = (Shard(0, Bloom(20, 0.3), stop_when_full=True) for _ in range(2))
-    whole.fold(keys_of(log), len(log))
+    fold(whole, log, len(log))
     bounds = [0, *sorted(min(cut, len(log)) for cut in cuts), len(log)]
     for start, end in pairwise(bounds):
-        parts.fold(keys_of(log[start:end]), end)
+        fold(parts, log[start:end], end)
     assert contents(parts) == contents(whole)
     assert parts.label == whole.label == len(log)
 
 
 def test_folding_again_from_an_earlier_label_does_no_harm() -> None:
     """A snapshot may hold keys beyond its label: folding over them changes nothing."""
-    log = keys_of([b"%d" % i for i in range(50)])
+    log = [b"%d" % i for i in range(50)]
     once, twice = shard_of(), shard_of()
-    once.fold(log, 50)
-    twice.fold(log, 50)
-    twice.fold(log, 50)
+    fold(once, log, 50)
+    fold(twice, log, 50)
+    fold(twice, log, 50)
     assert contents(twice) == contents(once)
 
 
 def test_a_fold_counts_no_events() -> None:
     """Folding is remembering: nothing is consumed, pending or decided by it."""
     shard = shard_of()
-    shard.fold(keys_of([b"a", BROKEN]), 2)
+    fold(shard, [b"a", BROKEN], 2)
     shard.end_fold(3)
     assert (shard.tally.consumed, shard.pending, shard.label, shard.end_label) == (0, 0, 3, 3)
 
@@ -279,7 +310,7 @@ class Life(RuleBasedStateMachine):
                 verdict = DUPLICATE if row in known else PASS
                 known.add(row)
             expected.append(verdict)
-        assert self.shard.decide(keys_of(batch), sorted(rejected)).tolist() == expected
+        assert decide(self.shard, batch, sorted(rejected)).tolist() == expected
         self.emitted += [row for row, v in zip(batch, expected, strict=True) if v == PASS]
         self.verdicts += expected
 
@@ -290,7 +321,7 @@ class Life(RuleBasedStateMachine):
             self.log.rows += [*self.emitted, None]
         if known_to_us:
             self.label_to_come = len(self.log.rows)
-            self.shard.admit(self.label_to_come)
+            admit(self.shard, self.label_to_come)
             self.log.verdicts += self.verdicts
         else:
             self.shard.forget()
@@ -321,7 +352,7 @@ class Life(RuleBasedStateMachine):
             start = self.shard.label
             part = self.log.rows[start : start + step]
             self.label_to_come = min(start + step, end)
-            self.shard.fold(keys_of([row for row in part if row is not None]), self.label_to_come)
+            fold(self.shard, [row for row in part if row is not None], self.label_to_come)
         self.shard.end_fold(end)
 
     @invariant()
@@ -361,7 +392,7 @@ def test_reach_stays_where_a_snapshot_put_it() -> None:
     shard = shard_of()
     shard.label, shard.end_label = 10, 40
     for label in (20, 30):
-        shard.fold(keys_of([b"%d" % label]), label)
+        fold(shard, [b"%d" % label], label)
         assert (shard.label, shard.end_label) == (label, 40)
     shard.end_fold(45)
     assert (shard.label, shard.end_label) == (45, 45)
@@ -374,8 +405,8 @@ def test_new_events_dropped_wrongly_are_estimated_well() -> None:
     """Of distinct keys every duplicate is a false one: the estimate is within five deviations of their number."""
     shard = Shard(0, Bloom(2000, 0.3), stop_when_full=False)
     for start in range(0, 5000, 50):
-        shard.decide(keys_of([b"%d" % i for i in range(start, start + 50)]))
-        shard.admit(start + 50)
+        decide(shard, [b"%d" % i for i in range(start, start + 50)])
+        admit(shard, start + 50)
     false, expected = shard.tally[DUPLICATE], shard.tally.expected_false
     assert expected > 1000
     assert abs(false - expected) < 5 * expected**0.5
@@ -384,13 +415,13 @@ def test_new_events_dropped_wrongly_are_estimated_well() -> None:
 def test_the_estimate_is_of_committed_decisions() -> None:
     """An empty filter drops none wrongly; what is forgotten is not counted; duplicates add nothing."""
     shard = Shard(0, Bloom(50, 0.3), stop_when_full=False)
-    shard.decide(keys_of([b"%d" % i for i in range(50)]))
-    shard.admit(50)
+    decide(shard, [b"%d" % i for i in range(50)])
+    admit(shard, 50)
     assert shard.tally.expected_false == 0
-    shard.decide(keys_of([b"x%d" % i for i in range(50)]))
+    decide(shard, [b"x%d" % i for i in range(50)])
     shard.forget()
-    shard.decide(keys_of([b"%d" % i for i in range(50)]))
-    shard.admit(50)
+    decide(shard, [b"%d" % i for i in range(50)])
+    admit(shard, 50)
     assert shard.tally.expected_false == 0
 
 

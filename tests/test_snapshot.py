@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import io
 import json
 import os
 import random
@@ -10,8 +11,11 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +27,25 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError
-from streamdedup.filters.base import Filter
+from streamdedup.filters.base import Addable, Filter
 from streamdedup.keys.hashing import Digests
 from streamdedup.snapshot import Identity, Refusal, Snapshot, Store
 from streamdedup.snapshot import format as snapshot_format
+from streamdedup.snapshot.files import save
 from streamdedup.snapshot.format import (
     CHUNK_BYTES,
+    PAGE_BYTES,
+    pieces,
+)
+from streamdedup.snapshot.header import (
     DamagedError,
     Header,
+    Log,
+)
+from streamdedup.snapshot.reading import (
+    MapReader,
     Reader,
-    pieces,
+    Reading,
 )
 from tests.failing_fs import FailingFs, PowerFs, WatchedFs, restore
 
@@ -60,10 +73,9 @@ OTHERS: dict[str, Any] = {
     "cluster_id": "cluster-b",
     "topic_id": "topic-b",
 }
+LOG = Log(identity=IDENTITY, label=10, counter=1)
 HEADER = Header(
-    identity=IDENTITY,
-    label=10,
-    counter=1,
+    log=LOG,
     filter={"kind": "bloom"},
     buffer_sizes=(),
     saved_at=1.5,
@@ -76,7 +88,7 @@ def digests(count: int, seed: int) -> Digests:
     return np.random.default_rng(seed).integers(0, 1 << 64, size=(count, 2), dtype=np.uint64)
 
 
-def bloom(keys: int = 1000, seed: int = 1, capacity: int = 2000) -> Filter:
+def bloom(keys: int = 1000, seed: int = 1, capacity: int = 2000) -> Addable:
     """Build a small filter, 4 KiB unless told, with some keys in it."""
     made = filters.build({"kind": "bloom", "capacity": capacity, "error_rate": 0.001})
     made.add_many(digests(keys, seed))
@@ -89,7 +101,7 @@ def table(filter_: Filter) -> bytes:
 
 
 def parts_of(*buffers: bytes, header: Header = HEADER, end_label: int = 12) -> list[bytes]:
-    """Make a snapshot of these buffers: head, each chunk, tail."""
+    """Make a snapshot of these buffers: head, each chunk, checksums and trailer in one; the filler after each."""
     header = replace(header, buffer_sizes=tuple(len(buffer) for buffer in buffers))
     views = [memoryview(buffer) for buffer in buffers]
     return [bytes(part) for part in pieces(header, views, lambda: (header.filter, end_label))]
@@ -109,9 +121,52 @@ def read(data: bytes | bytearray | memoryview) -> tuple[Header, list[bytes], int
         view[:] = data[at : at + len(view)]
         at += len(view)
 
-    reader = Reader(read_into, len(data))
+    return result(Reader(read_into, len(data)))
+
+
+def mapped(
+    data: bytes | bytearray | memoryview, *, verify: bool = True
+) -> tuple[Header, list[bytes], int]:
+    """Give the same of the file as a map."""
+    return result(MapReader(memoryview(data), verify=verify))
+
+
+def result(reader: Reading) -> tuple[Header, list[bytes], int]:
+    """Read to the end."""
     contents = reader.contents()
     return reader.header, [bytes(buffer) for buffer in contents.buffers], contents.end_label
+
+
+def by_the_page(
+    header: Mapping[str, Any],
+    buffers: Sequence[bytes],
+    trailer: Mapping[str, Any],
+    flipped: int | None = None,
+) -> bytes:
+    """Make a file as docs/snapshot-format.md draws it, all checksums right, whatever the JSON says.
+
+    `flipped` counts bytes of the payload: that one is changed after the checksums are made.
+    """
+    text = as_text(header).encode()
+    head = b"\x89SDSNAP\n" + struct.pack("<II", 1, len(text)) + text
+    salt = struct.pack("<I", crc32c(head))
+    chunks = [b[at : at + (1 << 20)] for b in buffers for at in range(0, len(b), 1 << 20)]
+    sums = [crc32c(salt + struct.pack("<Q", number) + c) for number, c in enumerate(chunks)]
+    payload = bytearray(b"".join(b + bytes(-len(b) % 4096) for b in buffers))
+    if flipped is not None:
+        payload[flipped] ^= 1
+    text = as_text(trailer).encode()
+    length = struct.pack("<I", len(text))
+    closing = length + text + struct.pack("<I", crc32c(salt + length + text)) + b"\nPANSDS\x89"
+    top = head + salt + bytes(-len(head + salt) % 4096)
+    return top + payload + struct.pack(f"<{len(sums)}I", *sums) + closing
+
+
+def fields_of(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give the JSON of the header and of the trailer."""
+    length = int.from_bytes(data[12:16], "little")
+    trailer = data[data.rindex(b'{"chunks":') : -12]
+    return json.loads(data[16 : 16 + length]), json.loads(trailer)
 
 
 def forged(
@@ -180,15 +235,89 @@ def test_a_saved_filter_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert not shelf.refusals
 
 
-@pytest.mark.parametrize(
-    "sizes", [(), (0,), (1,), (CHUNK_BYTES,), (CHUNK_BYTES + 1, 0, 7), (3, 2 * CHUNK_BYTES)]
-)
+SIZES = [(), (0,), (1,), (4096, 1), (CHUNK_BYTES,), (CHUNK_BYTES + 1, 0, 7), (3, 2 * CHUNK_BYTES)]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_buffers_of_any_number_and_size_come_back(sizes: tuple[int, ...]) -> None:
-    """No buffers, empty ones, and those that end at or just after a chunk's end are kept apart."""
+    """No buffers, empty ones, and those that end at or just after a chunk's end are kept apart; read or mapped."""
     buffers = [np.random.default_rng(size).bytes(size) for size in sizes]
-    header, found, end_label = read(file_of(*buffers))
-    assert (found, end_label) == (buffers, 12)
-    assert replace(header, buffer_sizes=()) == HEADER
+    data = file_of(*buffers)
+    for header, found, end_label in (read(data), mapped(data), mapped(data, verify=False)):
+        assert (found, end_label) == (buffers, 12)
+        assert replace(header, buffer_sizes=()) == HEADER
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("header", [HEADER, replace(HEADER, log=None)], ids=["log", "no log"])
+def test_the_bytes_are_those_of_the_page(sizes: tuple[int, ...], header: Header) -> None:
+    """The layout that is documented, written down a second time here, is what is written."""
+    buffers = [np.random.default_rng(size).bytes(size) for size in sizes]
+    data = file_of(*buffers, header=header, end_label=12 if header.log else 0)
+    assert data == by_the_page(fields_of(data)[0], buffers, fields_of(data)[1])
+
+
+def test_buffers_stand_whole_on_page_borders() -> None:
+    """So a map of the file holds each as it is in memory; what is read begins on a cache line, too."""
+    buffers = [b"\1" * 5000, b"\2" * (CHUNK_BYTES + 5), b"\3"]
+    data = file_of(*buffers)
+    places = [data.index(buffer) for buffer in buffers]
+    assert places == [4096, 4096 + 8192, 4096 + 8192 + CHUNK_BYTES + 4096]
+    assert all(place % PAGE_BYTES == 0 for place in places)
+    found = MapReader(memoryview(data), verify=True).contents().buffers
+    start = address(memoryview(data))
+    assert [address(buffer) - start for buffer in found] == places
+    assert all(buffer.readonly for buffer in found)
+    stream = io.BytesIO(data)
+    copied = Reader(lambda view: assert_filled(stream, view), len(data)).contents().buffers
+    assert [address(buffer) % 64 for buffer in copied] == [0, 0, 0]
+    assert not any(buffer.readonly for buffer in copied)
+
+
+def address(buffer: memoryview) -> int:
+    """Tell where it begins in memory."""
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
+
+
+def assert_filled(stream: io.BytesIO, view: memoryview) -> None:
+    """Read as much as is asked for."""
+    assert stream.readinto(view) == len(view)
+
+
+def test_a_library_file_has_no_log() -> None:
+    """No identity, label or counter; its end label is 0, and nothing else is written or read."""
+    header = replace(HEADER, log=None)
+    data = file_of(b"table", header=header, end_label=0)
+    found, buffers, end_label = read(data)
+    assert (found.log, buffers, end_label) == (None, [b"table"], 0)
+    with pytest.raises(SnapshotError, match="no fold of a log"):
+        found.of_log()
+    with pytest.raises(SnapshotError, match="end label 1"):
+        file_of(b"table", header=header, end_label=1)
+    top, trailer = fields_of(data)
+    with pytest.raises(DamagedError, match="'end_label'"):
+        read(by_the_page(top, [b"table"], trailer | {"end_label": 1}))
+
+
+def test_a_load_reads_in_pieces_and_copies_none_of_them(shelf: Shelf) -> None:
+    """No call reads more than a chunk, so none is long, and the filter stands on the memory that was read into."""
+    saved = bloom(capacity=1_000_000)
+    shelf.save(saved, 1)
+    read_to: list[tuple[int, int]] = []
+
+    class NotingFs(WatchedFs):
+        def readv(self, fd: int, buffers: list[memoryview], /) -> int:
+            read_to.append((address(buffers[0]), len(buffers[0])))
+            return super().readv(fd, buffers)
+
+    loaded = Shelf(shelf.store.path.parents[2], fs=NotingFs()).load()
+    assert loaded is not None
+    (buffer,) = loaded.filter.buffers()
+    assert len(buffer) > CHUNK_BYTES
+    assert max(size for _, size in read_to) == CHUNK_BYTES
+    assert (address(buffer), CHUNK_BYTES) in read_to
+    assert address(buffer) % 64 == 0
+    assert table(loaded.filter) == table(saved)
 
 
 def test_calls_that_do_less_than_asked_are_repeated(tmp_path: Path) -> None:
@@ -239,18 +368,48 @@ def file_of_64_kib() -> bytes:
     return file_of(np.random.default_rng(1).bytes(40_000), np.random.default_rng(2).bytes(25_000))
 
 
+@pytest.fixture(scope="module")
+def file_of_16_kib() -> bytes:
+    """Make a smaller one, for what is asked in several ways."""
+    return file_of(np.random.default_rng(3).bytes(5000), np.random.default_rng(4).bytes(3))
+
+
+ways = pytest.mark.parametrize("way", [read, mapped], ids=["read", "mapped"])
+Way = Callable[[bytes | bytearray | memoryview], tuple[Header, list[bytes], int]]
+
+
 def test_every_flipped_byte_is_found(file_of_64_kib: bytes) -> None:
-    """Each byte of a 64 KiB file in turn; the error is the typed one, every time."""
-    data = bytearray(file_of_64_kib)
+    """Each byte of a 64 KiB file in turn, filler included; the error is the typed one, every time."""
+    assert flips_that_pass(read, file_of_64_kib) == set()
+
+
+def test_every_flipped_byte_of_a_map_is_found(file_of_16_kib: bytes) -> None:
+    """As well as where the file is read."""
+    assert flips_that_pass(mapped, file_of_16_kib) == set()
+
+
+def flips_that_pass(way: Way, whole: bytes) -> set[int]:
+    """Flip a bit of each byte in turn, and tell at which of them no SnapshotError is raised."""
+    data, passed = bytearray(whole), set()
     for at in range(len(data)):
         data[at] ^= 1 << at % 8
-        with pytest.raises(SnapshotError):
-            read(data)
+        with suppress(SnapshotError):
+            way(data)
+            passed.add(at)
         data[at] ^= 1 << at % 8
-    assert read(data)[2] == 12
+    assert way(data) == way(whole)
+    return passed
 
 
-def test_random_flips_in_a_large_file_are_found() -> None:
+def test_a_map_that_is_not_verified_is_checked_but_for_its_table(file_of_16_kib: bytes) -> None:
+    """Only bytes of the buffers and of their checksums may be other than written."""
+    buffers = {*range(4096, 4096 + 5000), *range(12288, 12288 + 3)}
+    sums = set(range(16384, 16384 + 2 * 4))
+    assert flips_that_pass(partial(mapped, verify=False), file_of_16_kib) == buffers | sums
+
+
+@ways
+def test_random_flips_in_a_large_file_are_found(way: Way) -> None:
     """A thousand places in a file of three chunks."""
     data = bytearray(file_of(np.random.default_rng(1).bytes(2 * CHUNK_BYTES + 9)))
     chooser = random.Random(3)
@@ -258,44 +417,64 @@ def test_random_flips_in_a_large_file_are_found() -> None:
         at, change = chooser.randrange(len(data)), chooser.randrange(1, 256)
         data[at] ^= change
         with pytest.raises(SnapshotError):
-            read(data)
+            way(data)
         data[at] ^= change
 
 
-def test_a_file_cut_at_any_length_is_found(file_of_64_kib: bytes) -> None:
+@pytest.mark.parametrize(
+    "way", [read, mapped, partial(mapped, verify=False)], ids=["read", "mapped", "not verified"]
+)
+def test_a_file_cut_at_any_length_is_found(file_of_16_kib: bytes, way: Way) -> None:
     """Each length from nothing to one byte short."""
-    view = memoryview(file_of_64_kib)
+    view = memoryview(file_of_16_kib)
     for length in range(len(view)):
         with pytest.raises(DamagedError):
-            read(view[:length])
+            way(view[:length])
 
 
-def test_bytes_after_the_end_are_found(file_of_64_kib: bytes) -> None:
+@ways
+def test_bytes_after_the_end_are_found(file_of_64_kib: bytes, way: Way) -> None:
     """A file that was appended to is not the file that was written."""
     with pytest.raises(DamagedError, match="length"):
-        read(file_of_64_kib + b"\0")
+        way(file_of_64_kib + b"\0")
 
 
-def test_chunks_that_changed_places_are_found() -> None:
-    """Both chunks and their checksums are whole, only their order is not."""
+@ways
+def test_filler_that_is_not_zero_is_found(way: Way) -> None:
+    """After the header and after each buffer, though no checksum covers it."""
+    top, trailer = fields_of(file_of(b"ours", b"theirs"))
+    assert way(by_the_page(top, [b"ours", b"theirs"], trailer))[2] == 12
+    for at in (4, 4095, 4096 + 6, 8191):
+        with pytest.raises(DamagedError, match="filler"):
+            way(by_the_page(top, [b"ours", b"theirs"], trailer, flipped=at))
+
+
+@ways
+def test_chunks_that_changed_places_are_found(way: Way) -> None:
+    """Their checksums with them or not: a checksum holds for one place."""
     head, one, two, tail = parts_of(bytes(CHUNK_BYTES), b"\1" * CHUNK_BYTES)
-    assert read(head + one + two + tail)[2] == 12
-    with pytest.raises(DamagedError, match="chunk 0 of 2"):
-        read(head + two + one + tail)
+    exchanged = tail[4:8] + tail[:4] + tail[8:]
+    assert way(head + one + two + tail)[2] == 12
+    for wrong in (two + one + tail, two + one + exchanged, one + two + exchanged):
+        with pytest.raises(DamagedError, match="chunk 0 of 2"):
+            way(head + wrong)
 
 
-def test_a_chunk_or_trailer_of_another_generation_is_found() -> None:
+@ways
+def test_a_chunk_or_trailer_of_another_generation_is_found(way: Way) -> None:
     """Both files are whole, and of the same length."""
     head, chunk, tail = parts_of(b"ours", end_label=12)
-    _, other_chunk, other_tail = parts_of(b"mine", header=replace(HEADER, counter=2), end_label=13)
-    assert read(head + chunk + tail)[1] == [b"ours"]
-    with pytest.raises(DamagedError, match="chunk 0 of 1"):
-        read(head + other_chunk + tail)
+    other = replace(HEADER, log=replace(LOG, counter=2))
+    _, other_chunk, other_tail = parts_of(b"mine", header=other, end_label=13)
+    assert way(head + chunk + tail)[1] == [b"ours"]
+    for wrong in (other_chunk + tail, other_chunk + other_tail[:4] + tail[4:]):
+        with pytest.raises(DamagedError, match="chunk 0 of 1"):
+            way(head + wrong)
     with pytest.raises(DamagedError, match="trailer"):
-        read(head + chunk + other_tail)
+        way(head + chunk + tail[:4] + other_tail[4:])
 
 
-@pytest.mark.parametrize("at", [0, 9, 13, 20, -2000, -40, -9, -1])
+@pytest.mark.parametrize("at", [0, 9, 13, 20, 4095, 5000, -400, -40, -9, -1])
 def test_a_damaged_generation_is_set_aside_and_the_one_before_used(shelf: Shelf, at: int) -> None:
     """One refusal, naming the file; the next load does not meet it again."""
     shelf.save(bloom(seed=1), 1)
@@ -340,7 +519,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_refused(shelf: Shelf) -> None:
     assert "while it was read" in cut.refusals[0].reason
 
 
-HEADER_FIELDS: dict[str, Any] = json.loads(parts_of()[0][16:-4])
+HEADER_FIELDS, _ = fields_of(file_of())
 HOSTILE_FIELDS = [
     ("buffer_sizes", [1 << 62]),
     ("buffer_sizes", [1 << 80]),
@@ -348,6 +527,9 @@ HOSTILE_FIELDS = [
     ("buffer_sizes", [-1, 1]),
     ("buffer_sizes", [True]),
     ("buffer_sizes", {"0": 1}),
+    ("buffer_sizes", [1] * 10_000),
+    ("log", []),
+    ("log", {}),
     ("label", -1),
     ("label", 1 << 63),
     ("label", "1"),
@@ -366,8 +548,17 @@ HOSTILE_FIELDS = [
 @pytest.mark.parametrize(("name", "value"), HOSTILE_FIELDS)
 def test_a_hostile_header_with_a_right_checksum_takes_no_memory(name: str, value: Any) -> None:
     """The typed error, and less than a mebibyte."""
-    text = json.dumps(HEADER_FIELDS | {name: value}).encode()
-    assert_refused_in_little_memory(forged(text, bytes(100)), f"'{name}'|'hash'|cut short|no JSON")
+    of_log = {"log": HEADER_FIELDS["log"] | {name: value}} if name in HEADER_FIELDS["log"] else {}
+    text = json.dumps(HEADER_FIELDS | (of_log or {name: value})).encode()
+    why = f"'{name}'|'hash'|'identity'|cut short|no JSON"
+    assert_refused_in_little_memory(forged(text, bytes(5000)), why)
+
+
+def test_a_header_that_does_not_say_whether_it_has_a_log_is_refused() -> None:
+    """A field that was left out is no library's null."""
+    text = json.dumps({name: HEADER_FIELDS[name] for name in HEADER_FIELDS if name != "log"})
+    with pytest.raises(DamagedError, match="'log' is missing"):
+        read(forged(text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -415,13 +606,43 @@ def assert_refused_in_little_memory(data: bytes, why: str = ".") -> None:
 )
 def test_a_hostile_trailer_with_a_right_checksum_is_refused(name: str, value: Any) -> None:
     """An end label below the label, totals that are not those of the header, other types."""
-    head, chunk, tail = parts_of(b"ours")
-    fields = json.loads(tail[4:-12]) | {name: value}
-    text = json.dumps(fields).encode()
-    length = struct.pack("<I", len(text))
-    checksum = struct.pack("<I", crc32c(head[-4:] + length + text))
+    top, trailer = fields_of(file_of(b"ours"))
     with pytest.raises(DamagedError, match=f"'{name}'|counts other"):
-        read(head + chunk + length + text + checksum + tail[-8:])
+        read(by_the_page(top, [b"ours"], trailer | {name: value}))
+
+
+def test_sizes_that_are_one_off_are_refused_with_all_checksums_right() -> None:
+    """However the header and the trailer are changed to fit each other, the file's length does not."""
+    buffers = [b"a" * 4096, b"b" * 5000]
+    top, trailer = fields_of(file_of(*buffers))
+    assert read(by_the_page(top, buffers, trailer))[1] == buffers
+    for at, change in product((0, 1), (-4096, -1, 1, 4096)):
+        sizes = list(top["buffer_sizes"])
+        sizes[at] += change
+        totals = {
+            "payload_bytes": sum(sizes),
+            "chunks": len([size for size in sizes if size]),
+        }
+        for other in (trailer, trailer | totals):
+            with pytest.raises(DamagedError):
+                read(by_the_page(top | {"buffer_sizes": sizes}, buffers, other))
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.parametrize("name", ["label", "counter", "partition", "partitions", "length"])
+def test_a_header_that_is_one_off_does_not_go_with_the_rest(name: str, change: int) -> None:
+    """Its own checksum is right, but those of the chunks and of the trailer are not."""
+    data = file_of(b"ours")
+    top, _ = fields_of(data)
+    for fields in (top["log"], top["log"]["identity"]):
+        if name in fields:
+            fields[name] += change
+    text = as_text(top).encode()
+    head = forged(text, length=len(text) + change if name == "length" else None)
+    data = head + bytes(-len(head) % 4096) + data[4096:]
+    for way in (read, mapped, partial(mapped, verify=False)):
+        with pytest.raises(DamagedError):
+            way(data)
 
 
 def test_another_programs_file_is_none_of_ours() -> None:
@@ -468,6 +689,27 @@ def test_another_log_or_other_settings_are_refused_and_left(shelf: Shelf, field:
         assert f"{name} {as_text(theirs)} instead of {as_text(ours)}" in refusal.reason
     assert path.exists()
     assert shelf.label() == 1
+
+
+def test_a_keyed_filter_comes_back_under_its_key_only(shelf: Shelf) -> None:
+    """No file holds the key: it is given at the load, and another one, or none, is refused without being told."""
+    key = b"sixteen secrets!"
+    config = {"kind": "bloom", "capacity": 2000, "error_rate": 0.001, "hash": "siphash"}
+    seen = filters.build({**config, "hash_key": key})
+    seen.add("a key")
+    identity = replace(IDENTITY, hash="siphash", hash_check=seen.hash.check)
+    path = shelf.store.save(seen, 1, lambda: 1, identity).path
+    assert key not in path.read_bytes()
+    load = partial(shelf.store.load, identity, end=9, on_refusal=shelf.refusals.append)
+    for wrong in (bytes(16), b""):
+        assert load(hash_key=wrong) is None
+        assert "its filter cannot be built" in shelf.refusals[-1].reason
+        assert path.exists()
+    assert len(shelf.refusals) == 2
+    loaded = load(hash_key=key)
+    assert loaded is not None
+    assert "a key" in loaded.filter
+    assert loaded.filter.hash == seen.hash
 
 
 def as_text(value: object) -> str:
@@ -541,12 +783,23 @@ def test_a_file_of_a_later_version_is_refused_and_left(shelf: Shelf) -> None:
 def test_a_filter_that_cannot_be_built_is_refused(shelf: Shelf, change: dict[str, Any]) -> None:
     """The bytes are right; the parts do not fit, or the kind is not known here."""
     shelf.save(bloom(), 1)
-    header = replace(HEADER, counter=2, filter=bloom().header() | change)
+    log = replace(LOG, counter=2)
+    header = replace(HEADER, log=log, filter=bloom().header() | change)
     (shelf.store.path / "0000000000000002.snapshot").write_bytes(
         file_of(table(bloom()), header=header)
     )
     assert shelf.label() == 1
     assert "cannot be built" in shelf.refusals[0].reason
+
+
+def test_a_library_file_is_refused_and_left(shelf: Shelf) -> None:
+    """It tells of no log, so it is no shard's, whatever its name."""
+    path = shelf.save(bloom(), 1)
+    save(bloom(), path)
+    assert shelf.label() is None
+    assert "a program saved, and no fold of a log; left in place" in shelf.refusals[0].reason
+    assert path.exists()
+    assert shelf.store.labels() == []
 
 
 # Saving fails, the disk fails, the power fails
@@ -728,9 +981,9 @@ def test_a_header_that_could_not_be_read_is_not_written(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("keys", [0, 1000])
 def test_what_is_written_is_what_was_summed(tmp_path: Path, keys: int) -> None:
-    """Keys that come between a chunk's checksum and its write do not spoil it."""
+    """Keys that come between a chunk's checksum and its write do not spoil it, and the last count is saved."""
     filter_ = bloom(keys=keys)
-    before = table(filter_)
+    before, counted = table(filter_), len(filter_)
     seeds = iter(range(100, 1000))
 
     class BusyFs(WatchedFs):
@@ -743,6 +996,7 @@ def test_what_is_written_is_what_was_summed(tmp_path: Path, keys: int) -> None:
     loaded = shelf.load()
     assert loaded is not None
     assert not shelf.refusals
+    assert counted < len(loaded.filter) < len(filter_)
     assert table(filter_) != before
     assert holds_all(loaded.filter, before)
     assert holds_all(filter_, table(loaded.filter))

@@ -16,6 +16,7 @@ SECONDS = units.seconds(0, 1e12)
 MILLISECONDS = units.milliseconds(0, 10**18)
 BYTES = units.size_bytes(0, 10**18)
 COUNT = units.count(0, 10**18, "things")
+RATE = units.rate(0, 1e12, "events")
 
 READ = [
     (SECONDS, "90", 90.0),
@@ -39,6 +40,12 @@ READ = [
     (COUNT, "1.5G", 1_500_000_000),
     (COUNT, "1e9", 1_000_000_000),
     (COUNT, "9007199254740993", 9_007_199_254_740_993),
+    (RATE, "2000/s", 2000.0),
+    (RATE, "2000", 2000.0),
+    (RATE, "2k/s", 2000.0),
+    (RATE, "90/m", 1.5),
+    (RATE, "1.8k/h", 0.5),
+    (RATE, " 86.4 M/d ", 1000.0),
 ]
 
 REFUSED = [
@@ -62,6 +69,11 @@ REFUSED = [
     (COUNT, "٣", "is not an integer"),
     (COUNT, "1e999999999", "is not an integer"),
     (COUNT, "9" * 41, "is not an integer"),
+    (RATE, "2000 a second", "is not a rate; write one like 2000/s or 100M/d"),
+    (RATE, "2000/", "is not a rate"),
+    (RATE, "5K/s", "did you mean k/s?"),
+    (RATE, "5M", "has the unknown unit 'M'; known are /s, k/s, M/s, G/s, /m,"),
+    (SECONDS, "7d/s", "has the unknown unit 'd/s'; known are ms, s, m, h, d"),
 ]
 
 
@@ -145,6 +157,19 @@ def test_bounds_are_included_and_named_when_broken() -> None:
     for beyond in (0, "61s"):
         with pytest.raises(ValidationError, match="out of range, must be 1ms to 1m"):
             adapter.validate_python(beyond)
+
+
+def test_a_unit_may_be_asked_for() -> None:
+    """Where a bare number could mean anything, parser and schema refuse it, and the message has the remedy."""
+    quantity = units.milliseconds(0, 10**9, bare=False)
+    (text,) = TypeAdapter(Annotated[int, quantity]).json_schema()["anyOf"]
+    for bare in ("7", 7, "1e3"):
+        with pytest.raises(ValueError, match="has no unit; write one, as in 7d, 90s or 250ms"):
+            quantity.parse(bare)
+        assert not re.search(text["pattern"], str(bare))
+    assert quantity.parse("7s") == 7000
+    assert quantity.parse("0") == 0
+    assert re.search(text["pattern"], "7s")
 
 
 @pytest.mark.parametrize("written", ["90s", "7d", "1_000", "1.5h", "10 m", "250"])

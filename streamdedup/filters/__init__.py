@@ -1,36 +1,62 @@
 """The kinds of filter, by name. A kind's module is imported when it is first built: it brings numba."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from streamdedup.errors import ConfigError
 
-if TYPE_CHECKING:  # it brings numpy, which reading the settings does without
-    from streamdedup.filters.base import Filter
+if TYPE_CHECKING:  # they bring numpy, which reading the settings does without
+    from streamdedup.filters.base import Addable, Filter
+    from streamdedup.keys.hashing import Hash
 
 KINDS: dict[str, str] = {
+    "bitmap": "streamdedup.filters.bitmap:Bitmap",
+    "blocked": "streamdedup.filters.blocked:Blocked",
     "bloom": "streamdedup.filters.bloom:Bloom",
+    "counting": "streamdedup.filters.counting:Counting",
+    "cuckoo": "streamdedup.filters.cuckoo:Cuckoo",
+    "dlcbf": "streamdedup.filters.dlcbf:DLCBF",
+    "dleft": "streamdedup.filters.dleft:DLeft",
+    "exact": "streamdedup.filters.exact:Exact",
+    "fuse": "streamdedup.filters.fuse:Fuse",
+    "window": "streamdedup.filters.window:Window",
 }
+LOADED: dict[str, str] = {"chain": "streamdedup.filters.chain:Chain"}
+"""What `build` makes by an option, `on_full: grow`, and not by its own name."""
+
+GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact")
+"""The kinds that take `on_full: grow`."""
+
+STATIC = frozenset({"fuse"})  # built once, from all of their keys: for lists, not for streams
 
 
-def build(config: Mapping[str, Any]) -> "Filter":
-    """An empty filter of `config["kind"]`, with the rest of `config` as its arguments."""
-    arguments = dict(config)
-    kind: Callable[..., Filter] = _kind(arguments.pop("kind", None))
-    try:
-        return kind(**arguments)
-    except TypeError as error:
-        raise ConfigError(f"filter {config.get('kind')!r}: {error}") from None
+def build(config: Mapping[str, Any]) -> "Addable":
+    """As `streamdedup.build`."""
+    from streamdedup.filters import building
+
+    return building.build(config)
 
 
-def from_parts(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> "Filter":
-    """The filter that gave this `header()` and these `buffers()`."""
-    return cast("Filter", _kind(header.get("kind")).from_parts(header, buffers))
+def from_parts(
+    header: Mapping[str, Any], buffers: Sequence[memoryview], hash_key: bytes = b""
+) -> "Filter":
+    """The filter that gave this `header()` and these `buffers()`, over them; ValueError where they do not fit."""
+    hash_ = hash_of(header.get("hash"), hash_key)
+    return cast("Filter", kind_of(header.get("kind")).from_parts(header, buffers, hash_))
 
 
-def _kind(name: object) -> Any:  # noqa: ANN401 - a class whose constructor's arguments are its own
-    if name not in KINDS:
+def kind_of(name: object) -> Any:  # noqa: ANN401 - a class whose constructor's arguments are its own
+    """The class of a kind, also of one that is only loaded; what it can do is told by the Protocols of `base`."""
+    known = {**KINDS, **LOADED}
+    if not isinstance(name, str) or name not in known:
         raise ConfigError(f"filter.kind {name!r} is unknown; choose one of: {', '.join(KINDS)}")
-    module, _, attribute = KINDS[str(name)].partition(":")
+    module, _, attribute = known[name].partition(":")
     return getattr(import_module(module), attribute)
+
+
+def hash_of(name: object, key: bytes) -> "Hash":
+    """The hash of that name."""
+    from streamdedup.keys.hashing import Hash
+
+    return Hash(str(name), key)

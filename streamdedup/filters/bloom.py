@@ -1,181 +1,254 @@
-"""Bloom filter: m bits, k hashes a key; 1.44 log2(1/p) bits a key (Bloom 1970). Any m, no rounding to a power of two.
-
-The i-th bit of a digest (a, b) is (a * m) >> 64, then a becomes a * MULTIPLIER + b mod 2^64: the high word of a
-128-bit product has no modulo bias, and the sequence behaves like k independent hashes also in small tables.
-"""
+"""Bloom filter: m bits, k hashes a key; 1.44 log2(1/p) bits a key (Bloom 1970). Any m, no rounding up."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from bitarray import bitarray
+import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
-from streamdedup.filters.memory import aligned_words, fill
-from streamdedup.filters.sizing import BLOOM_BITS_MAX, bloom_error, bloom_excess, bloom_size
-from streamdedup.kernel import kernel
-from streamdedup.keys.hashing import Digests, checked
+from streamdedup.filters.keyed import (
+    KEYS,
+    PROBES_A_CALL,
+    ROWS_A_CALL,
+    Keyed,
+    empty_mask,
+    number,
+    same,
+    sliced,
+    stated_sizes,
+)
+from streamdedup.filters.memory import aligned_words, bits_over, ones_in, writable
+from streamdedup.filters.probing import (
+    PROBES,
+    advance,
+    ask,
+    begin,
+    is_double,
+    position,
+    stated_probe,
+)
+from streamdedup.filters.sizing import (
+    BLOOM_HASHES_MAX,
+    TABLE_BITS_MAX,
+    bloom_error,
+    bloom_excess,
+    bloom_keys,
+    bloom_size,
+)
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+
+AHEAD = 16  # rows whose words are asked for before they are needed
+
+Counts = npt.NDArray[np.int64]
+BITS_SET = 1  # in `counts`, after the keys
 
 
-class Bloom:
+class Bloom(Keyed):
     """A Bloom filter for `capacity` keys, at most `error_rate` false positives when that many are in."""
 
     kind = "bloom"
+    only_sets_bits = True
 
-    def __init__(self, capacity: int, error_rate: float = 1e-6) -> None:
-        if not capacity >= 1:
-            raise ConfigError(f"filter.capacity is {capacity}; it must be at least 1")
-        if not 0 < error_rate < 1:
-            raise ConfigError(f"filter.error_rate is {error_rate}; it must be above 0 and below 1")
-        self._capacity, self._error_rate = capacity, error_rate
+    def __init__(
+        self,
+        capacity: int,
+        error_rate: float = 1e-6,
+        *,
+        probe: str = "standard",
+        hash_: Hash = MURMUR3,
+    ) -> None:
+        super().__init__(capacity, error_rate, hash_)
         if excess := bloom_excess(capacity, error_rate):
             raise ConfigError(f"filter.capacity {capacity}: {excess}")
-        self._bits, self._hashes = bloom_size(capacity, error_rate)
-        self._words = aligned_words(-(-self._bits // 64))
-        self._keys = self._bits_set = 0
+        self._double = is_double(probe)
+        self._size(*bloom_size(capacity, error_rate))
+        self._words = aligned_words(-(-self.bits // 64))
 
-    @property
-    def capacity(self) -> int:
-        """The number of keys up to which `error_rate` holds."""
-        return self._capacity
-
-    @property
-    def error_rate(self) -> float:
-        """The error rate at capacity."""
-        return self._error_rate
+    def _size(self, bits: int, hashes: int) -> None:
+        self.bits, self.hashes = bits, hashes
+        self._m, self._k = np.uint64(bits), np.uint64(hashes)
+        self._rows = min(ROWS_A_CALL, PROBES_A_CALL // hashes)
+        self._counts: Counts = np.array([0, 0], dtype=np.int64)
 
     @property
     def error_rate_now(self) -> float:
         """The fill ratio to the power of k: what the bits that are set now really give."""
-        return float(self.fill_ratio**self._hashes)
+        return float(self.fill_ratio**self.hashes)
 
     @property
     def fill_ratio(self) -> float:
         """The share of bits that are set; about one half at capacity."""
-        return self._bits_set / self._bits
-
-    @property
-    def size_bytes(self) -> int:
-        """The memory of the bits, in bytes."""
-        return int(self._words.nbytes)
-
-    def __len__(self) -> int:
-        return self._keys
+        return float(self._counts[BITS_SET] / self.bits)
 
     def expected_error(self, keys: int) -> float:
         """(1 - e^(-kn/m))^k for n = `keys`."""
-        return bloom_error(self._bits, self._hashes, keys)
+        return bloom_error(self.bits, self.hashes, keys)
 
     def add_many(self, digests: Digests) -> Mask:
         """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
-        digests = checked(digests)
-        fresh = np.empty(len(digests), dtype=np.bool_)
-        self._bits_set += int(
-            _add(self._words, np.uint64(self._bits), np.uint64(self._hashes), digests, fresh)
-        )
-        self._keys += int(np.count_nonzero(fresh))
+        writable(self._words)
+        fresh = empty_mask(digests)
+        for part, rows in sliced(digests, self._rows):
+            _add(self._words, self._m, self._k, self._double, part, self._counts, fresh[rows])
         return fresh
 
     def contains_many(self, digests: Digests) -> Mask:
         """True, shape (n,), where a digest of `digests` (n, 2) is present."""
-        digests = checked(digests)
-        present = np.empty(len(digests), dtype=np.bool_)
-        _contains(self._words, np.uint64(self._bits), np.uint64(self._hashes), digests, present)
+        present = empty_mask(digests)
+        for part, rows in sliced(digests, self._rows):
+            _contains(self._words, self._m, self._k, self._double, part, present[rows])
         return present
+
+    def __ior__(self, other: Self) -> Self:
+        same(self, other, "bits", "hashes", "probe")
+        writable(self._words)
+        np.bitwise_or(self._words, other._words, out=self._words)
+        self._recount()
+        self._counts[KEYS] = round(bloom_keys(self.bits, self.hashes, self._counts[BITS_SET]))
+        return self
 
     def header(self) -> dict[str, Any]:
         """Kind, parameters, sizes and the number of keys."""
-        return {
-            "kind": self.kind,
-            "capacity": self._capacity,
-            "error_rate": self._error_rate,
-            "bits": self._bits,
-            "hashes": self._hashes,
-            "keys": self._keys,
-        }
+        return self._header(
+            bits=self.bits, hashes=self.hashes, probe=PROBES[self._double], keys=len(self)
+        )
 
     def buffers(self) -> list[memoryview]:
         """The bits, little-endian in uint64 words: bit i is bit i % 64 of word i // 64."""
         return [self._words.data.cast("B")]
 
     @classmethod
-    def from_parts(cls, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> Self:
-        """A copy of the filter that gave these parts; ValueError where they contradict one another."""
-        capacity, error_rate, keys = _stated(header)
-        sizes = bloom_size(capacity, error_rate)
-        if sizes != (header.get("bits"), header.get("hashes")):
-            raise ValueError(
-                f"{sizes} bits and hashes follow from capacity and error rate, not these"
-            )
+    def from_parts(
+        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        restored = cls._of_header(header, hash_)
+        bits, hashes = stated_sizes(
+            header, bloom_size, bits=TABLE_BITS_MAX, hashes=BLOOM_HASHES_MAX
+        )
+        restored._double = stated_probe(header)
+        restored._size(bits, hashes)
         (table,) = buffers
-        size_bytes = -(-sizes[0] // 64) * 8
-        if table.nbytes != size_bytes:
-            raise ValueError(f"{table.nbytes} bytes of bits; {size_bytes} belong to the header")
-        restored = cls(capacity, error_rate)
-        fill(restored.buffers()[0], table)
-        restored._bits_set = bitarray(buffer=restored.buffers()[0], endian="little").count()
+        restored._words = bits_over(table, bits)
+        restored._recount()
         # A snapshot's header is newer than its first bits: keys that came meanwhile may have none in it.
-        restored._keys = min(keys, restored._bits_set)
-        if int(restored._words[-1]) >> (restored._bits % 64 or 64):
-            raise ValueError(f"bits are set beyond the last of {restored._bits}")
+        keys = number(header, "keys", 0, TABLE_BITS_MAX)
+        restored._counts[KEYS] = min(keys, restored._counts[BITS_SET])
         return restored
 
+    def _recount(self) -> None:
+        self._counts[BITS_SET] = ones_in(self._words)
 
-def _stated(header: Mapping[str, Any]) -> tuple[int, float, int]:
-    """Capacity, error rate and keys, checked before anything is allocated for them."""
-    capacity, error_rate, keys = (header.get(name) for name in ("capacity", "error_rate", "keys"))
-    if type(capacity) is not int or not 1 <= capacity <= BLOOM_BITS_MAX:
-        raise ValueError(f"capacity {capacity!r} is not an integer from 1 to {BLOOM_BITS_MAX}")
-    if not isinstance(error_rate, float) or not 0 < error_rate < 1:
-        raise ValueError(f"error_rate {error_rate!r} is not between 0 and 1")
-    if type(keys) is not int or keys < 0:
-        raise ValueError(f"keys {keys!r} is not a number of keys")
-    return capacity, error_rate, keys
+    def _add_one(self, a: int, b: int) -> bool:
+        writable(self._words)
+        return bool(_add_one(self._words, self._m, self._k, self._double, a, b, self._counts))
+
+    def _contains_one(self, a: int, b: int) -> bool:
+        return bool(_contains_one(self._words, self._m, self._k, self._double, a, b))
 
 
-MULTIPLIER = np.uint64(0xD1342543DE82EF95)  # Steele, Vigna 2021: a multiplier with good spectra
-_LOW = np.uint64(0xFFFFFFFF)
-_32, _6, _63, _1, _0 = np.uint64(32), np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(0)
+_6, _63, _3, _1, _0 = np.uint64(6), np.uint64(63), np.uint64(3), np.uint64(1), np.uint64(0)
+
+# A word of a large table takes as long to come as twenty keys take to compute, so `_add` asks for words AHEAD of need.
+# No branch depends on a single bit: nobody could foresee it, and what was begun for the next keys would be thrown away.
 
 
-@kernel
-def _high_word(a: np.uint64, b: np.uint64) -> np.uint64:
-    """The upper 64 bits of the product: numba has no 128-bit integer, so four products of halves."""
-    a_low, a_high, b_low, b_high = a & _LOW, a >> _32, b & _LOW, b >> _32
-    middle = a_high * b_low + ((a_low * b_low) >> _32)
-    other = a_low * b_high + (middle & _LOW)
-    return a_high * b_high + (middle >> _32) + (other >> _32)
-
-
-@kernel
-def _add(words: Digests, bits: np.uint64, hashes: np.uint64, digests: Digests, fresh: Mask) -> int:
+@inlined
+def _insert(
+    words: Digests, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
+) -> np.uint64:
+    """How many bits were newly set."""
     newly_set = _0
-    for i in range(digests.shape[0]):
-        a, b, was_there = digests[i, 0], digests[i, 1], True
-        for _ in range(hashes):
-            at = _high_word(a, bits)
-            bit = _1 << (at & _63)
-            word = words[at >> _6]
-            if word & bit == _0:
-                words[at >> _6] = word | bit
-                newly_set += _1
-                was_there = False
-            a = a * MULTIPLIER + b
-        fresh[i] = not was_there
-    return newly_set  # type: ignore[return-value]  # a uint64 inside numba
+    state, step = begin(a, b, bits, double)
+    for _ in range(hashes):
+        at = position(state, bits, double)
+        word = words[at >> _6]
+        words[at >> _6] = word | (_1 << (at & _63))
+        newly_set += _1 - ((word >> (at & _63)) & _1)
+        state = advance(state, step, bits, double)
+    return newly_set
+
+
+@inlined
+def _present(
+    words: Digests, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
+) -> bool:
+    """Whether all bits are set: three at once, which most absent keys do not pass, then the rest at once."""
+    state, step = begin(a, b, bits, double)
+    first = min(hashes, _3)
+    clear = _0
+    for _ in range(first):
+        at = position(state, bits, double)
+        clear |= ~(words[at >> _6] >> (at & _63))
+        state = advance(state, step, bits, double)
+    if clear & _1 == _0:
+        for _ in range(first, hashes):
+            at = position(state, bits, double)
+            clear |= ~(words[at >> _6] >> (at & _63))
+            state = advance(state, step, bits, double)
+    return bool(clear & _1 == _0)
+
+
+@kernel
+def _add(
+    words: Digests,
+    bits: np.uint64,
+    hashes: np.uint64,
+    double: bool,
+    digests: Digests,
+    counts: Counts,
+    fresh: Mask,
+) -> None:
+    rows = digests.shape[0]
+    for i in range(min(rows, AHEAD)):
+        ask(words, _6, bits, hashes, double, digests[i, 0], digests[i, 1])
+    keys = 0
+    newly_set = _0
+    for i in range(rows):
+        if i + AHEAD < rows:
+            ask(words, _6, bits, hashes, double, digests[i + AHEAD, 0], digests[i + AHEAD, 1])
+        new = _insert(words, bits, hashes, double, digests[i, 0], digests[i, 1])
+        fresh[i] = new > _0
+        keys += int(new > _0)
+        newly_set += new
+    counts[KEYS] += keys
+    counts[BITS_SET] += np.int64(newly_set)
+
+
+@kernel
+def _add_one(
+    words: Digests,
+    bits: np.uint64,
+    hashes: np.uint64,
+    double: bool,
+    a: int,
+    b: int,
+    counts: Counts,
+) -> bool:
+    new = _insert(words, bits, hashes, double, np.uint64(a), np.uint64(b))
+    counts[KEYS] += new > _0
+    counts[BITS_SET] += np.int64(new)
+    return bool(new > _0)
 
 
 @kernel
 def _contains(
-    words: Digests, bits: np.uint64, hashes: np.uint64, digests: Digests, present: Mask
+    words: Digests,
+    bits: np.uint64,
+    hashes: np.uint64,
+    double: bool,
+    digests: Digests,
+    present: Mask,
 ) -> None:
     for i in range(digests.shape[0]):
-        a, b, there = digests[i, 0], digests[i, 1], True
-        for _ in range(hashes):
-            at = _high_word(a, bits)
-            if words[at >> _6] & (_1 << (at & _63)) == _0:
-                there = False
-                break
-            a = a * MULTIPLIER + b
-        present[i] = there
+        present[i] = _present(words, bits, hashes, double, digests[i, 0], digests[i, 1])
+
+
+@kernel
+def _contains_one(
+    words: Digests, bits: np.uint64, hashes: np.uint64, double: bool, a: int, b: int
+) -> bool:
+    return _present(words, bits, hashes, double, np.uint64(a), np.uint64(b))

@@ -1,42 +1,98 @@
 """The one place where tables are allocated: zeroed, and aligned to a cache line."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitarray import bitarray
 
 from streamdedup.errors import ConfigError
 
 CACHE_LINE_BYTES = 64
 PAGE_BYTES = 4096  # the smallest of our platforms; larger pages are touched more than once
+REMEDY = "lower filter.capacity or raise filter.error_rate"  # where memory does not suffice
 PIECE_BYTES = 1 << 20  # at a time: whoever waits for the interpreter gets it in between
+READ_ONLY = "this filter is a read-only view of a file; load it without mmap to change it"
+
+Words = npt.NDArray[np.uint64]  # a table
+Counts = npt.NDArray[np.int64]  # what is counted about it, by kernels, in place
 
 
-def aligned_words(words: int) -> npt.NDArray[np.uint64]:
-    """`words` zeroed uint64 that begin on a cache line. The kernel gives the pages when they are first touched."""
-    try:
-        raw = np.zeros(words * 8 + CACHE_LINE_BYTES, dtype=np.uint8)
-    except MemoryError:
-        raise ConfigError(
-            f"a filter of {words * 8:,} bytes does not fit into memory;"
-            " lower filter.capacity or raise filter.error_rate"
-        ) from None
-    skip = -raw.ctypes.data % CACHE_LINE_BYTES
-    return raw[skip : skip + words * 8].view(np.uint64)
+def aligned_words(words: int, remedy: str = REMEDY) -> Words:
+    """`words` zeroed uint64 that begin on a cache line. The kernel gives the pages when they are first touched.
+
+    ConfigError with the remedy where there is no memory for them.
+    """
+    return _aligned(words * 8, np.zeros, remedy).view(np.uint64)
+
+
+def aligned_bytes(size: int) -> memoryview:
+    """`size` bytes that begin on a cache line, not zeroed: for what is read from a file."""
+    return _aligned(size, np.empty, REMEDY).data
+
+
+def words_over(buffer: memoryview, words: int) -> Words:
+    """`words` uint64 over `buffer`, which may be read-only; ValueError where its size differs.
+
+    The very buffer, without a copy, unless it does not begin at a whole word.
+    """
+    if buffer.nbytes != words * 8:
+        raise ValueError(f"{buffer.nbytes} bytes of table; {words * 8} belong to the header")
+    raw = np.frombuffer(buffer, dtype=np.uint8)
+    if raw.ctypes.data % 8:
+        copy = aligned_words(words)
+        fill(copy.data.cast("B"), buffer)
+        return copy
+    return raw.view("<u8")
+
+
+def bits_over(buffer: memoryview, bits: int) -> Words:
+    """As `words_over`, of so many bits; ValueError also where there are others behind them."""
+    words = words_over(buffer, -(-bits // 64))
+    if int(words[-1]) >> (bits % 64 or 64):
+        raise ValueError(f"bits are set beyond the last of {bits}")
+    return words
+
+
+def ones_in(words: Words) -> int:
+    """How many bits are set."""
+    table = words.data.cast("B")
+    return sum(bitarray(buffer=piece, endian="little").count() for piece in pieces(table))
+
+
+def writable(table: npt.NDArray[Any]) -> None:
+    """ConfigError where the table is a read-only view, as of a mapped file."""
+    if not table.flags.writeable:
+        raise ConfigError(READ_ONLY)
 
 
 def touch(table: memoryview) -> None:
     """Have the pages of a new table put in place now, by whoever calls, rather than where they are first used."""
-    for piece in _pieces(table):
+    for piece in pieces(table):
         np.frombuffer(piece, dtype=np.uint8)[::PAGE_BYTES] |= 0
 
 
 def fill(table: memoryview, saved: memoryview) -> None:
     """Copy `saved` into `table`, of the same size."""
-    for piece, source in zip(_pieces(table), _pieces(saved), strict=True):
+    for piece, source in zip(pieces(table), pieces(saved), strict=True):
         piece[:] = source
 
 
-def _pieces(table: memoryview) -> Iterator[memoryview]:
+def pieces(table: memoryview) -> Iterator[memoryview]:
+    """`table` in parts of PIECE_BYTES: whoever waits for the interpreter gets it in between."""
     for start in range(0, len(table), PIECE_BYTES):
         yield table[start : start + PIECE_BYTES]
+
+
+def _aligned(
+    size: int, allocate: Callable[..., npt.NDArray[np.uint8]], remedy: str
+) -> npt.NDArray[np.uint8]:
+    try:
+        raw = allocate(size + CACHE_LINE_BYTES, dtype=np.uint8)
+    except MemoryError:
+        raise ConfigError(
+            f"a filter of {size:,} bytes does not fit into memory; {remedy}"
+        ) from None
+    skip = -raw.ctypes.data % CACHE_LINE_BYTES
+    return raw[skip : skip + size]

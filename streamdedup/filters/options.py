@@ -1,18 +1,46 @@
 """How the known keys are remembered, as an operator states it: the `filter` section."""
 
+import re
+from collections.abc import Iterator
+from math import ceil
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from streamdedup.units import count
+from streamdedup.filters import GROWABLE
+from streamdedup.filters.sizing import BLOCKED_ERROR_MIN
+from streamdedup.secret import ReadableFile, read_secret, set_twice
+from streamdedup.units import count, milliseconds, size_bytes
+
+Kind = Literal[
+    "bloom", "blocked", "exact", "bitmap", "counting", "cuckoo", "dleft", "dlcbf", "window"
+]  # those that take keys one after the other
+YEAR_MS = 366 * 86_400_000
+WINDOWED = ("retention", "generations", "late", "refresh", "max_jump")  # options of a window
+PROBED = ("bitmap", "bloom", "counting")  # kinds whose positions come from one probe sequence
+_HEX = "32 hexadecimal digits (16 random bytes), as from: openssl rand -hex 16"
 
 
 class FilterOptions(BaseModel):
-    """The memory of the keys: its kind, its size, and what happens when it is full."""
+    """The memory of the keys: its kind, its size, its hash, and what happens when it is full."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    kind: Literal["bloom"] = Field(default="bloom", description="The structure of the filter.")
+    kind: Kind = Field(
+        default="bloom",
+        description="The structure of the filter. `bloom` is small; `blocked` is faster and somewhat larger; `exact` "
+        "makes no errors worth the name; `window` forgets what is older than `retention`, for topics without an end. "
+        "`bitmap` is a Bloom filter with one hash. `counting`, `cuckoo`, `dleft` and `dlcbf` could take keys back, "
+        "which the worker does not: `cuckoo` is the smallest of them, the others are for comparison.",
+    )
     capacity: Annotated[int, count(1, 10**12, "keys")] = Field(
         description="Distinct keys that the whole topic may bring before the filters are full; "
         "every partition gets its share. Memory follows from this and `error_rate`.",
@@ -26,10 +54,18 @@ class FilterOptions(BaseModel):
         description="Probability, at most and with the filter at capacity, that a new event is "
         "dropped as a false duplicate.",
     )
-    on_full: Literal["stop", "warn"] = Field(
-        default="stop",
-        description="At capacity a partition stops being consumed and says so, or goes on with a "
-        "growing error rate and a warning.",
+    on_full: Literal["grow", "stop", "warn"] = Field(
+        default="grow",
+        description="At capacity a partition's filter gets a further stage, twice as large, within the same "
+        "`error_rate` for all of them together, up to `max_size`; then, or with `stop` at once, the partition "
+        "stops being consumed and says so; with `warn` it goes on with a growing error rate and a warning. "
+        "A `bitmap` or a `window` cannot grow: there the default is `stop`.",
+    )
+    max_size: Annotated[int | None, size_bytes(1024, 1 << 50)] = Field(
+        default=None,
+        description="Memory, at most, of the filters of all partitions together, with `on_full: grow`; "
+        "not set, 16 times what they begin with, which is for about 7 times the keys.",
+        examples=["8GiB"],
     )
     partition_headroom: float = Field(
         default=0.2,
@@ -39,3 +75,153 @@ class FilterOptions(BaseModel):
         description="Share that each partition's filter is made larger than an even split of "
         "`capacity`, because keys spread unevenly; 0.2 is 20 %.",
     )
+    hash: Literal["murmur3", "siphash"] = Field(
+        default="murmur3",
+        description="The 128-bit hash by which keys are known: murmur3 x64 128, or SipHash-2-4 under "
+        "`hash_key`, for keys that outsiders choose. A change folds the output again.",
+    )
+    hash_key_file: ReadableFile | None = Field(
+        default=None, description="A file holding the key of `hash: siphash`."
+    )
+    hash_key: SecretStr | None = Field(
+        default=None,
+        validate_default=True,
+        description="The key of `hash: siphash`, 32 hexadecimal digits, the same for all workers. "
+        "Secret: only from the environment.",
+    )
+    probe: Literal["standard", "double"] = Field(
+        default="standard",
+        description="The sequence of a key's positions in a `bitmap`, `bloom` or `counting` filter; "
+        "`double` is the h1 + i * h2 of the literature, which errs more where a filter is small.",
+    )
+
+    retention: Annotated[int | None, milliseconds(1, 100 * YEAR_MS, bare=False)] = Field(
+        default=None,
+        description="How long a `window` remembers a key, by the timestamps of the events; `capacity` is then the "
+        "distinct keys within that time. Not set, a `window` remembers the last `capacity` keys.",
+        examples=["7d"],
+    )
+    generations: Annotated[int, count(2, 64, "generations")] = Field(
+        default=8,
+        description="In how many steps a `window` forgets: a key is remembered up to 1 / (generations - 1) longer "
+        "than `retention`. 8, 16, 32 and 64 take nearly the same memory, one more than 8, 16 or 32 twice as much, "
+        "fewer than 8 up to six times.",
+    )
+    late: Literal["pass", "drop"] = Field(
+        default="pass",
+        description="What a `window` does with an event that is older than `retention` when it comes: no one can say "
+        "any more whether it is a duplicate.",
+    )
+    refresh: bool = Field(
+        default=False,
+        description="Whether a duplicate has a `window` remember its key anew. It is not in the output, so a restart "
+        "forgets that: not with `exactly_once`.",
+    )
+    max_jump: Annotated[int | None, milliseconds(1, 100 * YEAR_MS, bare=False)] = Field(
+        default=None,
+        description="How far one event may take the time of a `window`, where the output's brokers do not refuse "
+        "timestamps that are ahead (`message.timestamp.after.max.ms`): a wrong one would empty it. After a longer "
+        "pause, the window catches up by so much with each new key. Not set, there is no limit.",
+        examples=["1h"],
+    )
+
+    @model_validator(mode="after")
+    def _resolve_on_full(self) -> "FilterOptions":
+        if "on_full" not in self.model_fields_set and not can_grow(self.kind, self.error_rate):
+            object.__setattr__(self, "on_full", "stop")  # frozen for all but this validator
+        return self
+
+    @property
+    def first_error_rate(self) -> float:
+        """The error rate that a filter is made for: of one that grows, the first stage has half of the whole."""
+        return self.error_rate / 2 if self.on_full == "grow" else self.error_rate
+
+    @property
+    def window_ms(self) -> int:
+        """The longest that a window by event time remembers a key: `retention`, and a generation more; else 0."""
+        retention = self.retention or 0
+        return retention + -(-retention // (self.generations - 1))
+
+    @property
+    def by_event_time(self) -> bool:
+        """Whether the filter forgets by the timestamps of the events."""
+        return self.kind == "window" and self.retention is not None
+
+    @field_validator("hash_key")
+    @classmethod
+    def _read_hash_key(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        secret = read_secret(secret, info)
+        if secret is not None and not re.fullmatch("[0-9a-fA-F]{32}", secret.get_secret_value()):
+            path = info.data.get("hash_key_file")
+            raise ValueError(f"must be {_HEX}" + (f"; {path} holds something else" if path else ""))
+        return secret
+
+    @property
+    def hash_key_bytes(self) -> bytes:
+        """The 16 bytes of `hash_key`; none where it is not set."""
+        return bytes.fromhex(self.hash_key.get_secret_value()) if self.hash_key else b""
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
+        yield from set_twice(self, "filter", "hash_key")
+        if self.hash == "siphash" and self.hash_key is None:
+            yield (
+                ("hash_key", "hash_key_file", "hash"),
+                "is required with filter.hash: siphash; set STREAMDEDUP_FILTER__HASH_KEY to "
+                f"{_HEX}; or filter.hash_key_file to a file that holds them",
+            )
+        if self.hash != "siphash" and self.hash_key is not None:
+            leaf = "hash_key_file" if self.hash_key_file else "hash_key"
+            yield (
+                (leaf, "hash"),
+                f"means nothing with filter.hash: {self.hash}; unset it, or set filter.hash: siphash",
+            )
+        yield from self._misplaced()
+        if self.probe != "standard" and self.kind not in PROBED:
+            yield (
+                ("probe", "kind"),
+                f"means nothing with filter.kind: {self.kind}; set probe: standard, or choose {', '.join(PROBED)}",
+            )
+
+    def _misplaced(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        fields = type(self).model_fields
+        given = [name for name, field in fields.items() if getattr(self, name) != field.default]
+        if self.on_full == "grow" and not can_grow(self.kind, self.error_rate):
+            at = f", error_rate: {self.error_rate:g}" if self.kind in GROWABLE else ""
+            yield (
+                ("on_full", "kind"),
+                f"is not for filter.kind: {self.kind}{at}; choose stop or warn, or a kind that can grow",
+            )
+        if self.max_size is not None and self.on_full != "grow":
+            yield (
+                ("max_size", "on_full"),
+                f"means nothing with filter.on_full: {self.on_full}; unset it, or choose grow",
+            )
+        for name in WINDOWED:
+            if name in given and self.kind != "window":
+                yield (
+                    (name, "kind"),
+                    f"means nothing with filter.kind: {self.kind}; unset it, or choose window",
+                )
+        for name in ("late", "max_jump"):
+            if name in given and self.kind == "window" and self.retention is None:
+                yield (
+                    (name, "retention"),
+                    "means nothing without filter.retention: this window counts keys; unset it, or set retention",
+                )
+        if self.by_event_time and (self.retention or 0) < self.generations - 1:
+            yield (
+                ("retention", "generations"),
+                f"is too short for {self.generations} generations: {self.generations - 1} of them make it up, each of"
+                " 1ms or more; raise it, or take fewer",
+            )
+
+    def share(self, whole: int, partitions: int) -> int:
+        """One partition's share of `whole`, with its headroom for skew; never more than all of it."""
+        return min(whole, ceil(whole * (1 + self.partition_headroom) / partitions))
+
+
+def can_grow(kind: str, error_rate: float) -> bool:
+    """Whether a filter of `kind` takes `on_full: grow`: its first stage has half of the error rate."""
+    low = kind == "blocked" and error_rate / 2 < BLOCKED_ERROR_MIN
+    return kind in GROWABLE and not low

@@ -22,16 +22,23 @@ NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a commit's metadata says: the logs that its offset belongs to. None where the broker tells no ids."""
+    """What a commit's metadata says: the logs that its offset belongs to, and how far the output was.
+
+    Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
+    """
 
     cluster_id: str | None
     input_id: str | None
     output_id: str | None
     label: int
+    watermark: int | None = None
 
     def encode(self) -> str:
         """The text to commit."""
-        return orjson.dumps({"streamdedup": 1, **asdict(self)}).decode()
+        told = asdict(self)
+        if self.watermark is None:
+            del told["watermark"]
+        return orjson.dumps({"streamdedup": 1, **told}).decode()
 
     @classmethod
     def decode(cls, text: str | None) -> "Note | None":
@@ -48,7 +55,9 @@ class Note:
                 "output_id": str() | None as output_id,
                 "label": int() as label,
             }:
-                return cls(cluster_id, input_id, output_id, label)
+                watermark = found.get("watermark")
+                known = watermark if type(watermark) is int else None
+                return cls(cluster_id, input_id, output_id, label, known)
         return None
 
 

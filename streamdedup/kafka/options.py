@@ -5,7 +5,6 @@ Leaves of `kafka` have aiokafka's names. Secrets come from the environment or fr
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -21,7 +20,8 @@ from pydantic import (
 
 from streamdedup.kafka.passthrough import Client, PassThrough, read_client_options
 from streamdedup.keys.options import Tombstones
-from streamdedup.units import LocalPath, count, milliseconds, seconds, size_bytes
+from streamdedup.secret import ReadableFile, read_secret, set_twice
+from streamdedup.units import count, milliseconds, seconds, size_bytes
 
 
 def check_name(name: str) -> str:
@@ -61,24 +61,11 @@ def _check_servers(servers: str) -> str:
     return ",".join(hosts)
 
 
-def _check_readable(path: Path) -> Path:
-    try:
-        with path.open("rb"):
-            return path
-    except OSError as error:
-        raise ValueError(
-            f"cannot be read: {error.strerror}; name a file that this user may read"
-        ) from None
-
-
 def _check_factory(name: str) -> str:
     parts = name.replace(":", ".").split(".")
     if name.count(":") != 1 or not all(part.isidentifier() for part in parts):
         raise ValueError("must have the form package.module:factory")
     return name
-
-
-ReadableFile = Annotated[LocalPath, AfterValidator(_check_readable)]
 
 
 class KafkaOptions(BaseModel):
@@ -166,20 +153,7 @@ class KafkaOptions(BaseModel):
         examples=[{"linger_ms": 5}],
     )
 
-    @field_validator("ssl_password", "sasl_plain_password")
-    @classmethod
-    def _read_secret(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        path: Path | None = info.data.get(f"{info.field_name}_file")
-        if secret is not None or path is None:
-            return secret
-        try:
-            text = path.read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise ValueError(f"cannot be read from {path} as UTF-8 text") from None
-        text = text.removesuffix("\n").removesuffix("\r")
-        if not text:
-            raise ValueError(f"cannot be read from {path}, which is empty")
-        return SecretStr(text)
+    _read_secrets = field_validator("ssl_password", "sasl_plain_password")(read_secret)
 
     @field_validator("consumer", "producer", mode="before")
     @classmethod
@@ -191,7 +165,7 @@ class KafkaOptions(BaseModel):
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
-        yield from self._secret_conflicts()
+        yield from set_twice(self, "kafka", "ssl_password", "sasl_plain_password")
         yield from self._ssl_conflicts()
         if self.security_protocol.startswith("SASL"):
             yield from self._sasl_conflicts()
@@ -203,14 +177,6 @@ class KafkaOptions(BaseModel):
                         f"means nothing with kafka.security_protocol: {self.security_protocol}; "
                         "unset it, or set kafka.security_protocol to SASL_SSL or SASL_PLAINTEXT",
                     )
-
-    def _secret_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        for leaf in ("ssl_password", "sasl_plain_password"):
-            if {leaf, f"{leaf}_file"} <= self.model_fields_set:
-                yield (
-                    (f"{leaf}_file", leaf),
-                    f"is set, and so is kafka.{leaf}; set one of the two",
-                )
 
     def _ssl_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         encrypted = self.security_protocol.endswith("SSL")

@@ -115,13 +115,23 @@ async def describe(client: Any, names: Sequence[str]) -> Topology:
 
 
 async def create_missing(
-    options: KafkaOptions, sink: SinkOptions, source: Topic, known: Topology
+    options: KafkaOptions,
+    sink: SinkOptions,
+    source: Topic,
+    known: Topology,
+    retention_ms_min: int = 0,
 ) -> list[str]:
-    """Create the sink's topics that are not there, as many partitions and replicas, as long kept; their names."""
+    """Create the sink's topics that are not there, as many partitions and replicas, as long kept; their names.
+
+    But kept for `retention_ms_min` at least: a window that is folded reaches so far back.
+    """
     names = [name for name in sink_topics(sink) if name not in known.topics]
     settings = {"cleanup.policy": "delete"}
     if retention := source.settings.get("retention.ms"):
-        settings["retention.ms"] = retention
+        forever = source.retention_ms >= FOREVER
+        settings["retention.ms"] = (
+            retention if forever else f"{max(source.retention_ms, retention_ms_min)}"
+        )
     if not names:
         return names
     admin = AIOKafkaAdminClient(**client_arguments(options))
@@ -150,8 +160,10 @@ def sink_topics(sink: SinkOptions) -> list[str]:
     return [t for t in (sink.topic, sink.duplicates_topic, sink.dead_letter_topic) if t]
 
 
-def check(topology: Topology, source: str, sink: SinkOptions) -> None:
-    """Raise one ConfigError with everything that does not fit."""
+def check(
+    topology: Topology, source: str, sink: SinkOptions, *, by_event_time: bool = False
+) -> None:
+    """Raise one ConfigError with everything that does not fit. `by_event_time`: the filter forgets by it."""
     problems = []
     for name, operation in (
         (source, READ),
@@ -172,6 +184,12 @@ def check(topology: Topology, source: str, sink: SinkOptions) -> None:
             )
     if source in topology.topics:
         problems += _misfits(topology, topology[source], sink)
+    output = topology.topics.get(sink.topic)
+    if output and by_event_time and not output.stamped_by_producer:
+        problems.append(
+            f"the topic {sink.topic} replaces timestamps by its own (message.timestamp.type=LogAppendTime): a filter"
+            " with filter.retention goes by the events' times, also when it is folded; set CreateTime"
+        )
     if problems:
         raise ConfigError("\n".join(dict.fromkeys(problems)))
 

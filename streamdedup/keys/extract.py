@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.events import NULL, Column, EventBatch, Headers, Integers
 from streamdedup.keys.options import Origin, Tombstones
 
 MISSING = object()
@@ -29,9 +29,9 @@ class MalformedError(StreamdedupError):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a batch, one row an event: the key's bytes, or None with the row in one of the other sets."""
+    """The keys of a batch, one row an event: the key's bytes, or a null with the row in one of the other sets."""
 
-    keys: Sequence[bytes | None]
+    keys: Column
     malformed: dict[int, str]  # row -> reason
     unjudged: Sequence[int]  # rows of tombstones that pass
     dropped: Sequence[int]  # rows of tombstones that the operator drops
@@ -49,14 +49,15 @@ class Extractor:
         """The keys of all events of `batch`."""
         keys, malformed = self._read(batch)
         judged = self.tombstones == "judge"
-        tombstones = [] if judged else np.flatnonzero(batch.values.sizes < 0).tolist()
+        nulls = np.flatnonzero(batch.values.sizes < 0)
+        tombstones = [] if judged else nulls.tolist()
         for row in tombstones:
-            keys[row] = None
             malformed.pop(row, None)
+        keys = keys if judged else _without(keys, nulls)
         passed = self.tombstones == "pass"
         return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
 
-    def _read(self, batch: EventBatch) -> tuple[list[bytes | None], dict[int, str]]:
+    def _read(self, batch: EventBatch) -> tuple[Column, dict[int, str]]:
         match self.origin:
             case "json":
                 return _each(json_reader(self.fields), batch.values)
@@ -83,13 +84,20 @@ def json_reader(fields: Sequence[str]) -> Callable[[bytes | None], bytes]:
     return read
 
 
-def _column(column: Column, reason: str) -> tuple[list[bytes | None], dict[int, str]]:
-    return list(column), dict.fromkeys(np.flatnonzero(column.sizes < 0).tolist(), reason)
+def _without(keys: Column, rows: Integers) -> Column:
+    """The same with a null in each of `rows`."""
+    if not len(rows):
+        return keys
+    sizes = keys.sizes.copy()
+    sizes[rows] = NULL
+    return Column(keys.buffer, keys.starts, sizes)
 
 
-def _each(
-    read: Callable[[Cell], bytes], cells: Iterable[Cell]
-) -> tuple[list[bytes | None], dict[int, str]]:
+def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:
+    return column, dict.fromkeys(np.flatnonzero(column.sizes < 0).tolist(), reason)
+
+
+def _each(read: Callable[[Cell], bytes], cells: Iterable[Cell]) -> tuple[Column, dict[int, str]]:
     keys: list[bytes | None] = []
     malformed: dict[int, str] = {}
     for row, cell in enumerate(cells):
@@ -98,7 +106,7 @@ def _each(
         except MalformedError as reason:
             keys.append(None)
             malformed[row] = str(reason)
-    return keys, malformed
+    return Column.of(keys), malformed
 
 
 def _present(cell: bytes | None, reason: str) -> bytes:

@@ -1,32 +1,312 @@
-"""Digests: 128 bits a key, two little-endian uint64, from MurmurHash3 x64 128 with seed 0.
+"""Digests: 128 bits a key, two uint64, by a hash that a filter carries with it for life.
 
-A filter lives as long as its hash stays the same, so the hash carries a check value that snapshots store. The seed is
-no secret: whoever chooses the keys can make them collide.
+`murmur3` is MurmurHash3 x64 128 with seed 0: fast, and no secret, so whoever chooses the keys can make them collide.
+`siphash` is SipHash-2-4 with 128 bits under a key of 16 bytes, for keys that outsiders choose.
+No error here tells of a key more than its row and its type.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import count
+from typing import Any, NamedTuple
 
 import mmh3
 import numpy as np
 import numpy.typing as npt
 
-Digests = npt.NDArray[np.uint64]
+from streamdedup.errors import ConfigError
 
-HASH_ID = "murmur3_x64_128/0"
-HASH_CHECK = mmh3.mmh3_x64_128_digest(b"streamdedup").hex()
+Bytes = npt.NDArray[np.uint8]
+Digests = npt.NDArray[np.uint64]
+Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+HASHES = ("murmur3", "siphash")
+SECRET_BYTES = 16
+CHECKED_TEXT = b"streamdedup"
+ROWS_A_CALL = 1 << 15  # of a kernel: below 5 ms, and it stops earlier where keys are long
+KEYS_A_PIECE = 1 << 12  # of a list: what is joined of it stays in the processor's cache
+KERNEL_FROM = 500  # keys of a list: the kernel takes over from mmh3 at 150 `str`, at 1000 `bytes`
+
+
+@dataclass(frozen=True)
+class Hash:
+    """One hash: `name`, and for `siphash` its secret `key` of 16 bytes."""
+
+    name: str = "murmur3"
+    key: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        if self.name not in HASHES:
+            raise ConfigError(f"hash {self.name!r} is unknown; choose one of: {', '.join(HASHES)}")
+        if not isinstance(self.key, bytes):
+            raise ConfigError(
+                f"hash {self.name}: its key is {named(self.key)}, not bytes; of 32 hexadecimal digits, bytes.fromhex("
+                '"...") makes them'
+            )
+        if len(self.key) != (SECRET_BYTES if self.name == "siphash" else 0):
+            raise ConfigError(
+                f"hash {self.name}: a key of {len(self.key)} bytes; siphash takes 16 bytes, murmur3 none"
+            )
+
+    @cached_property
+    def check(self) -> str:
+        """The digest of a fixed text, in hex: two hashes are the same if their names and checks are."""
+        a, b = self.digest(CHECKED_TEXT)
+        return (a.to_bytes(8, "little") + b.to_bytes(8, "little")).hex()
+
+    def digest(self, key: str | bytes) -> tuple[int, int]:
+        """The digest of one key, as unsigned integers; a `str` is its UTF-8."""
+        a, b = self.signed(key)
+        return a & _WORD, b & _WORD
+
+    def signed(self, key: str | bytes) -> tuple[int, int]:
+        """As `digest`, as signed integers: of these a kernel needs one signature only."""
+        if type(key) is not bytes:
+            key = _utf8(key)
+        return self._signed(key)
+
+    def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - a pyarrow array has no type without pyarrow
+        """The digests, shape (n, 2), dtype uint64, of `keys`.
+
+        They are a sequence of `str` (as UTF-8) or `bytes`; a pyarrow (large) string or binary array, chunked or not;
+        or a tuple of a buffer and n + 1 ascending offsets into it, an array of int32 or int64, or a list. TypeError
+        where they are anything else, ValueError where one of them is null, not within its buffer, or has no UTF-8.
+        """
+        if type(keys).__module__.partition(".")[0] == "pyarrow":
+            chunks = _chunks(keys)
+            return self._of_chunks(len(keys), map(_from_arrow, chunks))
+        if isinstance(keys, tuple) and len(keys) == 2 and not isinstance(keys[1], str | bytes):
+            column = _from_offsets(*keys)
+            return self._of_chunks(len(column.starts), [column])
+        if not isinstance(keys, Sequence) or isinstance(keys, str | bytes | bytearray | memoryview):
+            raise TypeError(
+                "keys are a list of str or bytes, a pyarrow array or (buffer, offsets), not"
+                f" {named(keys)}{_remedy(keys)}"
+            )
+        keys = keys if isinstance(keys, list | tuple) else list(keys)
+        if self.name == "murmur3" and len(keys) < KERNEL_FROM:
+            return digests(_all_bytes(keys))
+        starts = range(0, len(keys), KEYS_A_PIECE)
+        pieces = (_joined(keys[start : start + KEYS_A_PIECE], start) for start in starts)
+        return self._of_chunks(len(keys), pieces)
+
+    def of_column(self, buffer: Any, starts: Offsets, sizes: Offsets) -> Digests:  # noqa: ANN401 - any buffer
+        """The digests, shape (n, 2), of the keys that begin in `buffer` at `starts`, of `sizes` bytes, both (n,).
+
+        As the columns of `events`: a size of -1 is a null, which has no digest (ValueError), nor has a key that is
+        not within the buffer.
+        """
+        starts, sizes = _integers("starts", starts), _integers("sizes", sizes)
+        if len(starts) != len(sizes):
+            raise ValueError(f"{len(starts)} starts, but {len(sizes)} sizes")
+        nulls = np.flatnonzero(sizes < 0)
+        if len(nulls):
+            raise ValueError(f"row {nulls[0]} is null; a null has no digest")
+        ends = starts.astype(np.int64) + sizes
+        return self._of_chunks(len(starts), [_Column(_bytes_of(buffer), starts, ends)])
+
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, the kernels of this hash: at set-up, so that no batch waits for it."""
+        self.digests((b"", np.zeros(2, dtype=np.int64)))
+        self.signed(b"")
+
+    def _of_chunks(self, rows: int, columns: "Iterator[_Column] | list[_Column]") -> Digests:
+        made = np.empty((rows, 2), dtype=np.uint64)
+        at = 0
+        for column in columns:
+            self._fill_in(made[at : at + len(column.starts)], column, at)
+            at += len(column.starts)
+        return made
+
+    def _fill_in(self, made: Digests, column: "_Column", before: int) -> None:
+        """Write the digests of `column`, which `before` other rows precede, in calls that are short."""
+        buffer, at = _frozen(column.buffer, np.uint8), 0
+        while at < len(made):
+            part = slice(at, at + ROWS_A_CALL)
+            starts, ends = (_frozen(column[i][part], np.int64) for i in (1, 2))
+            done = self._fill(buffer, starts, ends, made[part])
+            if not done:
+                raise ValueError(
+                    f"row {before + at} lies from byte {starts[0]} to {ends[0]} of a buffer of {len(buffer)} bytes"
+                )
+            at += done
+
+    @cached_property
+    def _fill(self) -> Callable[..., int]:
+        """`murmur.fill`, or `siphash.fill` under our key; imported here, as it brings numba."""
+        if self.name == "murmur3":
+            from streamdedup.keys import murmur
+
+            return murmur.fill
+        from streamdedup.keys import siphash
+
+        return partial(siphash.fill, siphash.secret(self.key))
+
+    @cached_property
+    def _signed(self) -> Callable[[bytes], tuple[int, int]]:
+        if self.name == "murmur3":
+            return mmh3.mmh3_x64_128_stupledigest
+        from streamdedup.keys import siphash
+
+        return partial(siphash.signed, siphash.secret(self.key))
+
+
+MURMUR3 = Hash()
 
 
 def digests(keys: Sequence[bytes]) -> Digests:
-    """The digests of `keys`, shape (n, 2), dtype uint64."""
+    """The murmur3 digests of `keys`, shape (n, 2), dtype uint64, one key after the other."""
     joined = bytearray(b"".join(map(mmh3.mmh3_x64_128_digest, keys)))
     return np.frombuffer(joined, dtype="<u8").reshape(-1, 2)
 
 
 def checked(array: Digests) -> Digests:
-    """`array`, contiguous; TypeError where it holds no digests.
+    """`array`, contiguous, read-only; TypeError where it holds no digests.
 
-    A kernel would compile for any other type or shape, too, and miss the keys that are there.
+    A kernel would compile for any other type or shape, too, and miss the keys that are there. And it would compile
+    anew, in the middle of a stream, for an array that is read-only: so all of them are, to a kernel.
     """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"digests are uint64, shape (n, 2), not {named(array)}; {_SEE}")
     if array.dtype != np.uint64 or array.shape[1:] != (2,):
-        raise TypeError(f"digests are uint64, shape (n, 2), not {array.dtype}, shape {array.shape}")
-    return np.ascontiguousarray(array)
+        raise TypeError(
+            f"digests are uint64, shape (n, 2), not {array.dtype}, shape {array.shape}; {_SEE}"
+        )
+    return _frozen(array, np.uint64)
+
+
+def named(found: object) -> str:
+    """What was given, without what is in it."""
+    return f"of type {type(found).__module__}.{type(found).__qualname__}".replace("builtins.", "")
+
+
+class _Column(NamedTuple):
+    """Keys in one buffer, each from its start to its end; not yet known to be within it."""
+
+    buffer: Bytes
+    starts: Offsets
+    ends: Offsets
+
+
+_WORD = (1 << 64) - 1
+_SEE = "see f.digests, which makes them of keys: f.add_many(f.digests(keys))"
+
+
+def _remedy(keys: object) -> str:
+    """What makes of `keys` what `Hash.digests` takes."""
+    if isinstance(keys, str | bytes | bytearray | memoryview):
+        return "; of a single key: [key]"
+    if hasattr(keys, "tolist"):  # an array of numpy, a column of pandas
+        return "; give keys.tolist()"
+    return "; give list(keys)" if isinstance(keys, Iterable) else ""
+
+
+def _utf8(key: object, row: int | None = None) -> bytes:
+    """The bytes of one key, which is that of `row` where there are several."""
+    if isinstance(key, str):
+        try:
+            return key.encode()
+        except UnicodeEncodeError:  # which holds the key
+            raise ValueError(f"{_key(row)} has a lone surrogate, which has no UTF-8") from None
+    if isinstance(key, bytes):
+        return bytes(key)
+    raise TypeError(f"{_key(row)} is {named(key)}, not str or bytes")
+
+
+def _key(row: int | None) -> str:
+    return "the key" if row is None else f"key {row}"
+
+
+def _all_bytes(keys: Sequence[Any], before: int = 0) -> Sequence[bytes]:
+    """`keys` as bytes; `before` other ones precede them."""
+    kinds = set(map(type, keys))
+    if kinds <= {bytes}:
+        return keys
+    if kinds == {str}:
+        with suppress(UnicodeEncodeError):
+            return list(map(str.encode, keys))
+    return list(map(_utf8, keys, count(before)))
+
+
+def _joined(keys: Sequence[Any], before: int) -> _Column:
+    """The column of a piece of a list."""
+    text = _ascii(keys)
+    keys = _all_bytes(keys, before) if text is None else keys
+    buffer = b"".join(keys) if text is None else text.encode()
+    sizes = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
+    ends = sizes.cumsum()
+    return _Column(np.frombuffer(buffer, dtype=np.uint8), ends - sizes, ends)
+
+
+def _ascii(keys: Sequence[Any]) -> str | None:
+    """The text of all of `keys`, where each has as many bytes as characters."""
+    try:
+        text = "".join(keys)
+    except TypeError:  # at the first that is no `str`
+        return None
+    return text if text.isascii() else None
+
+
+def _from_offsets(buffer: object, offsets: object) -> _Column:
+    found = _integers("offsets", np.array(offsets) if isinstance(offsets, list) else offsets)
+    if not len(found):
+        raise ValueError("no offsets; of n keys there are n + 1")
+    return _Column(_bytes_of(buffer), found[:-1], found[1:])
+
+
+_ARROW = {
+    "string": np.int32,
+    "binary": np.int32,
+    "large_string": np.int64,
+    "large_binary": np.int64,
+}
+
+
+def _chunks(keys: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow may not be there
+    """The arrays of strings or binaries, without nulls, that a pyarrow object consists of."""
+    kind = str(getattr(keys, "type", "none"))
+    if kind not in _ARROW or not hasattr(keys, "null_count"):
+        raise TypeError(
+            f"keys are a pyarrow array of {', '.join(_ARROW)}, not {named(keys)} of {kind}; cast it to one of these"
+        )
+    if keys.null_count:
+        raise ValueError(f"{keys.null_count} of {len(keys)} keys are null; drop them first")
+    return [chunk for chunk in getattr(keys, "chunks", [keys]) if len(chunk)]
+
+
+def _from_arrow(chunk: Any) -> _Column:  # noqa: ANN401
+    """The column over a pyarrow array's own buffers, from the row on where a slice begins."""
+    _, positions, data = chunk.buffers()
+    offsets = np.frombuffer(positions, dtype=_ARROW[str(chunk.type)])
+    offsets = offsets[chunk.offset : chunk.offset + len(chunk) + 1]
+    return _Column(_bytes_of(data or b""), offsets[:-1], offsets[1:])
+
+
+def _bytes_of(buffer: Any) -> Bytes:  # noqa: ANN401 - bytes, bytearray, memoryview, mmap, an array of uint8
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise TypeError(f"the buffer of the keys is {named(buffer)}; bytes are needed") from None
+    if view.itemsize != 1 or view.ndim != 1 or not view.c_contiguous:
+        raise TypeError("the buffer of the keys is not one row of bytes")
+    return np.frombuffer(view, dtype=np.uint8)
+
+
+def _integers(name: str, numbers: object) -> Offsets:
+    if not isinstance(numbers, np.ndarray):
+        raise TypeError(f"{name} are {named(numbers)}; an array of int32 or int64 is needed")
+    if numbers.dtype not in (np.int32, np.int64) or numbers.ndim != 1:
+        raise TypeError(
+            f"{name} are int32 or int64, shape (n,), not {numbers.dtype}, shape {numbers.shape}"
+        )
+    return numbers
+
+
+def _frozen(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """A view as the kernels know it, so that they compile once: of `dtype`, aligned, contiguous, read-only."""
+    view = np.asarray(array, dtype=dtype, order="C").view()
+    view = view if view.flags.aligned else view.copy()
+    view.flags.writeable = False
+    return view

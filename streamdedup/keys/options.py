@@ -16,7 +16,7 @@ def _as_tuple(value: object) -> object:
 
 
 class KeyOptions(BaseModel):
-    """Where the key of an event stands and how its digest is made.
+    """Where the key of an event stands and how it is read.
 
     Changing any of these but `on_malformed` changes the keys, so the output is folded again.
     """
@@ -42,8 +42,9 @@ class KeyOptions(BaseModel):
     normalize: Literal["none"] = Field(
         default="none", description="What is done to the key's text before it is hashed."
     )
-    hash: Literal["murmur3"] = Field(
-        default="murmur3", description="The 128-bit hash (murmur3 x64 128) by which keys are known."
+    hash: Literal["murmur3", "siphash"] | None = Field(
+        default=None,
+        description="The same as `filter.hash`, which chooses the hash; refused where the two differ.",
     )
     on_malformed: Literal["dead_letter", "pass", "drop"] = Field(
         default="dead_letter",

@@ -1,61 +1,139 @@
 """The duplicates rule: a key passes when the filter has not seen it, and once within what is judged together.
 
-Nothing is added here: a digest enters the filter only when its event is known to be in the output.
+What passes waits until its event is known to be in the output; only then is it admitted to the filter. Waiting keys are
+consulted, too, so a duplicate is seen before its first is committed.
 """
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from streamdedup.filters.base import Filter, Mask
-from streamdedup.kernel import kernel
+import numpy as np
+
+from streamdedup.events import Integers, Verdict, Verdicts
+from streamdedup.filters.base import Addable, Mask, Removable, Windowed
+from streamdedup.filters.equals import keep_first
 from streamdedup.keys.hashing import Digests
 
-_EMPTY = -1
+ROWS_A_STEP = 4096  # added at once, where the loop waits for it: below a few ms
 
 
-def unseen(seen: Filter, digests: Digests, pending: Digests | None = None) -> Mask:
+class DuplicatesRule(Protocol):
+    """Judges keys by what was admitted and what waits. `times` are the events' timestamps, in ms since 1970."""
+
+    @property
+    def pending(self) -> int:
+        """The number of keys that wait for their commit."""
+
+    @property
+    def room(self) -> int:
+        """How many keys more may wait or be admitted within the filter's error budget; below 0 beyond it."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The time that the filter will have reached when all that waits is admitted; None where it has no time."""
+
+    @property
+    def late(self) -> int:
+        """How many of those that were judged last came too late to be known."""
+
+    def judge(self, digests: Digests, times: Integers, *, within_budget: bool) -> Verdicts:
+        """The verdicts, shape (m,), of the first m; what passes waits. m is less than all only at the end of `room`."""
+
+    def admit(self) -> Iterator[None]:
+        """Take what waits into the filter; gives the loop a turn at each step."""
+
+    def forget(self) -> None:
+        """What waits is as if it had not been judged."""
+
+    def fold(self, digests: Digests, times: Integers) -> Iterator[None]:
+        """Take in the keys of committed events, in their order; gives the loop a turn at each step."""
+
+    def start_at(self, watermark: int | None) -> Iterator[None]:
+        """Have the filter's time reach `watermark`, where it has one, before events are folded."""
+
+
+class Duplicates:
+    """The rule over a filter that forgets nothing."""
+
+    watermark = None
+    late = 0
+
+    def __init__(self, seen: Addable) -> None:
+        self._seen = seen
+        self._add = adder(seen)
+        self._pending: list[Digests] = []
+
+    @property
+    def pending(self) -> int:
+        """As `DuplicatesRule.pending`."""
+        return sum(map(len, self._pending))
+
+    @property
+    def room(self) -> int:
+        """Capacity, less what is in and what waits."""
+        return room_of(self._seen) - self.pending
+
+    def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:
+        """As `DuplicatesRule.judge`."""
+        fresh = unseen(self._seen, digests, self._pending_digests())
+        if within_budget and (fits := rows_that_fit(fresh, self.room)) < len(fresh):
+            digests, fresh = digests[:fits], fresh[:fits]
+        if fresh.any():
+            self._pending.append(digests[fresh])
+        return np.where(fresh, Verdict.PASS, Verdict.DUPLICATE).astype(np.uint8)
+
+    def admit(self) -> Iterator[None]:
+        """As `DuplicatesRule.admit`."""
+        yield from self._take(self._pending_digests())
+        self.forget()
+
+    def forget(self) -> None:
+        """As `DuplicatesRule.forget`."""
+        self._pending = []
+
+    def fold(self, digests: Digests, _times: Integers) -> Iterator[None]:
+        """As `DuplicatesRule.fold`."""
+        yield from self._take(digests)
+
+    def start_at(self, _watermark: int | None) -> Iterator[None]:
+        """As `DuplicatesRule.start_at`."""
+        yield from ()
+
+    def _take(self, digests: Digests) -> Iterator[None]:
+        for start in range(0, len(digests), ROWS_A_STEP):
+            self._add(digests[start : start + ROWS_A_STEP])
+            yield
+
+    def _pending_digests(self) -> Digests:
+        return np.concatenate(self._pending) if self._pending else np.empty((0, 2), dtype=np.uint64)
+
+
+def room_of(seen: Addable | Windowed) -> int:
+    """How many keys more `seen` can take within its error budget; below 0 beyond it."""
+    return seen.room() if isinstance(seen, Windowed) else seen.capacity - len(seen)
+
+
+def adder(seen: Addable) -> Callable[[Digests], Mask]:
+    """What adds keys, one after the other, and tells which are new; without copies in a filter that counts them.
+
+    So the same keys make the same table, in whatever batches, live or folded.
+    """
+    return seen.add_absent if isinstance(seen, Removable) else seen.add_many
+
+
+def unseen(seen: Addable, digests: Digests, pending: Digests | None = None) -> Mask:
     """True, shape (n,), where neither `seen` nor `pending` (p, 2) has the digest and no row before it is equal."""
     fresh = ~seen.contains_many(digests)
     if pending is not None and len(pending):
         together = np.concatenate((pending, digests))
         candidates = np.concatenate((np.ones(len(pending), dtype=np.bool_), fresh))
-        _keep_first(together, candidates, _table(len(together)))
+        keep_first(together, candidates)
         return candidates[len(pending) :]
-    _keep_first(digests, fresh, _table(len(digests)))
+    keep_first(digests, fresh)
     return fresh
-
-
-def warm_up(empty: Filter) -> None:
-    """Compile, or load from the cache, the kernels of this rule and of `empty`'s kind, which stays empty."""
-    none = np.empty((0, 2), dtype=np.uint64)
-    empty.add_many(none)
-    unseen(empty, none)
 
 
 def rows_that_fit(fresh: Mask, room: int) -> int:
     """How many rows can be taken before more than `room` of them are fresh."""
     rows, room = np.flatnonzero(fresh), max(room, 0)  # an overfull filter has room below 0
     return len(fresh) if len(rows) <= room else int(rows[room])
-
-
-def _table(rows: int) -> npt.NDArray[np.int64]:
-    """An empty open-addressing table that `rows` leave half empty."""
-    return np.full(1 << max(4, (2 * rows).bit_length()), _EMPTY, dtype=np.int64)
-
-
-@kernel
-def _keep_first(digests: Digests, fresh: Mask, table: npt.NDArray[np.int64]) -> None:
-    """Clear `fresh` where an earlier fresh row is equal; `table` is open addressing with linear probing."""
-    mask = np.uint64(len(table) - 1)
-    for row in range(digests.shape[0]):
-        if not fresh[row]:
-            continue
-        slot = digests[row, 0] & mask
-        while table[slot] >= 0:
-            other = table[slot]
-            if digests[other, 0] == digests[row, 0] and digests[other, 1] == digests[row, 1]:
-                fresh[row] = False
-                break
-            slot = (slot + np.uint64(1)) & mask
-        if fresh[row]:
-            table[slot] = row

@@ -73,7 +73,16 @@ def _shown_leaf(
         for name, option in value.items():
             yield f"    {_pair(name, option)}  # {origins.get((*path, name), 'default')}"
     else:
-        yield f"  {_pair(path[1], value)}  # {origins.get(path, 'default')}"
+        shown = _with_unit(LEAVES[path], value)
+        yield f"  {_pair(path[1], shown)}  # {origins.get(path, 'default')}"
+
+
+def _with_unit(field: FieldInfo, value: object) -> object:
+    """As it must be written, where a bare number would be refused."""
+    for mark in field.metadata:
+        if isinstance(mark, Quantity) and not mark.bare and isinstance(value, int):
+            return mark.format(value)
+    return value
 
 
 def _pair(name: str, value: object) -> str:

@@ -14,9 +14,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from streamdedup.filters.options import FilterOptions
-from streamdedup.filters.sizing import bloom_excess
 from streamdedup.kafka.options import DeliveryOptions, KafkaOptions, SinkOptions, SourceOptions
 from streamdedup.keys.options import KeyOptions
+from streamdedup.settings.fitting import unfit
 from streamdedup.units import LocalPath, Quantity, count, seconds
 
 Leaf = tuple[str, str]
@@ -95,7 +95,7 @@ class Settings(BaseSettings):
 
     def _conflicts(self) -> Iterator[tuple[list[Leaf], str]]:
         """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
-        for section in ("kafka", "key"):
+        for section in ("kafka", "key", "filter"):
             for names, why in getattr(self, section).conflicts():
                 yield [(section, name) for name in names], why
         if self.key.on_malformed == "dead_letter" and not self.sink.dead_letter_topic:
@@ -103,9 +103,20 @@ class Settings(BaseSettings):
                 [("key", "on_malformed"), ("sink", "dead_letter_topic")],
                 "needs sink.dead_letter_topic; set that topic, or choose pass or drop",
             )
-        # A partition's share is smaller, but how many partitions there are is known to the broker only.
-        if excess := bloom_excess(self.filter.capacity, self.filter.error_rate):
-            yield [("filter", "capacity"), ("filter", "error_rate")], excess
+        refreshes = self.filter.kind == "window" and self.filter.refresh
+        if refreshes and self.delivery.guarantee == "exactly_once":
+            yield (
+                [("filter", "refresh"), ("delivery", "guarantee")],
+                "is not for exactly_once: duplicates are not in the output, so a restart would forget what they"
+                " refreshed; set refresh: false, or guarantee: at_least_once",
+            )
+        if self.key.hash not in (None, self.filter.hash):
+            yield (
+                [("key", "hash"), ("filter", "hash")],
+                f"differs from filter.hash: {self.filter.hash}; delete it, and choose by filter.hash",
+            )
+        for names, why in unfit(self.filter):
+            yield [("filter", name) for name in names], why
         seen: dict[str, Leaf] = {}
         for section, name in _TOPICS:
             topic = getattr(getattr(self, section), name)

@@ -5,23 +5,39 @@ waiting, loading takes none. The damaged is set aside as `.broken`; what is whol
 log stays where it is. Nothing here logs: refusals and errors are handed to the caller.
 """
 
-import errno
 import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
 from urllib.parse import quote
 
-from streamdedup import __version__, filters
-from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
-from streamdedup.filters.base import Filter
-from streamdedup.snapshot.format import Contents, DamagedError, Header, Identity, Reader, pieces
+from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.filters.base import Filter, Parts
+from streamdedup.snapshot.files import (
+    Content,
+    FileSystem,
+    blaming,
+    built,
+    content_of,
+    opened,
+    publish,
+    read_from,
+    sync_directory,
+    words,
+)
+from streamdedup.snapshot.header import (
+    DamagedError,
+    Identity,
+    Log,
+)
+from streamdedup.snapshot.reading import Reader
+
+INSTEAD = "set snapshot.directory to another place"
 
 
 @dataclass(frozen=True)
@@ -57,37 +73,6 @@ class Refusal:
     reason: str
 
 
-class FileSystem(Protocol):
-    """What a store uses of the module `os`; tests pass one that fails, or that loses power."""
-
-    def open(self, path: Path, flags: int, mode: int = ...) -> int:
-        """As `os.open`."""
-
-    def readv(self, fd: int, buffers: list[memoryview], /) -> int:
-        """As `os.readv`."""
-
-    def write(self, fd: int, data: bytes | memoryview, /) -> int:
-        """As `os.write`."""
-
-    def fsync(self, fd: int) -> None:
-        """As `os.fsync`."""
-
-    def close(self, fd: int) -> None:
-        """As `os.close`."""
-
-    def rename(self, src: Path, dst: Path) -> None:
-        """As `os.rename`."""
-
-    def unlink(self, path: Path) -> None:
-        """As `os.unlink`."""
-
-    def mkdir(self, path: Path, mode: int = ...) -> None:
-        """As `os.mkdir`."""
-
-    def listdir(self, path: Path) -> list[str]:
-        """As `os.listdir`."""
-
-
 class Store:
     """The generations of one output partition, of which the newest `keep` are kept."""
 
@@ -109,7 +94,7 @@ class Store:
 
     def save(
         self,
-        filter_: Filter,
+        filter_: Parts,
         label: int,
         end_label: Callable[[], int],
         identity: Identity,
@@ -124,40 +109,34 @@ class Store:
         SnapshotError the older generations are there, and at most the new one as well.
         """
         started = time.perf_counter()
-        with _blaming("prepare the snapshot directory", self.path):
+        with self._blaming("prepare the snapshot directory", self.path):
             self._make_directories()
         with self._locked():
-            with _blaming("clean up the snapshot directory", self.path):
+            with self._blaming("clean up the snapshot directory", self.path):
                 counter = self._remove_leftovers_and_count()
-            buffers = [buffer.cast("B") for buffer in filter_.buffers()]
-            header = Header(
-                identity=identity,
-                label=label,
-                counter=counter,
-                filter=filter_.header(),
-                buffer_sizes=tuple(len(buffer) for buffer in buffers),
-                saved_at=float(self._wall_clock()),
-                writer=f"streamdedup {__version__}, pid {os.getpid()}",
-            )
-
-            def closing() -> tuple[Mapping[str, Any], int]:
-                end = end_label()
-                return filter_.header(), end
-
             path = self.path / f"{counter:016d}.snapshot"
-            content = _unless(cut_short, pieces(header, buffers, closing))
-            size_bytes = self._publish(path, content)
-            with _blaming("remove older generations (the new one is saved) in", self.path):
+            log = Log(identity, label, counter)
+            content = content_of(filter_, self._wall_clock(), log, end_label)
+            size_bytes = publish(
+                self._fs, path.with_suffix(".tmp"), path, _unless(cut_short, content), INSTEAD
+            )
+            with self._blaming("remove older generations (the new one is saved) in", self.path):
                 self._prune()
         return Saved(path, size_bytes, time.perf_counter() - started)
 
     def load(
-        self, identity: Identity, *, end: int, on_refusal: Callable[[Refusal], None]
+        self,
+        identity: Identity,
+        *,
+        end: int,
+        on_refusal: Callable[[Refusal], None],
+        hash_key: bytes = b"",
     ) -> Snapshot | None:
         """Take the newest generation that is whole, of this identity, not ahead of `end`; or None.
 
         Blocking: call it in a thread. `end` is the output's end offset. `on_refusal` is told, in
-        this thread, of each newer generation. SnapshotError where the directory cannot be read.
+        this thread, of each newer generation. `hash_key` is that of a keyed hash, which no file
+        holds. SnapshotError where the directory cannot be read.
         """
         tried: set[Path] = set()
         # Listed anew each time: another process may prune what was listed and save what is better.
@@ -165,7 +144,7 @@ class Store:
             path = fresh[0]
             tried.add(path)
             try:
-                return self._read(path, identity, end)
+                return self._read(path, identity, end, hash_key)
             except FileNotFoundError:
                 continue
             except DamagedError as error:
@@ -173,7 +152,7 @@ class Store:
             except SnapshotError as error:
                 on_refusal(Refusal(path, f"{error}; left in place"))
             except OSError as error:
-                on_refusal(Refusal(path, f"it cannot be read: {_words(error)}"))
+                on_refusal(Refusal(path, f"it cannot be read: {words(error)}"))
         return None
 
     def exists(self) -> bool:
@@ -185,7 +164,7 @@ class Store:
         labels = []
         for path in self._generations():
             with suppress(SnapshotError, OSError), self._opened(path) as (reader, _):
-                labels.append(reader.header.label)
+                labels.append(reader.header.of_log().label)
         return labels
 
     def _make_directories(self) -> None:
@@ -194,15 +173,15 @@ class Store:
         for level in [*reversed(missing), *reversed(self.path.parents[:2]), self.path]:
             with suppress(FileExistsError):
                 self._fs.mkdir(level, 0o700)
-            self._sync_directory(level.parent)
+            sync_directory(self._fs, level.parent)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         path = self.path / "lock"
-        with _blaming("open", path):
+        with self._blaming("open", path):
             fd = self._fs.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            with _blaming("lock", path):
+            with self._blaming("lock", path):
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -224,34 +203,6 @@ class Store:
                 self._remove(path)
         return 1 + max((counter for counter, _, _ in files), default=0)
 
-    def _publish(self, path: Path, content: Iterator[bytes | memoryview]) -> int:
-        temporary = path.with_suffix(".tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with _blaming("write", temporary):
-                fd = self._fs.open(temporary, flags, 0o600)
-                try:
-                    size_bytes = sum(self._write(fd, piece) for piece in content)
-                    # Not tried again when it fails: a second fsync can succeed with the data gone.
-                    self._fs.fsync(fd)
-                finally:
-                    self._fs.close(fd)
-            with _blaming("put in place", path):
-                self._fs.rename(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                self._fs.unlink(temporary)
-            raise
-        with _blaming("make durable", path):
-            self._sync_directory(self.path)
-        return size_bytes
-
-    def _write(self, fd: int, piece: bytes | memoryview) -> int:
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[self._fs.write(fd, rest) :]
-        return len(piece)
-
     def _prune(self) -> None:
         files = self._files()
         for pruned in ("snapshot", "snapshot.broken"):
@@ -259,23 +210,22 @@ class Store:
             for path in of_kind[self._keep :]:
                 self._remove(path)
 
-    def _read(self, path: Path, identity: Identity, end: int) -> Snapshot:
+    def _read(self, path: Path, identity: Identity, end: int, hash_key: bytes) -> Snapshot:
         with self._opened(path) as (reader, size_bytes):
             header = reader.header
-            if path.name != f"{header.counter:016d}.snapshot":
-                raise SnapshotError(
-                    f"it holds generation {header.counter}: it was renamed or copied"
-                )
-            if differences := identity.differences(header.identity):
+            log = header.of_log()
+            if path.name != f"{log.counter:016d}.snapshot":
+                raise SnapshotError(f"it holds generation {log.counter}: it was renamed or copied")
+            if differences := identity.differences(log.identity):
                 raise SnapshotError(
                     f"it is of another log or other settings: {'; '.join(differences)}"
                 )
-            _check_not_ahead(header.label, end)
+            _check_not_ahead(log.label, end)
             contents = reader.contents()
             _check_not_ahead(contents.end_label, end)
         return Snapshot(
-            filter=_build(contents),
-            label=header.label,
+            filter=built(contents, hash_key),
+            label=log.label,
             end_label=contents.end_label,
             path=path,
             size_bytes=size_bytes,
@@ -288,34 +238,21 @@ class Store:
         try:
             self._fs.rename(path, aside)
         except OSError as error:
-            return f"it could not be set aside: {_words(error)}"
+            return f"it could not be set aside: {words(error)}"
         return f"set aside as {aside.name}"
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[tuple[Reader, int]]:
         # Read, not mapped: a mapped file that is truncated kills the process by SIGBUS.
-        fd = self._fs.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-        def read_into(view: memoryview) -> None:
-            while view:
-                count = self._fs.readv(fd, [view])
-                if count == 0:
-                    raise DamagedError("it was cut short while it was read")
-                view = view[count:]
-
-        try:
-            size_bytes = os.fstat(fd).st_size
-            yield Reader(read_into, size_bytes), size_bytes
-        finally:
-            with suppress(OSError):
-                self._fs.close(fd)
+        with opened(self._fs, path, os.O_NOFOLLOW) as (fd, size_bytes):
+            yield read_from(self._fs, fd, size_bytes), size_bytes
 
     def _generations(self) -> list[Path]:
         return [path for _, kind, path in self._files() if kind == "snapshot"]
 
     def _files(self) -> list[tuple[int, str, Path]]:
         """Counter, kind and path of all that is ours in the directory, newest first."""
-        with _blaming("list", self.path):
+        with self._blaming("list", self.path):
             try:
                 names = self._fs.listdir(self.path)
             except FileNotFoundError:
@@ -328,12 +265,8 @@ class Store:
         with suppress(FileNotFoundError):
             self._fs.unlink(path)
 
-    def _sync_directory(self, directory: Path) -> None:
-        fd = self._fs.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._fs.fsync(fd)
-        finally:
-            self._fs.close(fd)
+    def _blaming(self, doing: str, path: Path) -> AbstractContextManager[None]:
+        return blaming(doing, path, INSTEAD)
 
 
 _NAME = re.compile(r"(\d{16,20})\.(tmp|snapshot|snapshot\.broken)", re.ASCII)
@@ -351,9 +284,7 @@ def _segment(name: str) -> str:
     return quoted
 
 
-def _unless(
-    cut_short: Callable[[], bool], content: Iterator[bytes | memoryview]
-) -> Iterator[bytes | memoryview]:
+def _unless(cut_short: Callable[[], bool], content: Content) -> Content:
     for piece in content:
         if cut_short():
             raise SnapshotError("the save was cut short: the process ends")
@@ -366,39 +297,3 @@ def _check_not_ahead(label: int, end: int) -> None:
             f"it was folded up to offset {label} and the output ends at {end}: "
             "the output was cut or replaced"
         )
-
-
-def _build(contents: Contents) -> Filter:
-    try:
-        return filters.from_parts(contents.filter, contents.buffers)
-    except (
-        StreamdedupError,
-        ValueError,
-        TypeError,
-        LookupError,
-        ArithmeticError,
-        MemoryError,
-    ) as error:
-        raise SnapshotError(
-            f"its filter cannot be built ({type(error).__name__}: {error})"
-        ) from error
-
-
-@contextmanager
-def _blaming(doing: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SnapshotError(f"cannot {doing} {path}: {_words(error)}; {_remedy(error)}") from error
-
-
-def _words(error: OSError) -> str:
-    return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return "free some space there, or set snapshot.directory to a larger disk"
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return f"make it writable for user id {os.geteuid()}, or set snapshot.directory elsewhere"
-    return "look into the system's log for disk errors; older generations are untouched"

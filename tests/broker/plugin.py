@@ -22,7 +22,6 @@ HOW_TO_GET_ONE = (
 
 
 NO_BROKER = "no Kafka broker: "
-SKIPPED = pytest.StashKey[int]()
 
 
 @pytest.fixture(scope="session")
@@ -46,33 +45,27 @@ def private_process() -> Iterator[OwnedBroker]:
         yield found
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Nothing is skipped yet."""
-    config.stash[SKIPPED] = 0
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a broker by what it asks for, so that `-m "not broker"` misses none."""
+    """Mark what needs a broker by what it asks for, so that `-m "not broker"` misses none.
+
+    What does comes first: these tests wait much, so in two processes others fill the time.
+    """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "private_broker" in fixtures:
             item.add_marker("private_broker")
         if "private_broker" in fixtures or "broker" in fixtures:
             item.add_marker("broker")
-
-
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Count the tests that found no broker."""
-    raised = call.excinfo.value if call.excinfo else None
-    if isinstance(raised, pytest.skip.Exception) and str(raised).startswith(NO_BROKER):
-        item.config.stash[SKIPPED] += 1
+    items.sort(key=lambda item: item.get_closest_marker("broker") is None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say how many tests were skipped for want of a broker, below pytest's own summary."""
-    skipped = config.stash[SKIPPED]
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if skipped and terminal:
+    if terminal is None:
+        return
+    reasons = [str(report.longrepr) for report in terminal.stats.get("skipped", [])]
+    if skipped := sum(NO_BROKER in reason for reason in reasons):
         tests = "test was" if skipped == 1 else "tests were"
         terminal.write_line(
             f"{skipped} {tests} skipped for want of a Kafka broker; to run them, {HOW_TO_GET_ONE}."

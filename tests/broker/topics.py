@@ -178,6 +178,14 @@ def move_offsets(bootstrap: str, group: str, offsets: Mapping[int, int], topic: 
     wait_until(moved, DEADLINE_S, lambda: f"{group} still has members")
 
 
+def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
+    """Have the broker delete what stands before an offset, as retention does."""
+    admin = admin_client(bootstrap)
+    wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+    for deleted in admin.delete_records(wanted).values():
+        deleted.result(DEADLINE_S)
+
+
 def _partitions(admin: AdminClient, topic: str, deadline_s: float = DEADLINE_S) -> list[int]:
     # All topics: asking for one by its name may create it.
     topics = admin.list_topics(timeout=deadline_s).topics

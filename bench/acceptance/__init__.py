@@ -1,0 +1,1 @@
+"""`make acceptance`: every figure of the literature beside theory and what is measured here, each held to bounds."""

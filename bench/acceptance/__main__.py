@@ -1,0 +1,54 @@
+"""`python -m bench.acceptance`: writes docs/acceptance.md; with names of sections, prints those only."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.acceptance import bits, counting, cuckoo, dleft, kinds, sizes, window
+from bench.acceptance.report import Section, document
+from bench.machine import machine
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "acceptance.md"
+SECTIONS: dict[str, Callable[[], Section]] = {
+    "churn": dleft.churn,
+    "dleft": dleft.errors,
+    "dlcbf": counting.beside_dlcbf,
+    "counting": counting.counters,
+    "cuckoo": cuckoo.section,
+    "table": bits.table,
+    "small": bits.small,
+    "probes": bits.probe_sequences,
+    "errors": kinds.errors,
+    "members": kinds.members,
+    "window": window.section,
+    "sizes": sizes.section,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """1 where a figure is out of its bounds."""
+    parser = argparse.ArgumentParser(prog="python -m bench.acceptance", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    names = parser.parse_args(arguments).sections
+    if unknown := [name for name in names if name not in SECTIONS]:
+        parser.error(f"no such section: {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+    started, sections = time.monotonic(), []
+    here = machine("numpy", "numba", "mmh3")
+    print(here, flush=True)
+    for name in names or SECTIONS:
+        begun = time.monotonic()
+        sections.append(SECTIONS[name]())
+        print(f"\n{sections[-1].markdown()}\n\n({time.monotonic() - begun:.1f} s)", flush=True)
+    if not names:
+        DOCUMENT.write_text(document(sections, here, time.monotonic() - started), "utf-8")
+        print(f"\n{DOCUMENT} is written")
+    out = [figure.row() for section in sections for figure in section.figures if not figure.holds]
+    for row in out:
+        print(f"out of bounds: {row}", file=sys.stderr)
+    return 1 if out else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""Who is measured: our kinds and the libraries that people use today, behind one interface.
+
+Each is fed in the way that is best for it: whole batches where it takes them, else one key after the other by a bound
+method; a column becomes a list first where no columns are taken, and that is part of its time.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bench.clock import Clock
+from bench.samples import column, random_digests
+from streamdedup import filters
+from streamdedup.filters.base import Addable
+from streamdedup.filters.fuse import Fuse
+from streamdedup.filters.memory import touch
+from streamdedup.keys.hashing import MURMUR3
+
+CHUNK = 1 << 20
+WAYS = ("digests", "column", "list")
+
+
+class Contender:
+    """A filter for `capacity` keys at 1 %. `batch` keys are few enough for a batch not to take a second."""
+
+    name: str
+    ways: ClassVar[tuple[str, ...]]
+    batch: int = 1 << 17
+
+    def given(self, way: str, first: int, count: int) -> Any:  # noqa: ANN401 - what `way` says
+        """The keys of numbers from `first` on, as new objects: an old one may know its hash already."""
+        keys = column(first, count)
+        if way == "digests":
+            return MURMUR3.digests(keys)
+        return keys if way == "column" else keys.to_pylist()
+
+    def bulk(self, first: int, count: int) -> tuple[str, Any]:
+        """Any keys to fill up with, the way that costs least."""
+        raise NotImplementedError
+
+    def add(self, way: str, keys: Any) -> None:  # noqa: ANN401
+        """Add what `given` made."""
+        raise NotImplementedError
+
+    def contains(self, way: str, keys: Any) -> Any:  # noqa: ANN401 - a sequence of bool
+        """Whether each is there."""
+        raise NotImplementedError
+
+    def singles(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """To add one key, and to ask for one."""
+        raise NotImplementedError
+
+    def bits_a_key(self, keys: int) -> float:
+        """The memory of the table for the keys that it is made for; `keys` were added."""
+        raise NotImplementedError
+
+
+class Ours(Contender):
+    """A kind that takes keys one after the other; `window` by count, so that at capacity it has forgotten none."""
+
+    ways = WAYS
+
+    def __init__(self, name: str, capacity: int, error_rate: float = 0.01) -> None:
+        self.name, self.capacity = name, capacity
+        config = {"kind": name, "capacity": capacity, "error_rate": error_rate}
+        self.filter: Addable = filters.build(config)
+        for buffer in self.filter.buffers():
+            touch(buffer)
+
+    def bulk(self, first: int, count: int) -> tuple[str, Any]:
+        """Digests of nobody's keys."""
+        return "digests", random_digests(first, count)
+
+    def add(self, way: str, keys: Any) -> None:  # noqa: ANN401
+        """Add what `given` made."""
+        self.filter.add_many(keys if way == "digests" else self.filter.digests(keys))
+
+    def contains(self, way: str, keys: Any) -> Any:  # noqa: ANN401
+        """Whether each is there."""
+        return self.filter.contains_many(keys if way == "digests" else self.filter.digests(keys))
+
+    def singles(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """To add one key, and to ask for one."""
+        return self.filter.add, self.filter.__contains__
+
+    def bits_a_key(self, keys: int) -> float:  # noqa: ARG002 - a table has its size from the beginning
+        """The memory of the table for each key of the capacity."""
+        return 8 * self.filter.size_bytes / self.capacity
+
+
+class OursBuilt(Contender):
+    """The kind that is built once, of all keys: `build` first."""
+
+    ways = WAYS
+
+    def __init__(self, capacity: int, error_rate: float = 0.01) -> None:
+        self.name, self.capacity, self.error_rate = "fuse", capacity, error_rate
+        self.filter: Fuse
+
+    def build(self, clock: Clock, real: int) -> float:
+        """Build it of the keys of numbers below `real`, and others; the seconds without those to make keys."""
+        making = 0.0
+
+        def chunks() -> Iterator[Any]:
+            nonlocal making
+            for first in range(0, self.capacity, CHUNK):
+                count = min(CHUNK, self.capacity - first)
+                seconds, digests = clock.once(partial(self._digests, first, count, real))
+                making += seconds
+                yield digests
+
+        seconds, built = clock.once(
+            lambda: Fuse.from_chunks(chunks(), self.capacity, self.error_rate)
+        )
+        self.filter = built
+        return seconds - making
+
+    def _digests(self, first: int, count: int, real: int) -> Any:  # noqa: ANN401
+        known = max(0, min(count, real - first))
+        digests = random_digests(first, count)
+        return np.concatenate([self.given("digests", first, known), digests[known:]])
+
+    def contains(self, way: str, keys: Any) -> Any:  # noqa: ANN401
+        """Whether each is there."""
+        return self.filter.contains_many(keys if way == "digests" else self.filter.digests(keys))
+
+    def singles(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """Nothing is added to it."""
+        return (lambda _key: None), self.filter.__contains__
+
+    def bits_a_key(self, keys: int) -> float:  # noqa: ARG002 - as above
+        """The memory of the table for each key."""
+        return 8 * self.filter.size_bytes / self.capacity
+
+
+@dataclass
+class Peer(Contender):
+    """Another library, by four of its functions. `text`: it takes `str` and would make one of `bytes`."""
+
+    ways: ClassVar[tuple[str, ...]] = ("list", "column")
+
+    name: str
+    add_all: Callable[[list[Any]], Any]
+    contains_all: Callable[[list[Any]], Sequence[bool]]
+    add_one: Callable[[Any], Any]
+    contains_one: Callable[[Any], bool]
+    bits: Callable[[int], float]
+    batch: int = 1 << 17
+    text: bool = False
+    keys_max: int = field(default=sys.maxsize)
+    """How many are put in at most."""
+
+    def given(self, way: str, first: int, count: int) -> Any:  # noqa: ANN401
+        """As above; `str` where it takes them."""
+        keys = column(first, count)
+        keys = keys.cast("string") if self.text else keys
+        return keys if way == "column" else keys.to_pylist()
+
+    def bulk(self, first: int, count: int) -> tuple[str, Any]:
+        """A list of keys."""
+        return "list", self.given("list", first, count)
+
+    def add(self, way: str, keys: Any) -> None:  # noqa: ANN401
+        """Add what `given` made."""
+        self.add_all(keys if way == "list" else keys.to_pylist())
+
+    def contains(self, way: str, keys: Any) -> Any:  # noqa: ANN401
+        """Whether each is there."""
+        return self.contains_all(keys if way == "list" else keys.to_pylist())
+
+    def singles(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """To add one key, and to ask for one."""
+        return self.add_one, self.contains_one
+
+    def bits_a_key(self, keys: int) -> float:
+        """As the library says."""
+        return self.bits(keys)
+
+
+def _rbloom(capacity: int) -> Peer:
+    import rbloom
+
+    return _of_rbloom("rbloom", rbloom.Bloom(capacity, 0.01), capacity)
+
+
+def _rbloom_mmh3(capacity: int) -> Peer:
+    """With a hash that is the same in the next process; a lambda is quicker here than `functools.partial`."""
+    import mmh3
+    import rbloom
+
+    def signed(key: Any) -> int:  # noqa: ANN401
+        return mmh3.hash128(key, signed=True)
+
+    return _of_rbloom("rbloom, mmh3", rbloom.Bloom(capacity, 0.01, hash_func=signed), capacity)
+
+
+def _of_rbloom(name: str, table: Any, capacity: int) -> Peer:  # noqa: ANN401
+    return Peer(
+        name,
+        add_all=table.update,
+        contains_all=lambda keys: [key in table for key in keys],
+        add_one=table.add,
+        contains_one=table.__contains__,
+        bits=lambda _: table.size_in_bits / capacity,
+    )
+
+
+def _fastbloom(capacity: int) -> Peer:
+    import fastbloom_rs
+
+    table = fastbloom_rs.FilterBuilder(capacity, 0.01).build_bloom_filter()
+    return Peer(
+        "fastbloom-rs",
+        add_all=table.add_bytes_batch,
+        contains_all=table.contains_bytes_batch,
+        add_one=table.add_bytes,
+        contains_one=table.contains_bytes,
+        bits=lambda _: table.config().size() / capacity,
+    )
+
+
+def _pybloom(capacity: int) -> Peer:
+    import pybloom_live
+
+    table = pybloom_live.BloomFilter(capacity, 0.01)
+    return Peer(
+        "pybloom-live",
+        add_all=lambda keys: [table.add(key) for key in keys],
+        contains_all=lambda keys: [key in table for key in keys],
+        add_one=table.add,
+        contains_one=table.__contains__,
+        bits=lambda _: table.num_bits / capacity,
+        batch=1 << 15,
+        text=True,
+    )
+
+
+def _probables(capacity: int) -> Peer:
+    import probables
+
+    table = probables.BloomFilter(est_elements=capacity, false_positive_rate=0.01)
+    return Peer(
+        "pyprobables",
+        add_all=lambda keys: [table.add(key) for key in keys],
+        contains_all=lambda keys: [key in table for key in keys],
+        add_one=table.add,
+        contains_one=table.__contains__,
+        bits=lambda _: 8 * table.bloom_length / capacity,
+        batch=1 << 13,
+    )
+
+
+SET_KEYS_MAX = 10_000_000  # 1.2 GB
+
+
+def _set(_capacity: int) -> Peer:
+    """Holds the keys themselves, of which a hundred million are 11 GB: so it gets fewer."""
+    table: set[Any] = set()
+    key = sys.getsizeof(next(iter(column(0, 1).to_pylist())))
+    return Peer(
+        "set",
+        add_all=table.update,
+        contains_all=lambda keys: [key in table for key in keys],
+        add_one=table.add,
+        contains_one=table.__contains__,
+        bits=lambda keys: 8 * (sys.getsizeof(table) / max(1, keys) + key),
+        keys_max=SET_KEYS_MAX,
+    )
+
+
+PEERS: dict[str, Callable[[int], Peer]] = {
+    "rbloom": _rbloom,
+    "rbloom, mmh3": _rbloom_mmh3,
+    "fastbloom-rs": _fastbloom,
+    "pybloom-live": _pybloom,
+    "pyprobables": _probables,
+    "set": _set,
+}
+KINDS = tuple(filters.KINDS)
+NAMES = (*KINDS, *PEERS)
+
+
+def build(name: str, capacity: int) -> Contender:
+    """An empty one."""
+    if name in PEERS:
+        return PEERS[name](capacity)
+    return OursBuilt(capacity) if name in filters.STATIC else Ours(name, capacity)
+
+
+def compile_kernels() -> None:
+    """Use each kind once, beyond its capacity, where some have kernels of their own."""
+    for name in KINDS:
+        made: Any = build(name, 500)
+        if isinstance(made, OursBuilt):
+            made.build(Clock(), 500)
+        else:
+            made.add("digests", random_digests(0, 2000))
+        add, contains = made.singles()
+        for way in WAYS:
+            made.contains(way, made.given(way, 0, 1000))
+        for key in ("a", "b"):
+            add(key)
+            contains(key)
+
+
+def size_bytes(name: str, capacity: int, error_rate: float = 0.01) -> int:
+    """The memory that a kind of ours would take; nothing is touched of it."""
+    if name in filters.STATIC:
+        return int(1.2 * capacity)
+    return filters.build({"kind": name, "capacity": capacity, "error_rate": error_rate}).size_bytes

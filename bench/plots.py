@@ -1,0 +1,134 @@
+"""`python -m bench.plots`: the two plots of docs/filters.md, drawn from bench/results/filters.json.
+
+White ground, so that they can be read on a dark page, too; colours that colour-blind people can tell apart (Okabe, Ito
+2008), each with a mark of its own. Each file names the results that it was drawn from; a test compares.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "bench" / "results" / "filters.json"
+ERRORS = ROOT / "docs" / "filters-bits.svg"
+TIMES = ROOT / "docs" / "filters-ns.svg"
+FILLED = 0.999  # what was filled in part only is not shown
+STYLES = {
+    "bitmap": ("#999999", "x"),
+    "blocked": ("#D55E00", "o"),
+    "bloom": ("#000000", "s"),
+    "counting": ("#E69F00", "^"),
+    "cuckoo": ("#0072B2", "D"),
+    "dlcbf": ("#56B4E9", "P"),
+    "dleft": ("#009E73", "v"),
+    "exact": ("#CC79A7", "*"),
+    "fuse": ("#8C6D1F", "h"),
+    "window": ("#6A3D9A", ">"),
+}
+
+
+def main() -> int:
+    """Draw both anew."""
+    draw(json.loads(RESULTS.read_text("utf-8")))
+    return 0
+
+
+def drawn_from(results: Mapping[str, Any]) -> str:
+    """What a plot says of the results that it shows."""
+    shown = json.dumps([results["sizes"], results["errors"]], sort_keys=True)
+    return "bench/results/filters.json " + hashlib.sha256(shown.encode()).hexdigest()[:16]
+
+
+def draw(results: Mapping[str, Any]) -> None:
+    """Write both files; the same results give the same bytes."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "streamdedup",
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
+        "font.size": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#E4E4E4",
+        "lines.linewidth": 1.4,
+        "lines.markersize": 5,
+    }
+    with mpl.rc_context(settings):
+        _save(_bits_against_error(results), ERRORS, results)
+        _save(_ns_against_size(results), TIMES, results)
+
+
+def _bits_against_error(results: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a figure of matplotlib
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8.2, 4.6), layout="constrained")
+    for name, points in results["errors"].items():
+        colour, mark = STYLES[name]
+        seen = [point for point in points if point["measured"] > 0]
+        if seen:
+            rates, bits = ([point[key] for point in seen] for key in ("measured", "bits_a_key"))
+            axes.plot(rates, bits, color=colour, marker=mark, label=name)
+        else:  # errors that nobody will meet
+            bits_a_key = points[0]["bits_a_key"]
+            axes.axhline(bits_a_key, color=colour, linestyle=":", label=f"{name}, no errors")
+    limits = [0.2, 5e-6]
+    bound = [_lower_bound(rate) for rate in limits]
+    axes.plot(limits, bound, color="#777777", linestyle="--", label="least possible")
+    axes.set(xscale="log", yscale="log", xlabel="measured error, table at capacity")
+    axes.set(ylabel="bits a key", title="Bits a key against the error, a million keys")
+    axes.set(xlim=(0.25, 4e-6), ylim=(2, 1500))
+    _plain_numbers(axes.yaxis, (2, 5, 10, 20, 50, 100, 200, 500, 1000))
+    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _lower_bound(rate: float) -> float:
+    import math
+
+    return -math.log2(rate)
+
+
+def _ns_against_size(results: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    from matplotlib import pyplot
+
+    figure, both = pyplot.subplots(1, 2, figsize=(9.6, 4.6), sharey=True, layout="constrained")
+    titles = {"add": "Adding, from empty to full", "miss": "Asking for keys that are not there"}
+    for axes, (what, title) in zip(both, titles.items(), strict=True):
+        for name, (colour, mark) in STYLES.items():
+            points = [
+                (int(size), table[name]["ns"]["digests"][what])
+                for size, table in results["sizes"].items()
+                if name in table and table[name]["filled"] > FILLED
+            ]
+            axes.plot(*zip(*points, strict=True), color=colour, marker=mark, label=name)
+        axes.set(xscale="log", yscale="log", title=title, xlabel="keys (capacity, at 1 %)")
+        _plain_numbers(axes.yaxis, (2, 5, 10, 20, 50, 100, 200, 500))
+    both[0].set_ylabel("ns a key, digests given")
+    both[1].legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _plain_numbers(axis: Any, numbers: tuple[int, ...]) -> None:  # noqa: ANN401
+    axis.set_ticks(numbers, [str(number) for number in numbers])
+    axis.set_ticks([], minor=True)
+
+
+def _save(figure: Any, path: Path, results: Mapping[str, Any]) -> None:  # noqa: ANN401
+    from matplotlib import pyplot
+
+    metadata = {"Date": None, "Description": "drawn from " + drawn_from(results)}
+    figure.savefig(path, metadata=metadata)
+    pyplot.close(figure)
+    lines = [line.rstrip() for line in path.read_text("utf-8").splitlines()]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

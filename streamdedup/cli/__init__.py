@@ -1,0 +1,182 @@
+"""The `streamdedup` command: parse, call, print. Imports stand inside the commands, so that --help is quick.
+
+Exit status: 0 done, also where the reader of standard output has had enough; 1 failed; 2 the configuration or the
+arguments do not fit; 130 and 143 (SIGINT, SIGTERM) for the second interrupt of `run`, the first of any other command.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamdedup import __version__
+from streamdedup.cli.pipe import add_key, add_pipe
+from streamdedup.cli.streams import binary, is_unread, put, say, silence_stdout
+from streamdedup.errors import StreamdedupError, trace
+from streamdedup.plan.arguments import add_options
+
+if TYPE_CHECKING:
+    from streamdedup.cli.pipe import Commands
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    try:
+        return _status(_parser().parse_args(argv))
+    finally:
+        _settle_stdout()
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    try:
+        status = int(arguments.call(arguments))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except StreamdedupError as error:
+        say(f"streamdedup: {error}")
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # of unknown origin: its message may quote a key
+        if isinstance(error, BrokenPipeError) and is_unread():
+            return 0
+        what = str(error) if isinstance(error, OSError) else "a fault of ours, please report it"
+        say(f"streamdedup: {what}; it came from (no data is quoted):\n{trace(error)}")
+        return 1
+
+
+def _settle_stdout() -> None:
+    """Write out what is left; where that fails, keep Python from trying again, and complaining, at its exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        silence_stdout()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="streamdedup", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"streamdedup {__version__}")
+    commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(commands)
+    add_pipe(commands)
+    _add_plan(commands)
+    _add_config(commands)
+    _add_demo(commands)
+    return parser
+
+
+_DESCRIPTION = "Drop duplicate events at stream speed, in a few bits a key."
+
+
+def _add_run(commands: "Commands") -> None:
+    run = commands.add_parser(
+        "run",
+        help="de-duplicate a Kafka topic until interrupted",
+        description="Run the worker. The first SIGTERM or SIGINT drains, the second exits at once.",
+    )
+    _add_settings(run)
+    run.set_defaults(call=_run)
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the configuration (default: $STREAMDEDUP_CONFIG)",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override one setting, as in --set kafka.group_id=x; may be repeated",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from streamdedup import logs, settings, worker
+
+    tree = settings.load(arguments.config, arguments.overrides)
+    logs.set_up()
+    return worker.serve(tree)
+
+
+def _add_config(commands: "Commands") -> None:
+    config = commands.add_parser("config", help="check, show or describe the configuration")
+    parts = config.add_subparsers(required=True, metavar="PART")
+    for name, call, text in (
+        ("check", _config_check, "report everything that is wrong, at once"),
+        ("show", _config_show, "print the whole effective tree, secrets masked"),
+    ):
+        part = parts.add_parser(name, help=text, description=text)
+        part.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as -c FILE")
+        _add_settings(part)
+        part.set_defaults(call=call)
+    schema = parts.add_parser("schema", help="print the JSON Schema, for editors")
+    schema.set_defaults(call=_config_schema)
+
+
+def _config_check(arguments: argparse.Namespace) -> int:
+    from streamdedup import settings
+
+    settings.load(arguments.file or arguments.config, arguments.overrides)
+    put("the configuration is valid\n")
+    return 0
+
+
+def _config_show(arguments: argparse.Namespace) -> int:
+    from streamdedup import settings
+
+    put(settings.show(settings.load(arguments.file or arguments.config, arguments.overrides)))
+    return 0
+
+
+def _config_schema(_arguments: argparse.Namespace) -> int:
+    import json
+
+    from streamdedup import settings
+
+    put(json.dumps(settings.schema(), indent=2) + "\n")
+    return 0
+
+
+def _add_demo(commands: "Commands") -> None:
+    demo = commands.add_parser("demo", help="the worker over real data on an embedded broker")
+    demo.set_defaults(call=_demo)
+
+
+def _demo(_arguments: argparse.Namespace) -> int:
+    from streamdedup.demo import demo
+
+    return demo()
+
+
+def _add_plan(commands: "Commands") -> None:
+    plan = commands.add_parser(
+        "plan",
+        help="what each kind of filter costs for a job, and which one to pick",
+        description="Print what each kind of filter that can do the job takes, how fast it is on this machine, and "
+        "which to pick. The first run on a machine compiles for half a minute, later ones take two seconds.",
+    )
+    add_options(plan)
+    add_key(plan)
+    plan.set_defaults(call=_plan)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from streamdedup.plan import command
+
+    closed = "standard input is closed; give it lines: streamdedup plan --sample - <FILE"
+    text = command.output(
+        vars(arguments),
+        stdin=lambda: binary(sys.stdin, closed),
+        tell=lambda text: say(f"streamdedup: {text}"),
+    )
+    put(text + "\n")
+    return 0

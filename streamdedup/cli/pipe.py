@@ -1,0 +1,163 @@
+"""The arguments of `streamdedup pipe`, and the filter that they ask for."""
+
+import argparse
+import re
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from streamdedup.cli.streams import binary, is_unread, say, silence_stdout
+from streamdedup.errors import ConfigError
+from streamdedup.filters import KINDS, STATIC
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_pipe(commands: "Commands") -> None:
+    """The command `pipe`."""
+    pipe = commands.add_parser(
+        "pipe",
+        help="standard input to standard output, first occurrences only",
+        description="Copy the lines of standard input whose key was not seen before. "
+        "A line may have up to 64 MiB.",
+    )
+    pipe.add_argument(
+        "--kind",
+        type=_kind_for_streams,
+        choices=sorted(KINDS.keys() - STATIC),
+        default="bloom",
+        help="kind of filter (default: bloom)",
+    )
+    pipe.add_argument(
+        "--capacity",
+        type=_as_configured("capacity"),
+        default=10_000_000,
+        metavar="N",
+        help="distinct keys to make room for; takes 100_000, 5M (default: 10M)",
+    )
+    pipe.add_argument(
+        "--error-rate",
+        type=_as_configured("error_rate"),
+        default=1e-6,
+        metavar="P",
+        help="share of new lines that may be dropped wrongly, at capacity (default: 1e-6)",
+    )
+    add_key(pipe)
+    pipe.add_argument(
+        "--hash",
+        choices=("murmur3", "siphash"),
+        default="murmur3",
+        help="siphash, under a key drawn anew, where outsiders choose the lines (default: murmur3)",
+    )
+    pipe.add_argument(
+        "--on-full",
+        choices=("stop", "grow", "warn"),
+        default="stop",
+        help="at capacity: stop with status 1; take more memory, up to --max-size; or go on with more errors"
+        " (default: stop)",
+    )
+    pipe.add_argument(
+        "--max-size",
+        type=_as_configured("max_size"),
+        metavar="BYTES",
+        help="the most memory, with --on-full grow; takes 500MB, 4GiB (default: 16 times the first)",
+    )
+    pipe.set_defaults(call=_pipe)
+
+
+def _kind_for_streams(name: str) -> str:
+    if name in STATIC:
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is static: it is built once, from all keys, and takes none from a stream; choose another kind"
+        )
+    return name
+
+
+def _pipe(arguments: argparse.Namespace) -> int:
+    from streamdedup.filters import build
+    from streamdedup.lines import key_reader
+    from streamdedup.pipe import Summary, deduplicate
+
+    source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
+    sink = binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")
+    key = key_reader(arguments.key or ["line"])
+    try:
+        seen = build(_filter_of(arguments))
+    except ConfigError as error:
+        raise ConfigError(_as_arguments(str(error))) from None
+    summary = Summary()
+    try:
+        with _terminable(), suppress(BrokenPipeError):  # its reader has had enough
+            deduplicate(
+                cast("BufferedReader", source),
+                sink,
+                seen,
+                key=key,
+                on_full=arguments.on_full,
+                summary=summary,
+                warn=lambda text: say(f"streamdedup: warning: {text}"),
+                is_unread=is_unread,
+            )
+    finally:
+        silence_stdout()  # what passed is out; what an interrupt cut off would keep us until it is read
+        say(summary.text(seen))
+    return 0
+
+
+def _filter_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    config = {name: getattr(arguments, name) for name in ("kind", "capacity", "error_rate")}
+    if arguments.hash == "siphash":  # the filter ends with the command: nobody needs its key again
+        config |= {"hash": arguments.hash, "hash_key": secrets.token_bytes(16)}
+    if arguments.on_full == "grow":
+        config |= {"on_full": "grow"}
+    if arguments.max_size is not None:
+        config |= {"max_size": arguments.max_size}
+    return config
+
+
+def _as_arguments(text: str) -> str:
+    """The same message with the options of the `filter` section by the names that they have here."""
+    return re.sub(r"\bfilter\.(\w+)", lambda option: "--" + option[1].replace("_", "-"), text)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM leaves this context as SIGINT does, unless it is ignored; after it, the process ends where it stands."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def add_key(command: argparse.ArgumentParser) -> None:
+    """The option that says what makes two lines equal."""
+    command.add_argument(
+        "--key",
+        action="append",
+        metavar="line|json:FIELD",
+        help="what makes two lines equal (default: the line); given several times, all the fields together",
+    )
+
+
+def _as_configured(name: str) -> Callable[[str], Any]:
+    """Read an argument as the configuration reads `filter.<name>`, within the same bounds."""
+
+    def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
+        from streamdedup import settings
+
+        try:
+            return settings.filter_option(name, text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+    return read

@@ -1,0 +1,164 @@
+"""`build`: what it is given is checked against what the kind takes, name by name, before a filter is made of it."""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from numbers import Integral
+from typing import Any, cast
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters import GROWABLE, KINDS, LOADED, hash_of, kind_of
+from streamdedup.filters.base import Addable
+from streamdedup.filters.keyed import CAPACITY_MAX, is_rate
+from streamdedup.units import parse_count
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "bitmap": ("probe", "range"),
+    "blocked": (),
+    "bloom": ("probe",),
+    "counting": ("probe",),
+    "cuckoo": (),
+    "dlcbf": ("permutations",),
+    "dleft": (),
+    "exact": ("fingerprint_bytes", "load"),
+    "fuse": ("keys",),
+    "window": ("retention", "generations", "late", "refresh", "max_jump", "probe"),
+}
+"""What a kind takes beside `COMMON`; those that are `GROWABLE` take `GROWING`, too."""
+COMMON = ("capacity", "error_rate", "hash", "hash_key")
+GROWING = ("on_full", "max_size")
+SHOWN_MAX = 60  # characters of a value
+
+
+def build(config: Mapping[str, Any]) -> Addable:
+    """As `streamdedup.build`."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            'build takes a mapping, such as {"kind": "bloom", "capacity": 1_000_000}, and not'
+            f" {_shown(config)}"
+        )
+    arguments = dict(config)
+    kind = _kind(arguments)
+    grows = _grows(kind, arguments)
+    for name in arguments:
+        _check(kind, name)
+    hash_ = hash_of(arguments.pop("hash", "murmur3"), arguments.pop("hash_key", b""))
+    if is_rate(arguments.get("error_rate")):
+        arguments["error_rate"] = float(arguments["error_rate"])  # also of numpy's own types
+    if kind == "fuse":
+        return _list_of(arguments, hash_)
+    if kind == "bitmap":
+        _check_range(arguments)
+    if "capacity" in arguments:
+        arguments["capacity"] = _capacity(arguments["capacity"])
+    elif "range" not in arguments:
+        raise ConfigError(
+            "filter.capacity is required: how many keys the filter is for; give it, as in"
+            f' {{"kind": "{kind}", "capacity": 1_000_000}}'
+        )
+    make: Callable[..., Addable] = partial(kind_of("chain"), kind) if grows else kind_of(kind)
+    return make(**arguments, hash_=hash_)
+
+
+def _kind(arguments: dict[str, Any]) -> str:
+    """The kind, taken from `arguments`."""
+    if "kind" not in arguments:
+        raise ConfigError(f"filter.kind is required; choose one of: {', '.join(KINDS)}")
+    kind = arguments.pop("kind")
+    if isinstance(kind, str) and kind in LOADED:
+        raise ConfigError(
+            f"filter.kind {kind} is what on_full: grow makes of another kind; choose one of: {', '.join(GROWABLE)}"
+        )
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(
+            f"filter.kind {_shown(kind)} is unknown; choose one of: {', '.join(KINDS)}"
+        )
+    return kind
+
+
+def _grows(kind: str, arguments: dict[str, Any]) -> bool:
+    """Whether a chain is asked for; `on_full` is taken from `arguments`."""
+    if "on_full" not in arguments:
+        if "max_size" in arguments:
+            raise ConfigError(
+                "filter.max_size is the size to which a filter may grow; give on_full: grow, or leave it out"
+            )
+        return False
+    on_full = arguments.pop("on_full")
+    if on_full != "grow":
+        raise ConfigError(
+            f"filter.on_full {_shown(on_full)} means nothing to a filter; stop and warn are what the worker and pipe"
+            " do with a full one; leave it out, or choose grow"
+        )
+    if kind not in GROWABLE:
+        raise ConfigError(
+            f"filter.on_full grow is not for filter.kind {kind}: {_no_stages(kind)}; leave on_full out, or choose one"
+            f" of: {', '.join(GROWABLE)}"
+        )
+    return True
+
+
+def _no_stages(kind: str) -> str:
+    if kind == "bitmap":
+        return "at 1/p bits a key, twice the keys at half the error take four times the memory"
+    return "it is not made from capacity and error_rate alone"
+
+
+def _check(kind: str, name: object) -> None:
+    """ConfigError unless the kind takes the option."""
+    own = (*COMMON, *OPTIONS[kind], *(GROWING if kind in GROWABLE else ()))
+    if name in own:
+        return
+    if takers := [other for other, names in OPTIONS.items() if name in names]:
+        raise ConfigError(
+            f"filter.{name} is not for filter.kind {kind}, but for {', '.join(takers)}; leave it out, or choose"
+            f" {'that kind' if len(takers) == 1 else 'one of these'}"
+        )
+    near = get_close_matches(str(name), ("kind", *own), 1)
+    advice = f"did you mean {near[0]}?" if near else f"{kind} takes {', '.join(own)}"
+    raise ConfigError(f"filter.{name!s:.{SHOWN_MAX}} is unknown; {advice}")
+
+
+def _check_range(arguments: dict[str, Any]) -> None:
+    """A bitmap without a range is the one by hash; with one, nothing is hashed."""
+    if arguments.get("range") is None:
+        arguments.pop("range", None)
+        return
+    for name in ("error_rate", "probe"):
+        if name in arguments:
+            raise ConfigError(
+                f"filter.{name} means nothing with filter.range: a bit for each integer makes no errors, and nothing is"
+                " hashed; leave it out"
+            )
+
+
+def _capacity(given: object) -> int:
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        return int(given)
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"filter.capacity is {_shown(given)}; it must be an integer from 1 to {CAPACITY_MAX}, or text, as 100M"
+        )
+    try:
+        return parse_count(given)
+    except ValueError as error:
+        raise ConfigError(f"filter.capacity {_shown(given)} {error}") from None
+
+
+def _list_of(arguments: dict[str, Any], hash_: Any) -> Addable:  # noqa: ANN401 - see `hash_of`
+    """A fuse filter, which is no `Addable`: its own type is told by `kind`."""
+    if "keys" not in arguments:
+        raise ConfigError(
+            "filter.keys is required for filter.kind fuse, which is built once, of all of its keys, as in"
+            ' {"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01}; give them, or choose another kind'
+        )
+    if "capacity" in arguments:
+        raise ConfigError(
+            "filter.capacity is not for filter.kind fuse, which is made for the keys that it is given; leave it out"
+        )
+    digests = hash_.digests(arguments.pop("keys"))
+    return cast("Addable", kind_of("fuse").from_digests(digests, **arguments, hash_=hash_))
+
+
+def _shown(given: object) -> str:
+    return f"{given!r:.{SHOWN_MAX}}"

@@ -1,0 +1,226 @@
+"""Time in a window: the generation of a time, how the watermark moves, and what is too late.
+
+All of it follows from the times of the keys that were added, in their order: no clock is read. Times are ms since
+1970; by count, a key's time is the number of keys added before it. What adds, judges and folds shares these kernels.
+"""
+
+import operator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Times
+from streamdedup.filters.keyed import ROWS_A_CALL
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.hashing import named
+
+Generations = npt.NDArray[np.int64]
+Mark = npt.NDArray[np.int64]
+
+GENERATIONS_MAX = 64
+SPAN_MAX = 10**15  # of a slot or a jump, in ms: 31,700 years
+TIME_MAX = 1 << 62  # times beyond it, and below its negative, are taken for it: no sum overflows
+EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_800_000  # years 1 to 9999, in ms since 1970
+UNLIMITED = TIME_MAX - 1  # a jump
+NEVER = -(1 << 63)  # the watermark before the first key, as kernels know it
+UNTIMED: Times = np.empty(0, dtype=np.int64)  # by count
+UNTIMED.flags.writeable = False
+
+_MISFIT = {
+    True: "this window goes by count, and keys have no times; leave them out, or set filter.retention",
+    False: "this window goes by time; give that of each key, in ms since 1970, or leave filter.retention out",
+}
+
+
+class Clock(NamedTuple):
+    """`slot`: the width of a generation, in ms or keys; `generations`: how many are live; `max_jump`: in ms.
+
+    Live are the newest, up to that of the watermark, the greatest time of the keys that were added. One key moves the
+    watermark by at most `max_jump`.
+    """
+
+    slot: int
+    generations: int
+    max_jump: int
+    by_count: bool
+
+    def generation(self, time: int) -> int:
+        """floor(time / slot), also below 0."""
+        return clipped(time) // self.slot
+
+    def current(self, watermark: int | None) -> int | None:
+        """The generation of the watermark, None where there is none: the newest that is live."""
+        return None if watermark is None else self.generation(watermark)
+
+    def leaving(self, before: int | None, watermark: int) -> list[int]:
+        """The bits of the generations that are no longer live when the watermark goes on from `before`."""
+        if before is None:
+            return []
+        current = self.generation(before)
+        moved = min(self.generation(watermark) - current, self.generations)
+        return [(current + 1 + step) % self.generations for step in range(moved)]
+
+
+def clipped(time: int) -> int:
+    """`time`, where it is so far from 1970 that sums might overflow, at the bound."""
+    return max(-TIME_MAX, min(TIME_MAX, time))
+
+
+def checked_time(clock: Clock, time: int | None) -> int:
+    """The time of one key as the kernels know it; ConfigError where it does not fit the clock, or is none."""
+    if (time is None) is not clock.by_count:
+        raise ConfigError(_MISFIT[clock.by_count])
+    try:
+        moment = 0 if time is None else operator.index(time)
+    except TypeError:
+        raise ConfigError(
+            f"a time is an integer of ms since 1970, not {named(time)}; of a datetime it is int(time.timestamp() *"
+            " 1000)"
+        ) from None
+    if not EARLIEST <= moment <= LATEST:
+        raise _no_ms(moment)
+    return moment
+
+
+def given_times(clock: Clock, times: Times | None, rows: int) -> Times:
+    """As `checked_times`, of a caller who may take another unit for ms: ConfigError beyond the years 1 to 9999."""
+    moments = checked_times(clock, times, rows)
+    for time in (moments.min(), moments.max()) if len(moments) else ():
+        if not EARLIEST <= time <= LATEST:
+            raise _no_ms(int(time))
+    return moments
+
+
+def _no_ms(time: int) -> ConfigError:
+    return ConfigError(
+        f"a time of {time} is not ms since 1970: it lies outside of the years 1 to 9999; divide ns by 1,000,000,"
+        " microseconds by 1,000"
+    )
+
+
+def checked_times(clock: Clock, times: Times | None, rows: int) -> Times:
+    """`times` as the kernels know them, clipped; ConfigError where they are not those of `rows` keys."""
+    if (times is None) is not clock.by_count:
+        raise ConfigError(_MISFIT[clock.by_count])
+    if times is None:
+        return UNTIMED
+    if not isinstance(times, np.ndarray):
+        found, remedy = named(times), "give np.array(times, dtype=np.int64)"
+    elif times.dtype.kind == "M":
+        found, remedy = f"{times.dtype}", 'give times.astype("datetime64[ms]").astype(np.int64)'
+    else:
+        found, remedy = f"{times.dtype}, shape {times.shape}", "give one for each key"
+    if not isinstance(times, np.ndarray) or times.dtype != np.int64 or times.shape != (rows,):
+        raise ConfigError(
+            f"times are int64 in ms since 1970, shape ({rows},), not {found}; {remedy}"
+        )
+    made = np.clip(np.ascontiguousarray(times), -TIME_MAX, TIME_MAX)
+    made.flags.writeable = False
+    return made
+
+
+def folded(
+    clock: Clock, watermark: int | None, times: Times | int
+) -> tuple[Generations, int | None]:
+    """As `Window.folded`."""
+    rows = times if isinstance(times, int) else len(times)
+    moments = checked_times(clock, None if isinstance(times, int) else times, rows)
+    generations = np.empty(rows, dtype=np.int64)
+    mark = np.array([NEVER if watermark is None else watermark], dtype=np.int64)
+    for start in range(0, rows, ROWS_A_CALL):
+        part = slice(start, start + ROWS_A_CALL)
+        _fold(clock, moments[part], mark, generations[part])
+    return generations, told(mark[0])
+
+
+def told(watermark: np.int64 | int) -> int | None:
+    """The watermark as callers know it."""
+    return None if watermark == NEVER else int(watermark)
+
+
+FRESH, LATE, TAKEN = 1, 2, 4  # flags of a verdict
+_NONE, _BIT = np.uint64(0), np.uint64(1)
+
+
+@inlined
+def moment(clock: Clock, watermark: int, time: int) -> int:
+    """The time of a key: its own, or by count that after the watermark."""
+    counted = 0 if watermark == NEVER else watermark + 1
+    return counted if clock.by_count else time
+
+
+@inlined
+def advanced(clock: Clock, watermark: int, time: int) -> int:
+    """The watermark after a key of this time was added."""
+    moved = max(watermark, min(time, watermark + clock.max_jump))
+    return time if watermark == NEVER else moved
+
+
+@inlined
+def generation_of(clock: Clock, time: int, near: int) -> int:
+    """floor(time / slot), also below 0. Where it is `near`, as nearly always, without the division, which takes long.
+
+    The difference may overflow, where `near` is that of NEVER, and is then below 0 or above any slot.
+    """
+    beyond = time - near * clock.slot
+    return near if 0 <= beyond < clock.slot else time // clock.slot
+
+
+@inlined
+def live_bits(clock: Clock, filled: int, current: int) -> np.uint64:
+    """The bits of a ring whose newest generation is `filled` that are live where `current` is the newest."""
+    bits = _NONE
+    for step in range(clock.generations):
+        if filled - step > current - clock.generations:
+            bits |= bit_of(filled - step, clock.generations)
+    return bits
+
+
+@inlined
+def decided(
+    clock: Clock,
+    watermark: int,
+    current: int,
+    time: int,
+    present: bool,
+    newest: bool,
+    late_passes: bool,
+    refresh: bool,
+) -> tuple[int, int, int, int]:
+    """The flags of a key at its moment; where it takes the watermark, the generation of that, and its own.
+
+    It is `present` where a generation has it that is live at the key's own time, or at the watermark if that is
+    greater: so it is new once its window has gone by, also if nothing else came meanwhile. `newest` says whether it
+    stands in the current generation: by count, only others let time pass.
+    """
+    own = generation_of(clock, time, current)
+    late = watermark != NEVER and own <= current - clock.generations
+    renews = refresh and not (clock.by_count and newest)
+    taken = not late and (renews or not present)
+    fresh = not present and (late_passes or not late)
+    ahead = advanced(clock, watermark, time) if taken else watermark
+    reached = generation_of(clock, ahead, current)
+    flags = (
+        (FRESH if fresh else 0) | (LATE if late and not present else 0) | (TAKEN if taken else 0)
+    )
+    return flags, ahead, reached, min(own, reached)
+
+
+@inlined
+def bit_of(generation: int, generations: int) -> np.uint64:
+    """The bit of a cell that stands for a generation."""
+    return _BIT << np.uint64(generation % generations)
+
+
+@kernel
+def _fold(clock: Clock, times: Times, mark: Mark, generations: Generations) -> None:
+    watermark = mark[0]
+    current = watermark // clock.slot
+    for row in range(generations.shape[0]):
+        time = moment(clock, watermark, 0 if clock.by_count else times[row])
+        _, watermark, current, generations[row] = decided(
+            clock, watermark, current, time, False, False, False, False
+        )
+    mark[0] = watermark

@@ -1,0 +1,45 @@
+"""Which rows of a batch are equal: an open-addressing table of row numbers, at most half full, with linear probing."""
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.filters.base import Mask
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.hashing import Digests
+
+Table = npt.NDArray[np.int64]
+
+_EMPTY = -1
+_NEXT = np.uint64(1)
+
+
+def table_for(rows: int) -> Table:
+    """An empty table for so many rows."""
+    return np.full(1 << max(4, (2 * rows).bit_length()), _EMPTY, dtype=np.int64)
+
+
+def keep_first(digests: Digests, chosen: Mask) -> None:
+    """Clear `chosen` (n,) where an earlier chosen row of `digests` (n, 2) is equal."""
+    _keep_first(digests, chosen, table_for(len(digests)))
+
+
+@inlined
+def place(digests: Digests, table: Table, row: int) -> np.uint64:
+    """Where in `table` the number of an equal row stands, or, below 0, where that of this row belongs."""
+    a, b = digests[row, 0], digests[row, 1]
+    mask = np.uint64(table.shape[0]) - _NEXT
+    at: np.uint64 = a & mask
+    while table[at] >= 0 and (digests[table[at], 0] != a or digests[table[at], 1] != b):
+        at = (at + _NEXT) & mask
+    return at
+
+
+@kernel
+def _keep_first(digests: Digests, chosen: Mask, table: Table) -> None:
+    for row in range(digests.shape[0]):
+        if chosen[row]:
+            at = place(digests, table, row)
+            if table[at] >= 0:
+                chosen[row] = False
+            else:
+                table[at] = row

@@ -1,0 +1,162 @@
+"""What a filter of each kind takes, and how it errs, from capacity and error rate: one function a kind.
+
+Each gives what the constructor would make, and refuses what it, or restoring, refuses. Nothing is allocated here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters import cuckoo, dlcbf, dleft, exact, fuse, window
+from streamdedup.filters.dleft_shape import shape_for
+from streamdedup.filters.peeling import LINE_WORDS, words_of
+from streamdedup.filters.ring import cell_bytes
+from streamdedup.filters.sizing import (
+    BLOCK_BITS,
+    BLOCKED_ERROR_MIN,
+    CUCKOO_CELLS,
+    DLEFT_TABLES,
+    TABLE_BITS_MAX,
+    bitmap_size,
+    blocked_error,
+    blocked_size,
+    bloom_error,
+    bloom_size,
+    cuckoo_error,
+    cuckoo_size,
+    dleft_error,
+    exact_error,
+    exact_size,
+    fuse_bits,
+    fuse_size,
+    window_error,
+    window_size,
+)
+from streamdedup.filters.stash import STASH_BYTES_MIN
+
+BEHIND_CELLS_BYTES = 8 + STASH_BYTES_MIN  # a word, as the last cell is read out of two
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A filter that could be made. `hashes` are the places a key is looked up in: bits, counters, slots or buckets.
+
+    `error` gives what theory expects with so many keys in it.
+    """
+
+    size_bytes: int
+    hashes: int
+    error: Callable[[int], float]
+
+
+def footprint(kind: str, capacity: int, error_rate: float, **options: object) -> Footprint:
+    """What a filter of `kind` takes; `options` are its own. ConfigError, with the reason only, where none is made."""
+    return _OF[kind](capacity, error_rate, **options)
+
+
+def _bitmap(capacity: int, error_rate: float) -> Footprint:
+    bits = bitmap_size(capacity, error_rate)
+    return Footprint(_bytes(bits), 1, partial(bloom_error, bits, 1))
+
+
+def _blocked(capacity: int, error_rate: float) -> Footprint:
+    if error_rate < BLOCKED_ERROR_MIN:
+        raise ConfigError(_made_from(BLOCKED_ERROR_MIN))
+    blocks, hashes = blocked_size(capacity, error_rate)
+    return Footprint(_bytes(blocks * BLOCK_BITS), hashes, partial(blocked_error, blocks, hashes))
+
+
+def _bloom(capacity: int, error_rate: float, **_probe: object) -> Footprint:
+    bits, hashes = bloom_size(capacity, error_rate)
+    return Footprint(_bytes(bits), hashes, partial(bloom_error, bits, hashes))
+
+
+def _counting(capacity: int, error_rate: float, **_probe: object) -> Footprint:
+    counters, hashes = bloom_size(capacity, error_rate)
+    return Footprint(_bytes(4 * counters), hashes, partial(bloom_error, counters, hashes))
+
+
+def _cuckoo(capacity: int, error_rate: float) -> Footprint:
+    buckets, bits = cuckoo_size(capacity, error_rate)
+    _check("fingerprints", bits, cuckoo.FINGERPRINT_BITS_MAX)
+    size_bytes = _bytes(buckets * CUCKOO_CELLS * bits) + BEHIND_CELLS_BYTES
+    return Footprint(size_bytes, 2, partial(cuckoo_error, buckets, bits))
+
+
+def _dleft(
+    capacity: int, error_rate: float, counter_bits: int = 0, permutations: str = "any"
+) -> Footprint:
+    shape = shape_for(capacity, error_rate, counter_bits, permutations)
+    _check("remainders", shape.remainder_bits, dleft.REMAINDER_BITS_MAX)
+    if permutations == "published":
+        _check("fingerprints", shape.fingerprint_bits, dlcbf.FINGERPRINT_BITS_MAX)
+    size_bytes = _bytes(shape.bits) + BEHIND_CELLS_BYTES
+    error = partial(dleft_error, shape.buckets, shape.remainders)
+    return Footprint(size_bytes, DLEFT_TABLES, error)
+
+
+def _exact(
+    capacity: int,
+    error_rate: float,
+    fingerprint_bytes: int = exact.FINGERPRINTS[0],
+    load: float = exact.LOAD,
+) -> Footprint:
+    least = exact_error(fingerprint_bytes, capacity)
+    if error_rate < least:
+        raise ConfigError(
+            f"with fingerprints of {fingerprint_bytes} bytes it errs with {least:.2g}"
+        )
+    size_bytes = _bytes(sum(exact_size(capacity, load)) * fingerprint_bytes * 8)
+    return Footprint(size_bytes, 1, partial(exact_error, fingerprint_bytes))
+
+
+def _fuse(capacity: int, error_rate: float) -> Footprint:
+    bits = fuse_bits(error_rate)
+    if bits > fuse.BITS_MAX:
+        raise ConfigError(_made_from(2.0**-fuse.BITS_MAX))
+    parts = -(-capacity // fuse.PART_KEYS)
+    part = words_of(*fuse_size(-(-capacity // parts)), bits)
+    words = parts * (part + fuse.COLUMNS) + LINE_WORDS
+    return Footprint(_bytes(64 * words), 3, lambda keys: 2.0**-bits if keys else 0.0)
+
+
+def _window(capacity: int, error_rate: float, generations: int = 8) -> Footprint:
+    if error_rate < window.ERROR_RATE_MIN:
+        raise ConfigError(_made_from(window.ERROR_RATE_MIN))
+    cells, hashes = window_size(capacity, error_rate, generations)
+
+    def error(keys: int) -> float:
+        return window_error(cells, hashes, [keys / (generations - 1)] * generations)
+
+    return Footprint(_bytes(8 * cells * cell_bytes(generations)), hashes, error)
+
+
+_OF: Mapping[str, Callable[..., Footprint]] = {
+    "bitmap": _bitmap,
+    "blocked": _blocked,
+    "bloom": _bloom,
+    "counting": _counting,
+    "cuckoo": _cuckoo,
+    "dlcbf": partial(_dleft, counter_bits=dlcbf.COUNTER_BITS),
+    "dleft": _dleft,
+    "exact": _exact,
+    "fuse": _fuse,
+    "window": _window,
+}
+
+
+def _bytes(bits: int) -> int:
+    """Of whole words."""
+    if bits > TABLE_BITS_MAX:
+        raise ConfigError(f"it takes {bits / TABLE_BITS_MAX:.3g} TiB, and the most is 1 TiB")
+    return -(-bits // 64) * 8
+
+
+def _check(what: str, bits: int, most: int) -> None:
+    if bits > most:
+        raise ConfigError(f"it takes {what} of {bits} bits, of at most {most}")
+
+
+def _made_from(error_rate: float) -> str:
+    return f"it is made for error rates from {error_rate:.2g}"

@@ -1,0 +1,218 @@
+"""What all kinds share: one key at a time by the filter's hash, slices of a batch, and the header that is saved."""
+
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Filter, Key, Mask, Parts
+from streamdedup.filters.memory import Counts, Words
+from streamdedup.filters.sizing import beside
+from streamdedup.keys.hashing import Digests, Hash, checked, named
+
+ROWS_A_CALL = 1 << 15  # of a kernel: below 10 ms for all that costs below 300 ns a key
+PROBES_A_CALL = 1 << 17  # the same, where each of them waits for memory twice
+CAPACITY_MAX = 10**13
+ASKED = (
+    "kind",
+    "hash",
+    "range",
+    "capacity",
+    "error_rate",
+    "probe",
+)  # of a header: what was asked for
+KEYS = 0  # where the number of keys stands in a filter's `_counts`
+
+
+class Keyed:
+    """A filter with `hash`, for `capacity` keys at `error_rate`. Subclasses give `_add_one` and `_contains_one`.
+
+    Where they have a table and counts of their own, these are `_words` and `_counts`, with the keys first.
+    """
+
+    kind: ClassVar[str]
+    only_sets_bits: bool = False
+    _words: Words
+    _counts: Counts
+
+    def __init__(self, capacity: int, error_rate: float, hash_: Hash) -> None:
+        if type(capacity) is not int or not 1 <= capacity <= CAPACITY_MAX:
+            raise ConfigError(
+                f"filter.capacity is {capacity!r}; it must be an integer from 1 to {CAPACITY_MAX}"
+            )
+        if not is_rate(error_rate):
+            raise ConfigError(
+                f"filter.error_rate is {error_rate!r}; it must be a number above 0 and below 1"
+            )
+        self._capacity, self._error_rate, self._hash = capacity, float(error_rate), hash_
+
+    @property
+    def layout(self) -> int:
+        """0: the table changes by additions only."""
+        return 0
+
+    @property
+    def hash(self) -> Hash:
+        """What makes digests of keys."""
+        return self._hash
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys up to which `error_rate` holds."""
+        return self._capacity
+
+    @property
+    def error_rate(self) -> float:
+        """The error rate at capacity."""
+        return self._error_rate
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the table, in bytes."""
+        return int(self._words.nbytes)
+
+    def __len__(self) -> int:
+        return int(self._counts[KEYS])
+
+    def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - see `Hash.digests`
+        """The digests, shape (n, 2), of `keys`."""
+        return self._hash.digests(keys)
+
+    def add(self, key: Key) -> bool:
+        """Add one key; True where it was not there."""
+        a, b = self._hash.signed(key)
+        return self._add_one(a, b)
+
+    def __repr__(self) -> str:
+        return described(cast("Filter", self), self.kind)
+
+    def __contains__(self, key: Key) -> bool:
+        a, b = self._hash.signed(key)
+        return self._contains_one(a, b)
+
+    def _add_one(self, a: int, b: int) -> bool:
+        raise NotImplementedError
+
+    def _contains_one(self, a: int, b: int) -> bool:
+        raise NotImplementedError
+
+    @classmethod
+    def _of_header(cls, header: Mapping[str, Any], hash_: Hash) -> Self:
+        """A filter without a table, as every header states it; ValueError where that is wrong."""
+        made = cls.__new__(cls)
+        Keyed.__init__(made, *stated(header, hash_), hash_)
+        return made
+
+    def _header(self, **own: object) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "capacity": self._capacity,
+            "error_rate": self._error_rate,
+            "hash": self._hash.name,
+            "hash_check": self._hash.check,
+            **own,
+        }
+
+
+def described(seen: Filter, name: str) -> str:
+    """A filter for people, without a key."""
+    size, unit = float(seen.size_bytes), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return (
+        f"<streamdedup {name}: {len(seen):,} of {seen.capacity:,} keys,"
+        f" {size:.{0 if unit == 'B' else 1}f} {unit}, error {seen.error_rate:g}>"
+    )
+
+
+def is_rate(given: object) -> bool:
+    """Whether it is a number above 0 and below 1."""
+    return isinstance(given, Real) and 0 < cast("float", given) < 1
+
+
+def stated(header: Mapping[str, Any], hash_: Hash) -> tuple[int, float]:
+    """Capacity and error rate of a header, checked before anything is allocated for them; ValueError where wrong."""
+    capacity, error_rate = header.get("capacity"), header.get("error_rate")
+    if type(capacity) is not int or not 1 <= capacity <= CAPACITY_MAX:
+        raise ValueError(f"capacity {capacity!r} is not an integer from 1 to {CAPACITY_MAX}")
+    if not isinstance(error_rate, float) or not 0 < error_rate < 1:
+        raise ValueError(f"error_rate {error_rate!r} is not between 0 and 1")
+    if (header.get("hash"), header.get("hash_check")) != (hash_.name, hash_.check):
+        raise ValueError(f"its digests are not those of the hash {hash_.name} that is given")
+    return capacity, error_rate
+
+
+def number(header: Mapping[str, Any], name: str, low: int, high: int) -> int:
+    """An integer of a header; ValueError where it is missing or out of range."""
+    value = header.get(name)
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name} {value!r} is not an integer from {low} to {high}")
+    return value
+
+
+def stated_sizes(
+    header: Mapping[str, Any], size: Callable[[int, float], tuple[int, int]], **limits: int
+) -> tuple[int, int]:
+    """Two sizes of a header, each from 1 to its limit, that `size` gives for its capacity and error rate.
+
+    Or for a rate a little beside: another platform's logarithm may round otherwise. ValueError where they do not fit.
+    """
+    first, second = (number(header, name, 1, most) for name, most in limits.items())
+    (least, *some), (most, *others) = (
+        size(header["capacity"], rate) for rate in beside(header["error_rate"])
+    )
+    if not least <= first <= most or second not in (*some, *others):
+        names = " and ".join(limits)
+        raise ValueError(
+            f"{names} {first} and {second} do not follow from capacity and error rate; {least} and {some[0]} would"
+        )
+    return first, second
+
+
+def sliced(digests: Digests, rows: int = ROWS_A_CALL) -> Iterator[tuple[Digests, slice]]:
+    """`digests`, checked, in slices of at most `rows`, each with where it stands: no kernel call takes long."""
+    digests = checked(digests)
+    for start in range(0, len(digests), rows):
+        part = slice(start, min(start + rows, len(digests)))
+        yield digests[part], part
+
+
+def answered(
+    digests: Digests, ask: Callable[[Digests, Mask], object], rows: int = ROWS_A_CALL
+) -> Mask:
+    """What a kernel says of `digests` (n, 2), shape (n,), asked in slices; `ask` takes one, and where it answers."""
+    answers = empty_mask(digests)
+    for part, where in sliced(digests, rows):
+        ask(part, answers[where])
+    return answers
+
+
+def same(one: Parts, other: object, *sizes: str) -> None:
+    """ConfigError unless two filters agree in kind, hash and `sizes`; TypeError where the other is none.
+
+    Told is what was asked for, where that differs, and only else what followed from it.
+    """
+    if not isinstance(other, Parts):
+        raise TypeError(
+            f"a union is one with another filter, not {named(other)}; keys are added by f.add_many(f.digests(keys))"
+        )
+    mine, theirs = one.header(), other.header()
+    due = ("kind", "hash", "hash_check", *sizes)
+    if all(mine.get(name) == theirs.get(name) for name in due):
+        return
+    differing = [name for name in (*ASKED, *sizes) if mine.get(name) != theirs.get(name)]
+    if not differing:
+        raise ConfigError("a union of filters whose hash_key differs; build both alike")
+    told = f"{differing[0]} differs ({mine.get(differing[0])!r}, {theirs.get(differing[0])!r})"
+    raise ConfigError(f"a union of filters whose {told}; build both alike")
+
+
+def empty_mask(digests: Digests) -> Mask:
+    """Where the answers for `digests` go; TypeError where they are none."""
+    if not isinstance(digests, np.ndarray):  # what has no length would say so, and no more
+        checked(digests)
+    return np.zeros(len(digests), dtype=np.bool_)

@@ -1,0 +1,91 @@
+"""Where the i-th bit or counter of a digest (a, b) stands in a table of m.
+
+`standard`: the high word of a * m, then a becomes a * MULTIPLIER + b mod 2^64. The high word of a 128-bit product has
+no modulo bias, and the sequence behaves like independent hashes also in small tables. `double`: (a + i * b) mod m
+(Kirsch, Mitzenmacher 2006), the sequence of the literature, which errs more where m is small.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.errors import ConfigError
+from streamdedup.kernel import inlined, prefetch, upper_half
+
+PROBES = ("standard", "double")
+MULTIPLIER = np.uint64(0xD1342543DE82EF95)  # Steele, Vigna 2021: a multiplier with good spectra
+_1, _0 = np.uint64(1), np.uint64(0)
+_27, _30, _31, _GOLDEN = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def is_double(probe: str) -> bool:
+    """Whether `probe` names the double sequence; ConfigError where it names none."""
+    if probe not in PROBES:
+        raise ConfigError(f"filter.probe {probe!r} is unknown; choose one of: {', '.join(PROBES)}")
+    return probe == "double"
+
+
+def stated_probe(header: Mapping[str, Any]) -> bool:
+    """As `is_double`, of what a header states; ValueError where it names no sequence."""
+    if header.get("probe") not in PROBES:
+        raise ValueError(f"probe {header.get('probe')!r} is unknown")
+    return is_double(header["probe"])
+
+
+@inlined
+def high_word(a: np.uint64, b: np.uint64) -> np.uint64:
+    """The upper 64 bits of the product."""
+    return upper_half(a, b)
+
+
+@inlined
+def begin(a: np.uint64, b: np.uint64, size: np.uint64, double: bool) -> tuple[np.uint64, np.uint64]:
+    """The state of the sequence for `a`, `b` in a table of `size`: what `position` and `advance` take."""
+    if not double:
+        return a, b
+    step = b % size
+    return a % size, step if step != _0 else _1 % size
+
+
+@inlined
+def position(state: np.uint64, size: np.uint64, double: bool) -> np.uint64:
+    """Where the sequence stands."""
+    return state if double else high_word(state, size)
+
+
+@inlined
+def advance(state: np.uint64, step: np.uint64, size: np.uint64, double: bool) -> np.uint64:
+    """The state after it."""
+    if not double:
+        return state * MULTIPLIER + step
+    state += step
+    return state - size if state >= size else state
+
+
+@inlined
+def ask(
+    table: npt.NDArray[Any],
+    shift: np.uint64,
+    size: np.uint64,
+    hashes: np.uint64,
+    double: bool,
+    a: np.uint64,
+    b: np.uint64,
+) -> None:
+    """Have the memory send what stands at the positions of a digest, of which 2^shift share an element of `table`."""
+    state, step = begin(a, b, size, double)
+    for _ in range(hashes):
+        prefetch(table, position(state, size, double) >> shift)
+        state = advance(state, step, size, double)
+
+
+@inlined
+def finalised(x: np.uint64) -> np.uint64:
+    """A bijection after which every bit depends on all 64 (Stafford 2011, variant 13, as in SplitMix64)."""
+    x += _GOLDEN
+    x = (x ^ (x >> _30)) * _FIRST
+    x = (x ^ (x >> _27)) * _SECOND
+    return x ^ (x >> _31)

@@ -1,0 +1,147 @@
+"""The stages of a growing filter, before they are made: each for twice the keys of the one before, at half its error.
+
+The first has half of the whole error rate, so that the sum stays below it however many follow (Almeida, Baquero,
+Preguiça, Hutchison 2007). Sizes and errors are those of the kinds' own theorems; nothing is allocated here.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters import GROWABLE
+from streamdedup.filters.footprint import footprint
+from streamdedup.filters.keyed import CAPACITY_MAX
+from streamdedup.filters.sizing import beside
+from streamdedup.units import parse_bytes
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "bloom": ("probe",),
+    "counting": ("probe",),
+    "dlcbf": ("permutations",),
+    "exact": ("fingerprint_bytes", "load"),
+}
+"""The options of the kinds beside capacity and error rate, as they stand in their headers."""
+GROWTH = 16  # times the size of the first stage, where `max_size` is not given
+STAGES_MAX = CAPACITY_MAX.bit_length()  # one key, doubled so often
+BUFFERS_MAX = 8  # of a stage
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A filter that could be made: its parameters, the bytes of its table, and its error with n keys in it."""
+
+    capacity: int
+    error_rate: float
+    size_bytes: int
+    error: Callable[[int], float]
+
+
+def stages(
+    kind: str, capacity: int, error_rate: float, options: Mapping[str, Any]
+) -> Iterator[Stage]:
+    """The stages, up to the last that the kind can make: a few dozen."""
+    for number in count():
+        keys, rate = stated_for(number, capacity, error_rate)
+        if keys > CAPACITY_MAX or not rate:  # below the smallest float
+            return
+        try:
+            made = footprint(kind, keys, rate, **options)
+        except ConfigError:
+            return
+        yield Stage(keys, rate, made.size_bytes, made.error)
+
+
+def bound(max_size: int | str | None, first_bytes: int, capacity: int) -> int:
+    """The bytes that all stages may take, the first of which is for `capacity` keys; ConfigError where it may not."""
+    if max_size is None:
+        return first_bytes * GROWTH
+    try:
+        size_bytes_max = parse_bytes(max_size)
+    except ValueError as error:
+        raise ConfigError(f"filter.max_size {max_size!r} {error}") from None
+    if size_bytes_max < first_bytes:
+        raise ConfigError(
+            f"filter.max_size {max_size} is {size_bytes_max:,} bytes, and the first stage, for filter.capacity"
+            f" {capacity}, takes {first_bytes:,}; raise the one or lower the other"
+        )
+    return size_bytes_max
+
+
+def within(
+    size_bytes_max: int, kind: str, capacity: int, error_rate: float, options: Mapping[str, Any]
+) -> tuple[Stage, ...]:
+    """The stages that take no more than `size_bytes_max` together."""
+    fitting, left = [], size_bytes_max
+    for stage in stages(kind, capacity, error_rate, options):
+        left -= stage.size_bytes
+        if left < 0:
+            break
+        fitting.append(stage)
+    return tuple(fitting)
+
+
+def adding_up(
+    size_bytes: int,
+    least: int,
+    kind: str,
+    capacity: int,
+    error_rate: float,
+    options: Mapping[str, Any],
+) -> tuple[Stage, ...]:
+    """The stages, `least` or more, whose sizes here or on another platform add up to `size_bytes`; else ValueError."""
+    found: list[Stage] = []
+    low = high = 0
+    larger, smaller = beside(error_rate)
+    for stage, fewest, most in zip(
+        *(stages(kind, capacity, rate, options) for rate in (error_rate, larger, smaller)),
+        strict=False,
+    ):
+        found.append(stage)
+        low, high = low + fewest.size_bytes, high + most.size_bytes
+        if len(found) >= least and low <= size_bytes <= high:
+            return tuple(found)
+    raise ValueError(f"{size_bytes} bytes are those of no chain of {least} stages or more")
+
+
+def stated_for(number: int, capacity: int, error_rate: float) -> tuple[int, float]:
+    """Capacity and error rate of a stage, counted from 0."""
+    return capacity << number, math.ldexp(error_rate, -number - 1)
+
+
+def stated_stages(
+    header: Mapping[str, Any], buffers: int
+) -> tuple[list[Mapping[str, Any]], list[int]]:
+    """The headers of the stages, and how many buffers each has, checked before anything is made of them."""
+    headers, counts = header.get("stages"), header.get("buffers")
+    if not isinstance(headers, list) or not all(isinstance(one, dict) for one in headers):
+        raise ValueError("stages is not a list of headers")
+    if not isinstance(counts, list) or not all(
+        type(one) is int and 1 <= one <= BUFFERS_MAX for one in counts
+    ):
+        raise ValueError(f"buffers is not a list of numbers from 1 to {BUFFERS_MAX}")
+    if not len(headers) == len(counts) or not 1 <= len(headers) <= STAGES_MAX:
+        raise ValueError(f"{len(headers)} stages, {len(counts)} numbers of buffers")
+    if sum(counts) != buffers:
+        raise ValueError(f"{buffers} buffers; {sum(counts)} belong to the header")
+    if headers[0].get("kind") not in GROWABLE:
+        raise ValueError(f"kind {headers[0].get('kind')!r} cannot be that of a stage")
+    return headers, counts
+
+
+def follows(
+    place: int,
+    header: Mapping[str, Any],
+    kind: str,
+    capacity: int,
+    error_rate: float,
+    options: Mapping[str, Any],
+) -> None:
+    """ValueError unless the header of the stage at `place` says what follows from the chain's."""
+    keys, rate = stated_for(place, capacity, error_rate)
+    due = {"kind": kind, "capacity": keys, "error_rate": rate, **options}
+    for name, value in due.items():
+        if header.get(name) != value:
+            raise ValueError(f"stage {place}: {name} {header.get(name)!r}, not {value!r}")

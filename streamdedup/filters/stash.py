@@ -1,0 +1,247 @@
+"""The stash: a small, exact multiset of digests, for what a table has no cell for.
+
+Open addressing with linear probing; a removal shifts back what follows (Knuth, TAOCP 3, 6.4, algorithm R), so there
+are no tombstones. Kernels of a kind look into it where `used[ROWS]` is not 0, and what it holds they take from it
+first. It grows between their calls, as soon as it is full, so that the borders of batches leave no trace in it.
+"""
+
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.filters.base import Mask
+from streamdedup.filters.memory import aligned_words, words_over
+from streamdedup.filters.probing import finalised, high_word
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.hashing import Digests, checked
+
+Rows = npt.NDArray[np.uint64]
+Used = npt.NDArray[np.int64]
+
+ROWS, COPIES = 0, 1  # what stands in `used`
+A, B, COUNT = 0, 1, 2  # what stands in a row; it is free where its count is 0
+COLUMNS = 3
+ROWS_MIN = 16
+STASH_BYTES_MIN = ROWS_MIN * COLUMNS * 8  # what an empty one costs
+ROWS_A_SLICE = 1 << 15  # of a kernel: below 10 ms
+NOT_DONE, SEEN, NEW = (
+    0,
+    1,
+    2,
+)  # what a kernel says of an addition, if it may have to wait for a larger stash
+
+
+class Stash:
+    """`table`, shape (rows, 3), dtype uint64: digest (a, b) and how often; `used`: the rows and additions in it.
+
+    Kernels take both. Read them from here for every call, since `make_room` replaces the table.
+    """
+
+    def __init__(self) -> None:
+        self._hold(_table(ROWS_MIN))
+        self.used: Used = np.zeros(2, dtype=np.int64)
+        none = checked(
+            np.empty((0, 2), dtype=np.uint64)
+        )  # compiled here, not where the first overflows
+        _look(self.table, none, np.empty(0, dtype=np.bool_))
+        _move(self.table[:0], self.table)
+
+    def _hold(self, table: Rows) -> None:
+        self.table = table
+        self._rows_max = int(_rows_max(len(table)))
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the rows, in bytes."""
+        return int(self.table.nbytes)
+
+    @property
+    def full(self) -> bool:
+        """Whether a digest that is not in it has no room: never between the calls of a filter."""
+        return bool(self.used[ROWS] >= self._rows_max)
+
+    def buffer(self) -> memoryview:
+        """The live rows: a, b, count as little-endian uint64."""
+        return self.table.reshape(-1).data.cast("B")
+
+    def has(self, a: int, b: int) -> bool:
+        """Whether the digest is in it; signed integers."""
+        return bool(self.used[ROWS]) and bool(_has(self.table, a, b))
+
+    def find(self, digests: Digests, present: Mask) -> None:
+        """Set `present`, shape (n,), where a digest of `digests` (n, 2) is in it."""
+        if self.used[ROWS]:
+            _look(self.table, digests, present)
+
+    def feed(self, call: Callable[[int], int], rows: int) -> None:
+        """Have a kernel work on `rows` rows, growing whenever it is full.
+
+        `call(start)` works from row `start` on and returns the row it has not done, since `stash_add` said False or
+        its time was up, or `rows`. Unless the stash is full it does one row at least.
+        """
+        start = 0
+        while start < rows:
+            start = call(start)
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Twice the rows, if it is full; to be called after every kernel that may add, also for a single key."""
+        if self.used[ROWS] < self._rows_max:
+            return
+        larger = _table(2 * len(self.table))
+        for start in range(0, len(self.table), ROWS_A_SLICE):
+            _move(self.table[start : start + ROWS_A_SLICE], larger)
+        self._hold(larger)
+
+    @classmethod
+    def over(cls, buffer: memoryview) -> Self:
+        """The stash over that very buffer, which may be read-only; ValueError where it was not written by one."""
+        rows = buffer.nbytes // (8 * COLUMNS)
+        if rows < ROWS_MIN or rows & (rows - 1) or buffer.nbytes % (8 * COLUMNS):
+            raise ValueError(f"a stash of {buffer.nbytes} bytes; it has 24 times a power of two")
+        stash = cls.__new__(cls)
+        stash._hold(words_over(buffer, rows * COLUMNS).reshape(rows, COLUMNS))
+        stash.used = np.zeros(2, dtype=np.int64)
+        stash._recount()
+        return stash
+
+    def _recount(self) -> None:
+        taken = np.flatnonzero(self.table[:, COUNT])
+        counts = self.table[taken, COUNT]
+        if len(taken) >= self._rows_max or np.any(counts >> _32):
+            raise ValueError(f"{len(taken)} rows of a stash of {len(self.table)} are in use")
+        self.used[:] = len(taken), counts.sum()
+        order = np.lexsort((self.table[taken, A], self.table[taken, B]))
+        digests = self.table[taken, :COUNT][order]
+        if np.any(np.all(digests[1:] == digests[:-1], axis=1)):
+            raise ValueError("a digest stands in two rows of the stash")
+        run = self._rows_before_a_free_one()
+        for start in range(0, len(self.table), ROWS_A_SLICE):
+            rows = slice(start, start + ROWS_A_SLICE)
+            run = _reachable(self.table[rows], start, len(self.table), run)
+            if run < 0:
+                raise ValueError("a row of the stash is where no search finds it")
+
+    def _rows_before_a_free_one(self) -> int:
+        """How many rows in use end the table: with them begins, around the end, what fills its first rows."""
+        free = np.flatnonzero(self.table[:, COUNT] == 0)
+        return int(len(self.table) - 1 - free[-1])
+
+
+def _table(rows: int) -> Rows:
+    return aligned_words(rows * COLUMNS).reshape(rows, COLUMNS)
+
+
+_32, _1, _0 = np.uint64(32), np.uint64(1), np.uint64(0)
+
+
+@inlined
+def stash_count(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
+    """How often the digest is in it."""
+    return np.uint64(table[_find(table, a, b), COUNT])
+
+
+@inlined
+def stash_add(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
+    """Count the digest up; False where there is no row for it, and nothing has changed."""
+    row = _find(table, a, b)
+    if table[row, COUNT] == _0:
+        if used[ROWS] >= _rows_max(table.shape[0]):
+            return False
+        table[row, A], table[row, B] = a, b
+        used[ROWS] += 1
+    table[row, COUNT] += _1
+    used[COPIES] += 1
+    return True
+
+
+@inlined
+def stash_remove(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
+    """Count the digest down; False where it is not in it."""
+    row = _find(table, a, b)
+    if table[row, COUNT] == _0:
+        return False
+    used[COPIES] -= 1
+    table[row, COUNT] -= _1
+    if table[row, COUNT] == _0:
+        used[ROWS] -= 1
+        _close(table, row)
+    return True
+
+
+@kernel
+def _look(table: Rows, digests: Digests, present: Mask) -> None:
+    for i in range(digests.shape[0]):
+        present[i] |= stash_count(table, digests[i, 0], digests[i, 1]) != _0
+
+
+@kernel
+def _has(table: Rows, a: int, b: int) -> bool:
+    return bool(stash_count(table, np.uint64(a), np.uint64(b)) != _0)
+
+
+@inlined
+def _rows_max(rows: int) -> int:
+    """Three quarters: a search for what is absent then looks at 8.5 rows on average (Knuth)."""
+    return rows - rows // 4
+
+
+@inlined
+def _home(a: np.uint64, b: np.uint64, rows: np.uint64) -> np.uint64:
+    """Where the search begins. Digests that overflow alike are alike in the bits of their bucket: all bits count."""
+    return high_word(finalised(a ^ finalised(b)), rows)
+
+
+@inlined
+def _find(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
+    """The row of the digest, or the free one in which its search ends."""
+    rows = np.uint64(table.shape[0])
+    last = rows - _1  # a mask, since rows are a power of two
+    row = _home(a, b, rows)
+    while table[row, COUNT] != _0 and (table[row, A] != a or table[row, B] != b):
+        row = (row + _1) & last
+    return row
+
+
+@kernel
+def _close(table: Rows, hole: np.uint64) -> None:
+    """Move into a row that became free what its searches would not find beyond it."""
+    rows = np.uint64(table.shape[0])
+    last = rows - _1
+    row = (hole + _1) & last
+    while table[row, COUNT] != _0:
+        way = (row - _home(table[row, A], table[row, B], rows)) & last
+        if way >= (row - hole) & last:
+            table[hole] = table[row]
+            hole = row
+        row = (row + _1) & last
+    table[hole] = _0
+
+
+@kernel
+def _move(rows: Rows, larger: Rows) -> None:
+    """Put rows, of distinct digests, into another table."""
+    for i in range(rows.shape[0]):
+        if rows[i, COUNT] != _0:
+            larger[_find(larger, rows[i, A], rows[i, B])] = rows[i]
+
+
+@kernel
+def _reachable(part: Rows, start: int, rows: int, run: int) -> int:
+    """How many rows in use end `part`, if no search for one of its rows meets a free one before it; otherwise -1.
+
+    `part` begins at `start`, behind `run` rows in use. Rows that are free hold nothing.
+    """
+    for i in range(part.shape[0]):
+        if part[i, COUNT] == _0:
+            if part[i, A] != _0 or part[i, B] != _0:
+                return -1
+            run = 0
+            continue
+        home = np.int64(_home(part[i, A], part[i, B], np.uint64(rows)))
+        if (start + i - home) % rows > run:
+            return -1
+        run += 1
+    return run

@@ -1,0 +1,78 @@
+"""Whether a filter of that kind, capacity and error rate can be made at all, told before anything is started.
+
+A partition's share is smaller, but how many partitions there are is known to the broker only.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.options import FilterOptions
+from streamdedup.filters.sizing import bloom_excess
+from streamdedup.units import count, size_bytes
+
+if TYPE_CHECKING:  # it brings numpy and numba, which checking a Bloom filter does without
+    from streamdedup.filters.footprint import Footprint
+
+Unfit = tuple[tuple[str, ...], str]
+
+
+def unfit(options: FilterOptions) -> Iterator[Unfit]:
+    """Yield why no such filter is made: the leaves of `filter` concerned, the faulty one first, and the remedy."""
+    rate = options.first_error_rate
+    if (
+        options.kind == "bloom"
+        and not options.max_size
+        and not bloom_excess(options.capacity, rate)
+    ):
+        return
+    try:
+        made = _footprint(options, options.capacity)
+    except ConfigError as error:
+        yield _refused(options, str(error))
+        return
+    if options.on_full == "grow" and (options.max_size or made.size_bytes) < made.size_bytes:
+        least = size_bytes(1, made.size_bytes).format(made.size_bytes)
+        yield (
+            ("max_size", "capacity", "error_rate", "kind"),
+            f"is below what the filters begin with: for filter.capacity at half of filter.error_rate that is {least};"
+            " raise it well above that, or lower filter.capacity",
+        )
+
+
+def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
+    from streamdedup.filters.footprint import footprint
+
+    own = {"generations": options.generations} if options.kind == "window" else {}
+    return footprint(options.kind, capacity, options.first_error_rate, **own)
+
+
+def _refused(options: FilterOptions, reason: str) -> Unfit:
+    stage = " (the first stage has half of filter.error_rate, with on_full: grow)"
+    why = f"does not fit filter.kind: {options.kind}: {reason}"
+    why += stage if options.on_full == "grow" else ""
+    if fitting := _fitting(options):
+        at_most = count(1, fitting, "keys").format(fitting)
+        remedy = f"set filter.capacity to {at_most} at most, or raise filter.error_rate"
+        return ("capacity", "error_rate", "kind"), f"{why}; {remedy}"
+    return (
+        ("error_rate", "capacity", "kind"),
+        f"{why}; raise it, or choose another filter.kind",
+    )
+
+
+def _fitting(options: FilterOptions) -> int:
+    """About the largest capacity that can be had, in two or three digits; 0 where it would be a small part of it."""
+    step = 10 ** max(0, len(str(options.capacity)) - 3)
+    candidates = range(step, options.capacity, step)
+
+    def refused(capacity: int) -> bool:
+        try:
+            _footprint(options, capacity)
+        except ConfigError:
+            return True
+        return False
+
+    at = bisect_left(candidates, True, key=refused)
+    return candidates[at - 1] if at else 0

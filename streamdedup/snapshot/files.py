@@ -1,0 +1,276 @@
+"""One filter, one file: replaced whole or not at all, read or mapped, and believed only where it is beyond doubt.
+
+`save` and `load` are for programs; `Store` keeps a worker's generations by the other functions. An error names the
+path, what happened, and what to do. Nothing here logs.
+"""
+
+import errno
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from mmap import ACCESS_READ
+from mmap import mmap as map_file
+from pathlib import Path
+from typing import Any, Protocol
+
+from streamdedup import __version__, filters
+from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
+from streamdedup.filters.base import Filter, Parts
+from streamdedup.keys.hashing import HASHES, named
+from streamdedup.snapshot.format import pieces
+from streamdedup.snapshot.header import (
+    DamagedError,
+    ForeignError,
+    Header,
+    Log,
+)
+from streamdedup.snapshot.reading import (
+    Contents,
+    MapReader,
+    Reader,
+    Reading,
+)
+
+Content = Iterator[bytes | memoryview]
+
+
+class FileSystem(Protocol):
+    """What is used of the module `os`; tests pass one that fails, or that loses power."""
+
+    def open(self, path: Path, flags: int, mode: int = ...) -> int:
+        """As `os.open`."""
+
+    def readv(self, fd: int, buffers: list[memoryview], /) -> int:
+        """As `os.readv`."""
+
+    def write(self, fd: int, data: bytes | memoryview, /) -> int:
+        """As `os.write`."""
+
+    def fsync(self, fd: int) -> None:
+        """As `os.fsync`."""
+
+    def close(self, fd: int) -> None:
+        """As `os.close`."""
+
+    def rename(self, src: Path, dst: Path) -> None:
+        """As `os.rename`."""
+
+    def unlink(self, path: Path) -> None:
+        """As `os.unlink`."""
+
+    def mkdir(self, path: Path, mode: int = ...) -> None:
+        """As `os.mkdir`."""
+
+    def listdir(self, path: Path) -> list[str]:
+        """As `os.listdir`."""
+
+
+def save(
+    filter_: Parts,
+    path: str | os.PathLike[str],
+    *,
+    fs: FileSystem = os,
+    wall_clock: Callable[[], float] = time.time,
+) -> None:
+    """As `streamdedup.save`."""
+    if not isinstance(filter_, Parts):
+        raise TypeError(f"what is saved is a filter, as `build` makes it, not {named(filter_)}")
+    target = Path(path)
+    if target.is_dir():
+        raise SnapshotError(f"cannot write {target}: it is a directory; name a file in it")
+    if not target.parent.is_dir():
+        raise SnapshotError(
+            f"cannot write {target}: there is no directory {target.parent}; make it, or name another"
+        )
+    # Under a name of its own, saves to one path do not meet: the last one stays, whole.
+    temporary = target.with_name(f".streamdedup-{secrets.token_hex(8)}.tmp")
+    publish(fs, temporary, target, content_of(filter_, wall_clock()), "save it elsewhere")
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    mmap: bool = False,
+    hash_key: bytes = b"",
+    verify: bool = True,
+    fs: FileSystem = os,
+) -> Filter:
+    """As `streamdedup.load`."""
+    if not (mmap or verify):
+        raise ConfigError("verify=False is for mmap=True: what is read is verified as it comes")
+    source = Path(path)
+    with (
+        blaming("read", source, "copy it to where it may be read"),
+        opened(fs, source) as (fd, size),
+    ):
+        try:
+            reader: Reading = _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
+            _check_key(reader.header, hash_key, source)
+            return built(reader.contents(), hash_key)
+        except SnapshotError as error:
+            remedy = "take a copy of it, or build and save it again"
+            if isinstance(error, ForeignError):
+                remedy = "name a file that `save` or a worker wrote, or a copy of it"
+            raise SnapshotError(f"cannot use {source}: {error}; {remedy}") from error
+
+
+def content_of(
+    filter_: Parts,
+    saved_at: float,
+    log: Log | None = None,
+    end_label: Callable[[], int] = lambda: 0,
+) -> Content:
+    """The file of `filter_`, in pieces; `end_label()` is asked after the last byte of it was copied."""
+    buffers = [buffer.cast("B") for buffer in filter_.buffers()]
+    header = Header(
+        filter=filter_.header(),
+        buffer_sizes=tuple(len(buffer) for buffer in buffers),
+        saved_at=float(saved_at),
+        writer=f"streamdedup {__version__}, pid {os.getpid()}",
+        log=log,
+    )
+
+    def closing() -> tuple[Mapping[str, Any], int]:
+        of_filter, end = filter_.header(), end_label()
+        if tuple(buffer.nbytes for buffer in filter_.buffers()) != header.buffer_sizes:
+            raise SnapshotError("the filter grew while it was saved; save it again")
+        return of_filter, end
+
+    return pieces(header, buffers, closing)
+
+
+def publish(fs: FileSystem, temporary: Path, path: Path, content: Content, instead: str) -> int:
+    """Write `content` to `temporary`, put it at `path` for good, and tell its size in bytes."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with blaming("write", temporary, instead):
+            fd = fs.open(temporary, flags, 0o600)
+            try:
+                size_bytes = sum(_write(fs, fd, piece) for piece in content)
+                # Not tried again when it fails: a second fsync can succeed with the data gone.
+                fs.fsync(fd)
+            finally:
+                fs.close(fd)
+        with blaming("put in place", path, instead):
+            fs.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            fs.unlink(temporary)
+        raise
+    with blaming("make durable", path, instead):
+        sync_directory(fs, path.parent)
+    return size_bytes
+
+
+def _write(fs: FileSystem, fd: int, piece: bytes | memoryview) -> int:
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[fs.write(fd, rest) :]
+    return len(piece)
+
+
+def sync_directory(fs: FileSystem, directory: Path) -> None:
+    """Make the names in `directory` outlive a loss of power."""
+    fd = fs.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fs.fsync(fd)
+    finally:
+        fs.close(fd)
+
+
+@contextmanager
+def opened(fs: FileSystem, path: Path, flags: int = 0) -> Iterator[tuple[int, int]]:
+    """A descriptor to read from, and the file's size in bytes."""
+    fd = fs.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
+        yield fd, os.fstat(fd).st_size
+    finally:
+        with suppress(OSError):
+            fs.close(fd)
+
+
+def read_from(fs: FileSystem, fd: int, size_bytes: int) -> Reader:
+    """What reads the file in pieces of at most a chunk: nobody waits longer for the interpreter."""
+
+    def read_into(view: memoryview) -> None:
+        while view:
+            count = fs.readv(fd, [view])
+            if count == 0:
+                raise DamagedError("it was cut short while it was read")
+            view = view[count:]
+
+    return Reader(read_into, size_bytes)
+
+
+def _mapped(fd: int, *, verify: bool) -> MapReader:
+    try:
+        mapped = map_file(fd, 0, access=ACCESS_READ)
+    except ValueError as error:
+        raise DamagedError("it is cut short: it is empty") from error
+    return MapReader(memoryview(mapped), verify=verify)
+
+
+def _check_key(header: Header, hash_key: bytes, path: Path) -> None:
+    name = header.filter.get("hash")
+    if name not in HASHES:
+        raise SnapshotError(f"its hash {name!r} is unknown to this streamdedup")
+    if name == "siphash" and not hash_key:
+        raise ConfigError(
+            f"cannot use {path}: its hash is siphash; give hash_key, the 16 bytes it was built with, which no file"
+            " holds"
+        )
+    if name == "murmur3" and hash_key:
+        raise ConfigError(f"cannot use {path}: its hash, murmur3, has no hash_key: leave it out")
+    try:
+        fits = filters.hash_of(name, hash_key).check == header.filter.get("hash_check")
+    except ConfigError as error:
+        raise ConfigError(
+            f"cannot use {path}: {error}; give the hash_key with which it was built"
+        ) from error
+    if hash_key and not fits:
+        raise ConfigError(f"cannot use {path}: the hash_key is not the one with which it was built")
+
+
+def built(contents: Contents, hash_key: bytes = b"") -> Filter:
+    """The filter of a file, over the buffers that were read or mapped; SnapshotError where its parts do not fit."""
+    try:
+        return filters.from_parts(contents.filter, contents.buffers, hash_key)
+    except (
+        StreamdedupError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
+        raise SnapshotError(
+            f"its filter cannot be built ({type(error).__name__}: {error})"
+        ) from error
+
+
+@contextmanager
+def blaming(doing: str, path: Path, instead: str) -> Iterator[None]:
+    """Turn an error of the system into a SnapshotError; `instead` is what else the operator could do."""
+    try:
+        yield
+    except OSError as error:
+        raise SnapshotError(
+            f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}"
+        ) from error
+
+
+def words(error: OSError) -> str:
+    """What the system says."""
+    return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
+
+
+def _remedy(error: OSError, instead: str) -> str:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"free some space there, or {instead}"
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return f"let user id {os.geteuid()} do so, or {instead}"
+    if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}:
+        return "see that the path is right"
+    return "look into the system's log for disk errors; what was there before is untouched"

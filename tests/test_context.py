@@ -1,0 +1,84 @@
+"""Claims about what a shard derives from the settings: its filter, and the identity of its snapshots."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from streamdedup.context import Context
+from streamdedup.filters import GROWABLE
+from streamdedup.filters.base import Growing
+from streamdedup.filters.options import Kind
+from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.keys.hashing import Hash
+from streamdedup.settings import load
+
+CONFIG = """\
+kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
+source: {topic: events}
+key: {field: id}
+filter: {capacity: 4000, error_rate: 1e-3}
+sink: {topic: unique}
+snapshot: {directory: var/snapshots}
+"""
+DIGITS = "00112233445566778899aabbccddeeff"
+SIPHASH = Hash("siphash", bytes.fromhex(DIGITS))
+TOPICS = {name: Topic(name, None, 4, 1) for name in ("events", "unique")}
+
+
+def context(tmp_path: Path, *overrides: str, **environ: str) -> Context:
+    """Of a worker with these settings and four partitions."""
+    path = tmp_path / "dedup.yaml"
+    path.write_text(CONFIG)
+    environ = {f"STREAMDEDUP_{name}": value for name, value in environ.items()}
+    unused: Any = None
+    return Context(load(path, overrides, environ), unused, unused, 4, asyncio.Semaphore(1))
+
+
+@pytest.mark.parametrize("kind", sorted(get_args(Kind)))
+def test_every_kind_takes_the_hash_that_is_configured(tmp_path: Path, kind: str) -> None:
+    """The filter of a shard has the kind, its share of the keys, the error rate and the hash that were asked for."""
+    choice = (f"filter.kind={kind}", "filter.on_full=stop", "filter.hash=siphash")
+    seen = context(tmp_path, *choice, FILTER__HASH_KEY=DIGITS).empty_filter()
+    assert (seen.kind, seen.capacity, seen.error_rate) == (kind, 1200, 1e-3)
+    assert seen.hash == SIPHASH
+    assert context(tmp_path, *choice[:2]).empty_filter().hash == Hash()
+
+
+@pytest.mark.parametrize("kind", sorted(set(get_args(Kind)) & set(GROWABLE)))
+def test_filters_grow_unless_told_otherwise(tmp_path: Path, kind: str) -> None:
+    """By default a kind that can gets stages, with an even share of the memory for all partitions."""
+    choice = (f"filter.kind={kind}", "filter.max_size=4MB")
+    seen = context(tmp_path, *choice).empty_filter()
+    assert isinstance(seen, Growing)
+    assert seen.header()["stages"][0]["kind"] == kind
+    assert 500_000 < seen.size_bytes_max <= 1_000_000
+    seen.permit(None)
+    adopted = context(tmp_path, *choice).adopt(seen)
+    assert isinstance(adopted, Growing)
+    assert 500_000 < adopted.size_bytes_max <= 1_000_000
+
+
+@pytest.mark.parametrize("kind", ["bitmap", "bloom", "counting"])
+def test_the_probe_is_the_one_that_is_configured(tmp_path: Path, kind: str) -> None:
+    """Of the kinds that have one."""
+    for probe in ("standard", "double"):
+        choice = (f"filter.kind={kind}", "filter.on_full=stop", f"filter.probe={probe}")
+        assert context(tmp_path, *choice).empty_filter().header()["probe"] == probe
+
+
+def test_another_hash_key_or_probe_is_another_identity(tmp_path: Path) -> None:
+    """A snapshot made under other ones is refused, by name, and the output is folded again."""
+
+    def differences(*overrides: str, **environ: str) -> list[str]:
+        theirs = context(tmp_path, *overrides, **environ).identity(Topology(None, TOPICS), 1)
+        return [line.partition(" ")[0] for line in ours.differences(theirs)]
+
+    siphash, key = "filter.hash=siphash", {"FILTER__HASH_KEY": DIGITS}
+    ours = context(tmp_path, siphash, **key).identity(Topology(None, TOPICS), 1)
+    assert (ours.hash, ours.hash_check) == ("siphash", SIPHASH.check)
+    assert differences(siphash, **key) == []
+    assert differences(siphash, FILTER__HASH_KEY=DIGITS[::-1]) == ["hash_check"]
+    assert differences() == ["hash", "hash_check"]
+    assert differences(siphash, "filter.probe=double", **key) == ["filter.probe"]

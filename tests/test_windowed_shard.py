@@ -1,0 +1,310 @@
+"""Claims about a shard whose filter forgets or grows: its verdicts, and that its state is the fold of its output.
+
+The model of a window is exact: the newest generation that holds each key, and the watermark.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup import filters
+from streamdedup.events import Column, Verdict
+from streamdedup.filters.window import Window
+from streamdedup.keys.extract import Keys
+from streamdedup.settings import load
+from streamdedup.shard import Shard
+from streamdedup.shard_snapshots import ShardSnapshots
+from streamdedup.snapshot import Identity, Store
+
+PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
+RETENTION, GENERATIONS, SLOT = 700, 8, 100
+CAPACITY = 2000
+
+Moment = tuple[bytes, int]
+moments = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(-1500, 3000)), max_size=40
+)
+cuts = st.lists(st.integers(0, 40), max_size=8)
+
+
+def window(**options: Any) -> Window:
+    """A window over event times with hardly any false positives."""
+    jump = {"max_jump": SLOT} | options
+    return Window(CAPACITY, 1e-9, retention=RETENTION, generations=GENERATIONS, **jump)
+
+
+def shard_of(seen: Any, *, stop_when_full: bool = True) -> Shard:
+    """A shard over `seen`."""
+    return Shard(0, seen, stop_when_full=stop_when_full)
+
+
+def parts(stream: Sequence[Moment], where: Sequence[int]) -> list[tuple[Keys, Any]]:
+    """The stream cut into batches, as extraction gives them: keys and times."""
+    bounds = [0, *sorted(min(cut, len(stream)) for cut in where), len(stream)]
+    batches = [stream[start:end] for start, end in pairwise(bounds)]
+    return [
+        (
+            Keys(Column.of([key for key, _ in batch]), {}, (), ()),
+            np.array([at for _, at in batch], dtype=np.int64),
+        )
+        for batch in batches
+    ]
+
+
+def state(shard: Shard) -> tuple[Any, list[bytes]]:
+    """All that a filter is."""
+    return shard.seen.header(), [bytes(part) for part in shard.seen.buffers()]
+
+
+@dataclass
+class Model:
+    """What a window must decide, event by event."""
+
+    late: str = "pass"
+    max_jump: int = SLOT
+    watermark: int | None = None
+    held: dict[bytes, int] = field(default_factory=dict)
+
+    def verdict(self, key: bytes, at: int) -> Verdict:
+        """Of the next event; what passes in time is remembered."""
+        if self.watermark is None:
+            self.watermark = at
+        reach = max(self.watermark, min(at, self.watermark + self.max_jump))
+        if self.held.get(key, -99) > max(self.watermark, at) // SLOT - GENERATIONS:
+            return DUPLICATE
+        if at // SLOT <= self.watermark // SLOT - GENERATIONS:
+            return PASS if self.late == "pass" else BLOCKED
+        self.watermark = reach
+        self.held[key] = min(at // SLOT, self.watermark // SLOT)
+        return PASS
+
+
+@settings(deadline=None)
+@given(
+    moments,
+    cuts,
+    st.sampled_from(["pass", "drop"]),
+    st.sampled_from([SLOT, RETENTION, None]),
+    st.lists(st.booleans(), max_size=9),
+)
+def test_verdicts_are_those_of_the_events_times(
+    stream: list[Moment], where: list[int], late: str, jump: int | None, commits: list[bool]
+) -> None:
+    """However the stream is cut, and whether batches are committed one by one or together, the model decides alike."""
+    shard, model = shard_of(window(late=late, max_jump=jump)), Model(late, jump or 10**9)
+    for row, (keys, times) in enumerate(parts(stream, where)):
+        got = shard.decide(keys, times).tolist()
+        expected = [
+            model.verdict(key or b"", at) for key, at in zip(keys.keys, times.tolist(), strict=True)
+        ]
+        assert got == expected
+        assert shard.watermark == model.watermark
+        if row < len(commits) and commits[row]:
+            for _ in shard.admit(row + 1):
+                assert shard.moving
+    assert not shard.moving
+
+
+@settings(deadline=None)
+@given(moments, cuts, cuts)
+def test_what_was_admitted_is_what_is_folded(
+    stream: list[Moment], where: list[int], elsewhere: list[int]
+) -> None:
+    """The fold of the output, in other batches, is the live filter bit for bit, with its watermark (invariant 5)."""
+    live, output = shard_of(window()), list[Moment]()
+    for keys, times in parts(stream, where):
+        verdicts = live.decide(keys, times)
+        output += [
+            (keys.keys[row] or b"", int(times[row]))
+            for row in np.flatnonzero(verdicts == PASS).tolist()
+        ]
+        for _ in live.admit(1):
+            pass
+    folded = shard_of(window())
+    for keys, times in parts(output, elsewhere):
+        for _ in folded.fold(keys, times, 1):
+            assert folded.moving
+    assert state(folded) == state(live)
+    assert folded.watermark == live.watermark
+
+
+def test_a_window_by_count_remembers_the_last_keys() -> None:
+    """Without a retention, times say nothing: the last keys are duplicates, those long before pass again."""
+    shard = shard_of(Window(80, 1e-9, generations=5))
+    stream = [(b"%d" % i, 0) for i in range(1000)]
+    for keys, times in parts(stream, range(0, 1000, 30)):
+        assert (shard.decide(keys, times) == PASS).all()
+        for _ in shard.admit(1):
+            pass
+    ((keys, times),) = parts([*stream[-80:], *stream[:80]], [])
+    assert shard.decide(keys, times).tolist() == [DUPLICATE] * 80 + [PASS] * 80
+    assert not shard.full
+
+
+def test_a_doubt_takes_time_back() -> None:
+    """What was not committed has not moved the watermark either."""
+    shard = shard_of(window(max_jump=10_000))
+    for stream, commit in (([(b"a", 0)], True), ([(b"b", 5000)], False)):
+        ((keys, times),) = parts(stream, [])
+        shard.decide(keys, times)
+        for _ in shard.admit(1) if commit else ():
+            pass
+    assert shard.watermark == 5000
+    shard.forget()
+    assert shard.watermark == 0
+    ((keys, times),) = parts([(b"a", 10)], [])
+    assert shard.decide(keys, times).tolist() == [DUPLICATE]
+
+
+def test_refresh_renews_what_is_found() -> None:
+    """With `refresh` a key that keeps coming is never forgotten; without, it passes again after its window."""
+    for refresh, expected in ((True, [PASS] + [DUPLICATE] * 29), (False, None)):
+        shard, got = shard_of(window(refresh=refresh, max_jump=None)), []
+        for keys, times in parts([(b"a", at * 50) for at in range(30)], range(30)):
+            got += shard.decide(keys, times).tolist()
+            for _ in shard.admit(1):
+                pass
+        assert got == (expected or got)
+        assert (got.count(PASS) > 1) == (not refresh)
+
+
+def test_a_window_that_errs_too_much_is_full() -> None:
+    """More keys in one slot than the budget has room for: the shard stops exactly there, or goes on if it may."""
+    for stop in (True, False):
+        shard = shard_of(window(), stop_when_full=stop)
+        ((keys, times),) = parts([(b"%d" % i, 0) for i in range(CAPACITY)], [])
+        decided = len(shard.decide(keys, times))
+        for _ in shard.admit(1):
+            pass
+        assert (shard.full, decided < CAPACITY) == (stop, stop)
+        assert (shard.seen.error_rate_now < 1.5e-9) == stop
+        assert shard.beyond_capacity == (not stop)
+
+
+def test_missing_events_moved_the_time() -> None:
+    """A fold that begins behind deleted events begins at the time that they had brought about."""
+    shard = shard_of(window(late="drop"))
+    for _ in shard.start_at(10_000):
+        assert shard.moving
+    ((keys, times),) = parts([(b"a", 9900), (b"b", 100)], [])
+    assert shard.decide(keys, times).tolist() == [PASS, BLOCKED]
+    for _ in shard.start_at(50):  # never back
+        raise AssertionError
+
+
+# --- growth ---
+
+
+def growing(capacity: int = 100) -> Any:
+    """A filter that may grow from `capacity` keys on."""
+    return filters.build(
+        {"kind": "bloom", "capacity": capacity, "error_rate": 1e-9, "on_full": "grow"}
+    )
+
+
+def test_a_shard_says_when_its_filter_needs_memory() -> None:
+    """Before a batch that may need a further stage is judged, the shard asks for it; then none is made on the loop."""
+    shard = shard_of(growing(100))
+    for start in range(0, 280, 40):
+        ((keys, times),) = parts([(b"%d" % i, 0) for i in range(start, start + 40)], [])
+        if asked := shard.grows_within(40):
+            shard.grow()
+        before = shard.seen.size_bytes
+        assert not shard.grows_within(40)
+        assert (shard.decide(keys, times) == PASS).all()
+        for _ in shard.admit(start):
+            pass
+        assert shard.seen.size_bytes == before
+        assert asked == (start in (80, 280)), start
+    assert len(shard.seen) == 280
+
+
+def test_a_grown_filter_is_full_at_its_last_stage() -> None:
+    """The room is that of all stages which the size permits; then the shard stops, within the error rate."""
+    shard = shard_of(growing(100))
+    ((keys, times),) = parts([(b"%d" % i, 0) for i in range(5000)], [])
+    assert len(shard.decide(keys, times)) == shard.seen.capacity < 5000
+    for _ in shard.admit(1):
+        pass
+    assert shard.full
+    assert shard.seen.error_rate_now < 1.2e-9
+
+
+# --- snapshots of what changes otherwise than by bits ---
+
+
+def _identity() -> Identity:
+    return Identity("murmur3", "x", {}, "none", {}, "out", 0, 1)
+
+
+class _Waiting:
+    """The file system of `os`, whose writes of chunks wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, fd: int, data: bytes | memoryview, /) -> int:
+        """As `os.write`; after the first, when all may go on."""
+        if self.begun.is_set():
+            assert self.go_on.wait(30)
+        self.begun.set()
+        return os.write(fd, data)
+
+
+def _snapshots(directory: Path, fs: Any) -> ShardSnapshots:
+    config = directory / "config.yaml"
+    config.write_text(
+        "kafka: {bootstrap_servers: 'localhost:9092', group_id: g}\nsource: {topic: in}\n"
+        "key: {from: key}\nfilter: {capacity: 10}\nsink: {topic: out}\n"
+        f"snapshot: {{directory: {directory}}}\n"
+    )
+    snapshots = ShardSnapshots(load(config, environ={}), 0, structlog.get_logger())
+    snapshots._store = Store(directory, group="g", topic="out", partition=0, fs=fs)
+    return snapshots
+
+
+@pytest.mark.parametrize("what", ["a window turns", "a chain grows"])
+async def test_a_copy_that_spans_a_change_is_void(tmp_path: Path, what: str) -> None:
+    """While the file is written the window turns, or the chain grows: it is written anew, and holds one state."""
+    turns = what == "a window turns"
+    options: dict[str, Any] = {"retention": RETENTION} if turns else {"on_full": "grow"}
+    seen: Any = filters.build(
+        {"kind": "window" if turns else "bloom", "capacity": 1_000_000, "error_rate": 0.01}
+        | options
+    )
+    shard, fs = shard_of(seen, stop_when_full=False), _Waiting()
+    for _ in shard.fold(*parts([(b"old", 0)], [])[0], 5):
+        pass
+    snapshots = _snapshots(tmp_path, fs)
+    saving = asyncio.create_task(snapshots.save(shard, _identity()))
+    await asyncio.to_thread(fs.begun.wait)
+    layout = seen.layout
+    for _ in shard.fold(*parts([(b"new", 20 * RETENTION)], [])[0], 6):
+        pass
+    if not turns:
+        seen._append()
+    assert seen.layout > layout
+    fs.go_on.set()
+    await saving
+    loaded = await snapshots.load(_identity(), 10)
+    assert loaded is not None
+    assert loaded.label == 6
+    assert loaded.filter.header() == seen.header()
+    assert all(
+        bytes(one) == bytes(other)
+        for one, other in zip(loaded.filter.buffers(), seen.buffers(), strict=True)
+    )
