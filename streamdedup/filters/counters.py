@@ -3,13 +3,11 @@
 A counter that has reached 15 is saturated, and stays so.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from streamdedup.filters.base import Mask
 from streamdedup.filters.keyed import KEYS
-from streamdedup.filters.memory import PIECE_BYTES, Counts, Words
+from streamdedup.filters.memory import Counts, Words, word_pieces
 from streamdedup.filters.probing import advance, ask, begin, position
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests
@@ -187,26 +185,18 @@ def _count_down(
 
 def add_counts(words: Words, other: Words) -> None:
     """Add the counters of another table of this size, each at most 15."""
-    for rows in _pieces(words):
-        words[rows] = _sums(words[rows], other[rows])
+    for mine, theirs in zip(word_pieces(words), word_pieces(other), strict=True):
+        mine[:] = _sums(mine, theirs)
 
 
 def counters_in_use(words: Words) -> tuple[int, int]:
     """How many counters are not 0, and how many are saturated."""
     nonzero = saturated = 0
-    for rows in _pieces(words):
-        part = words[rows]
+    for part in word_pieces(words):
         any_, all_ = part | part >> _1, part & part >> _1
         nonzero += int(np.bitwise_count((any_ | any_ >> _2) & _LOWEST_BITS).sum())
         saturated += int(np.bitwise_count((all_ & all_ >> _2) & _LOWEST_BITS).sum())
     return nonzero, saturated
-
-
-def _pieces(words: Words) -> Iterator[slice]:
-    """Slices of a table that are worked on in the cache, and after which others get the interpreter."""
-    step = PIECE_BYTES // 8
-    for start in range(0, len(words), step):
-        yield slice(start, start + step)
 
 
 def _sums(one: Words, other: Words) -> Words:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamdedup.filters.clock import Generations
 from streamdedup.filters.keyed import PROBES_A_CALL, sliced
-from streamdedup.filters.memory import PIECE_BYTES, aligned_words, words_over, writable
+from streamdedup.filters.memory import PIECE_BYTES, aligned_words, word_pieces, words_over, writable
 from streamdedup.filters.probing import advance, ask, begin, position
 from streamdedup.filters.sizing import any_of
 from streamdedup.kernel import inlined, kernel
@@ -136,8 +136,7 @@ class Ring:
         ones = np.uint64(sum(1 << at for at in range(0, 64, 8 * self._cell_bytes)))
         others = ones * np.uint64((1 << 8 * self._cell_bytes) - (1 << self.generations))
         foreign = bool(self.cells[self.size :].any())
-        for start in range(0, len(self.words), PIECE_BYTES // 8):
-            piece = self.words[start : start + PIECE_BYTES // 8]
+        for piece in word_pieces(self.words):
             foreign |= bool((piece & others).any())
             for place in range(self.generations):
                 found = np.bitwise_count(piece & ones << np.uint64(place))
