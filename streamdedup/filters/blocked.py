@@ -5,15 +5,15 @@ More bits a key than Bloom's, since blocks fill unevenly: 3 % at an error rate o
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
-from streamdedup.filters.keyed import KEYS, Keyed, empty_mask, number, same, sliced, stated_sizes
-from streamdedup.filters.memory import aligned_words, words_over, writable
+from streamdedup.filters.keyed import KEYS, Keyed, answered, number, same, stated_sizes
+from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
 from streamdedup.filters.probing import advance, high_word
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
@@ -30,12 +30,7 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 BLOCKS_MAX = TABLE_BITS_MAX // BLOCK_BITS
 BLOCK_WORDS = BLOCK_BITS // 64
 BLOCKS_A_CALL = 1 << 16  # counted in one kernel call: 4 MiB, about a millisecond
-AHEAD = (
-    32  # rows, by which blocks are asked of the memory before they are needed; more gain nothing
-)
-
-Words = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
+AHEAD = 32  # rows, by which blocks are asked for before they are needed; more gain nothing
 LOADS = 1  # in `counts`, after the keys: from there on, how many blocks have 0, 1, ... 512 bits set
 
 
@@ -85,17 +80,11 @@ class Blocked(Keyed):
     def add_many(self, digests: Digests) -> Mask:
         """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
         writable(self._words)
-        fresh = empty_mask(digests)
-        for part, rows in sliced(digests):
-            _add(self._words, self._m, self._k, part, self._counts, fresh[rows])
-        return fresh
+        return answered(digests, partial(_add, self._words, self._m, self._k, self._counts))
 
     def contains_many(self, digests: Digests) -> Mask:
         """True, shape (n,), where a digest of `digests` (n, 2) is present."""
-        present = empty_mask(digests)
-        for part, rows in sliced(digests):
-            _contains(self._words, self._m, self._k, part, present[rows])
-        return present
+        return answered(digests, partial(_contains, self._words, self._m, self._k))
 
     def __ior__(self, other: Self) -> Self:
         same(self, other, "blocks", "hashes")
@@ -212,8 +201,8 @@ def _add(
     words: Words,
     blocks: np.uint64,
     hashes: np.uint64,
-    digests: Digests,
     counts: Counts,
+    digests: Digests,
     fresh: Mask,
 ) -> None:
     rows = digests.shape[0]

@@ -1,10 +1,10 @@
 """Bloom filter: m bits, k hashes a key; 1.44 log2(1/p) bits a key (Bloom 1970). Any m, no rounding up."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
@@ -13,13 +13,12 @@ from streamdedup.filters.keyed import (
     PROBES_A_CALL,
     ROWS_A_CALL,
     Keyed,
-    empty_mask,
+    answered,
     number,
     same,
-    sliced,
     stated_sizes,
 )
-from streamdedup.filters.memory import aligned_words, bits_over, ones_in, writable
+from streamdedup.filters.memory import Counts, Words, aligned_words, bits_over, ones_in, writable
 from streamdedup.filters.probing import (
     PROBES,
     advance,
@@ -42,7 +41,6 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 AHEAD = 16  # rows whose words are asked for before they are needed
 
-Counts = npt.NDArray[np.int64]
 BITS_SET = 1  # in `counts`, after the keys
 
 
@@ -90,17 +88,11 @@ class Bloom(Keyed):
     def add_many(self, digests: Digests) -> Mask:
         """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
         writable(self._words)
-        fresh = empty_mask(digests)
-        for part, rows in sliced(digests, self._rows):
-            _add(self._words, self._m, self._k, self._double, part, self._counts, fresh[rows])
-        return fresh
+        return answered(digests, partial(_add, *self._table, self._counts), self._rows)
 
     def contains_many(self, digests: Digests) -> Mask:
         """True, shape (n,), where a digest of `digests` (n, 2) is present."""
-        present = empty_mask(digests)
-        for part, rows in sliced(digests, self._rows):
-            _contains(self._words, self._m, self._k, self._double, part, present[rows])
-        return present
+        return answered(digests, partial(_contains, *self._table), self._rows)
 
     def __ior__(self, other: Self) -> Self:
         same(self, other, "bits", "hashes", "probe")
@@ -139,6 +131,11 @@ class Bloom(Keyed):
         restored._counts[KEYS] = min(keys, restored._counts[BITS_SET])
         return restored
 
+    @property
+    def _table(self) -> tuple[Words, np.uint64, np.uint64, bool]:
+        """What every kernel takes first."""
+        return self._words, self._m, self._k, self._double
+
     def _recount(self) -> None:
         self._counts[BITS_SET] = ones_in(self._words)
 
@@ -158,7 +155,7 @@ _6, _63, _3, _1, _0 = np.uint64(6), np.uint64(63), np.uint64(3), np.uint64(1), n
 
 @inlined
 def _insert(
-    words: Digests, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
+    words: Words, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
 ) -> np.uint64:
     """How many bits were newly set."""
     newly_set = _0
@@ -174,7 +171,7 @@ def _insert(
 
 @inlined
 def _present(
-    words: Digests, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
+    words: Words, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
 ) -> bool:
     """Whether all bits are set: three at once, which most absent keys do not pass, then the rest at once."""
     state, step = begin(a, b, bits, double)
@@ -194,12 +191,12 @@ def _present(
 
 @kernel
 def _add(
-    words: Digests,
+    words: Words,
     bits: np.uint64,
     hashes: np.uint64,
     double: bool,
-    digests: Digests,
     counts: Counts,
+    digests: Digests,
     fresh: Mask,
 ) -> None:
     rows = digests.shape[0]
@@ -220,7 +217,7 @@ def _add(
 
 @kernel
 def _add_one(
-    words: Digests,
+    words: Words,
     bits: np.uint64,
     hashes: np.uint64,
     double: bool,
@@ -236,7 +233,7 @@ def _add_one(
 
 @kernel
 def _contains(
-    words: Digests,
+    words: Words,
     bits: np.uint64,
     hashes: np.uint64,
     double: bool,
@@ -249,6 +246,6 @@ def _contains(
 
 @kernel
 def _contains_one(
-    words: Digests, bits: np.uint64, hashes: np.uint64, double: bool, a: int, b: int
+    words: Words, bits: np.uint64, hashes: np.uint64, double: bool, a: int, b: int
 ) -> bool:
     return _present(words, bits, hashes, double, np.uint64(a), np.uint64(b))

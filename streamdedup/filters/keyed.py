@@ -15,14 +15,8 @@ from streamdedup.keys.hashing import Digests, Hash, checked, named
 ROWS_A_CALL = 1 << 15  # of a kernel: below 10 ms for all that costs below 300 ns a key
 PROBES_A_CALL = 1 << 17  # the same, where each of them waits for memory twice
 CAPACITY_MAX = 10**13
-ASKED = (
-    "kind",
-    "hash",
-    "range",
-    "capacity",
-    "error_rate",
-    "probe",
-)  # of a header: what was asked for
+# Of a header: what was asked for.
+ASKED = ("kind", "hash", "range", "capacity", "error_rate", "probe")
 KEYS = 0  # where the number of keys stands in a filter's `_counts`
 
 

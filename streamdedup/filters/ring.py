@@ -12,14 +12,20 @@ import numpy.typing as npt
 
 from streamdedup.filters.clock import Generations
 from streamdedup.filters.keyed import PROBES_A_CALL, sliced
-from streamdedup.filters.memory import PIECE_BYTES, aligned_words, word_pieces, words_over, writable
+from streamdedup.filters.memory import (
+    PIECE_BYTES,
+    Counts,
+    aligned_words,
+    word_pieces,
+    words_over,
+    writable,
+)
 from streamdedup.filters.probing import advance, ask, begin, position
 from streamdedup.filters.sizing import any_of
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests, checked
 
 Cells = npt.NDArray[np.unsignedinteger[Any]]
-Counts = npt.NDArray[np.int64]
 AHEAD = 16  # rows whose cells are asked for before they are needed
 KEYS, BITS_SET = 0, 1  # the rows of `counts`; a column for each bit of a cell
 

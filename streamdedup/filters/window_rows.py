@@ -18,7 +18,8 @@ from streamdedup.filters.clock import (
     live_bits,
     moment,
 )
-from streamdedup.filters.ring import AHEAD, Cells, Counts, Sizes, ask_for, found_in, set_in
+from streamdedup.filters.memory import Counts
+from streamdedup.filters.ring import AHEAD, Cells, Sizes, ask_for, found_in, set_in
 from streamdedup.filters.window_rules import Rules
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests
