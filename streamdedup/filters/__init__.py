@@ -28,6 +28,20 @@ LOADED: dict[str, str] = {"chain": "streamdedup.filters.chain:Chain"}
 GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact")
 """The kinds that take `on_full: grow`."""
 
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "bitmap": ("probe", "range"),
+    "blocked": (),
+    "bloom": ("probe",),
+    "counting": ("probe",),
+    "cuckoo": (),
+    "dlcbf": ("permutations",),
+    "dleft": (),
+    "exact": ("fingerprint_bytes", "load"),
+    "fuse": ("keys",),
+    "window": ("retention", "generations", "late", "refresh", "max_jump", "probe"),
+}
+"""What a kind takes beside what all of them do."""
+
 STATIC = frozenset({"fuse"})  # built once, from all of their keys: for lists, not for streams
 
 

@@ -7,24 +7,11 @@ from numbers import Integral
 from typing import Any, cast
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import GROWABLE, KINDS, LOADED, hash_of, kind_of
+from streamdedup.filters import GROWABLE, KINDS, LOADED, OPTIONS, hash_of, kind_of
 from streamdedup.filters.base import Addable
 from streamdedup.filters.keyed import CAPACITY_MAX, is_rate
 from streamdedup.units import parse_count
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "bitmap": ("probe", "range"),
-    "blocked": (),
-    "bloom": ("probe",),
-    "counting": ("probe",),
-    "cuckoo": (),
-    "dlcbf": ("permutations",),
-    "dleft": (),
-    "exact": ("fingerprint_bytes", "load"),
-    "fuse": ("keys",),
-    "window": ("retention", "generations", "late", "refresh", "max_jump", "probe"),
-}
-"""What a kind takes beside `COMMON`; those that are `GROWABLE` take `GROWING`, too."""
 COMMON = ("capacity", "error_rate", "hash", "hash_key")
 GROWING = ("on_full", "max_size")
 SHOWN_MAX = 60  # characters of a value

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import kind_of
+from streamdedup.filters import OPTIONS, kind_of
 from streamdedup.filters.base import Addable, Mask, Removable
 from streamdedup.filters.keyed import Keyed, described, empty_mask, number, sliced
 from streamdedup.filters.memory import READ_ONLY, touch
 from streamdedup.filters.sizing import any_of
 from streamdedup.filters.stages import (
-    OPTIONS,
     Stage,
     adding_up,
     bound,
@@ -205,7 +204,7 @@ class Chain(Keyed):
         restored = cls._of_header(header, hash_)
         headers, counts = stated_stages(header, len(buffers))
         restored._of = str(headers[0].get("kind"))
-        names = OPTIONS.get(restored._of, ())
+        names = OPTIONS[restored._of]
         restored._options = {name: headers[0].get(name) for name in names}
         made, left = [], list(buffers)
         for place, (of_stage, parts) in enumerate(zip(headers, counts, strict=True)):

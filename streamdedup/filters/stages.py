@@ -17,13 +17,6 @@ from streamdedup.filters.keyed import CAPACITY_MAX
 from streamdedup.filters.sizing import beside
 from streamdedup.units import parse_bytes
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "bloom": ("probe",),
-    "counting": ("probe",),
-    "dlcbf": ("permutations",),
-    "exact": ("fingerprint_bytes", "load"),
-}
-"""The options of the kinds beside capacity and error rate, as they stand in their headers."""
 GROWTH = 16  # times the size of the first stage, where `max_size` is not given
 STAGES_MAX = CAPACITY_MAX.bit_length()  # one key, doubled so often
 BUFFERS_MAX = 8  # of a stage
