@@ -172,14 +172,12 @@ class Delivery:
         if batch is None:
             await self._commit_position(shard, topology)
             return True
-        await self._folding.ready_for(shard, len(batch))
         deadline_s = self._writer.transaction_s_max
         closes_at = loop.time() + min(delivery.commit_interval_ms / 1000, deadline_s / 2)
         events = size_bytes = 0
         async with asyncio.timeout(deadline_s):
             await self._writer.begin()
             while batch is not None:
-                await self._folding.ready_for(shard, len(batch))
                 batch, whole = await self._decide_and_send(shard, batch)
                 self._next_offset = batch.next_offset
                 events += len(batch)
@@ -216,6 +214,7 @@ class Delivery:
             raise
         if batch is not None:
             self._one_by_one = max(0, self._one_by_one - len(batch))
+            await self._folding.ready_for(len(batch))
         elif source.epoch == epoch:
             self._next_offset = source.position(self.partition)  # behind markers and aborted events
         return batch

@@ -74,12 +74,12 @@ class Folding:
         growing = self._growth is not None and not self._growth.done()
         return growing or self.snapshots.saving
 
-    async def ready_for(self, shard: Shard, events: int) -> None:
+    async def ready_for(self, events: int) -> None:
         """Have memory for so many events in place before they are judged: the first touch of it takes long.
 
         Who is cancelled leaves a thread behind that goes on, and is waited for by the next.
         """
-        while shard.grows_within(events):
+        while (shard := self.shard) is not None and shard.grows_within(events):
             if self._growth is None or self._growth.done():
                 self._growth = asyncio.create_task(asyncio.to_thread(shard.grow))
             await asyncio.shield(self._growth)
@@ -132,7 +132,7 @@ class Folding:
             async for batch in batches:
                 self._check_foreign(batch, foreign)
                 keys = self._extractor.extract(batch)
-                await self.ready_for(shard, len(batch))
+                await self.ready_for(len(batch))
                 await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
                 folded += len(batch)
