@@ -18,6 +18,7 @@ from streamdedup.filters.options import can_grow
 from streamdedup.keys.hashing import Digests
 from streamdedup.lines import KeyReader, LineSource, judged, texts
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit, unseen
+from streamdedup.units import counted
 
 
 class LineSink(Protocol):
@@ -48,10 +49,10 @@ class Summary:
         beyond = " (BEYOND ITS CAPACITY)" if room_of(seen) < 0 else ""
         held = f"{len(seen):,} of {seen.capacity:,} keys"
         if isinstance(seen, Windowed):
-            held = f"remembers {_counted(len(seen), 'key')} (at least the last {seen.capacity:,})"
+            held = f"remembers {counted(len(seen), 'key')} (at least the last {seen.capacity:,})"
         return (
-            f"{_counted(self.lines, 'line')}: {self.passed:,} passed{malformed},"
-            f" {_counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} lines/s\n"
+            f"{counted(self.lines, 'line')}: {self.passed:,} passed{malformed},"
+            f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} lines/s\n"
             f"{name}: {held}, {_size(seen.size_bytes)}, {seen.fill_ratio:.2%} of {_filled(seen)},"
             f" estimated error {seen.error_rate_now:.2g}{beyond}"
             f"{self._hint()}"
@@ -72,10 +73,6 @@ def _filled(seen: Addable) -> str:
     if isinstance(seen, Growing):
         return "what it may grow to in use"
     return "the bits set" if seen.only_sets_bits else "the cells in use"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 class FullError(StreamdedupError):
@@ -108,12 +105,12 @@ def deduplicate(
         had_room = room_of(seen) >= 0
         if not sieve.pass_fresh(text, ends_open):
             raise FullError(
-                f"the filter is full: it holds {_counted(len(seen), 'key')}, so line {summary.lines + 1:,} and"
+                f"the filter is full: it holds {counted(len(seen), 'key')}, so line {summary.lines + 1:,} and"
                 f" those after it did not pass; give {_remedy(seen, on_full)} --on-full warn to go on with more errors"
             )
         if had_room and room_of(seen) < 0:
             warn(
-                f"the filter is full: by line {summary.lines:,} it holds more than {_counted(seen.capacity, 'key')};"
+                f"the filter is full: by line {summary.lines:,} it holds more than {counted(seen.capacity, 'key')};"
                 " from here on ever more new lines are dropped wrongly; give a larger --capacity"
             )
         if is_unread():

@@ -128,6 +128,11 @@ def expand_home(path: Path) -> Path:
         raise ValueError("has no home directory for its ~; write the path from / instead") from None
 
 
+def counted(number: int, what: str) -> str:
+    """Say how many there are, as in `1,234 keys`; `what` is in the singular."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 LocalPath = Annotated[Path, AfterValidator(expand_home)]
 
 _NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"

@@ -29,6 +29,7 @@ from streamdedup.filters.stages import (
     within,
 )
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.units import counted
 
 Rows = npt.NDArray[np.intp]
 
@@ -93,8 +94,7 @@ class Chain(Keyed):
     @property
     def stages(self) -> str:
         """What it is, for people: "bloom in 2 stages"."""
-        there = len(self._stages)
-        return f"{self._of} in {there} stage{'s' if there > 1 else ''}"
+        return f"{self._of} in {counted(len(self._stages), 'stage')}"
 
     def __repr__(self) -> str:
         return described(self, self.stages)

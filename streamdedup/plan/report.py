@@ -8,6 +8,7 @@ from streamdedup.plan.choice import Row
 from streamdedup.plan.planning import Plan, grouped
 from streamdedup.plan.sample import Sample
 from streamdedup.plan.speed import TABLE_BYTES_MAX
+from streamdedup.units import counted
 
 COLUMN_GAP = "  "
 
@@ -77,19 +78,19 @@ def _head(plan: Plan) -> Iterator[str]:
         yield _sample_text(plan.sample)
     bound = plan.bound_bits
     yield (
-        f"{_counted(job.keys, 'key')} ({job.keys_from}) at an error rate of {job.error_rate:g}:"
+        f"{counted(job.keys, 'key')} ({job.keys_from}) at an error rate of {job.error_rate:g}:"
         f" at least log2(1/{job.error_rate:g}) = {bound:.2f} bits a key, {_memory(bound * job.keys / 8)}"
     )
     if job.partitions:
         yield (
-            f"{_counted(job.partitions, 'partition')}: a filter of {_counted(job.filter_keys, 'key')} each,"
+            f"{counted(job.partitions, 'partition')}: a filter of {counted(job.filter_keys, 'key')} each,"
             " with headroom for skew; memory is that of all of them"
         )
     if job.rate is not None and job.new_keys_a_day is not None:
         rate = f"{job.rate:,.4g}" if job.rate >= 0.01 else "less than 0.01"
         yield (
             f"{rate} events a second ({job.rate_from}), {job.new_share:.1%} of them with a new key:"
-            f" {_counted(round(job.new_keys_a_day), 'new key')} a day"
+            f" {counted(round(job.new_keys_a_day), 'new key')} a day"
         )
 
 
@@ -98,13 +99,9 @@ def _sample_text(sample: Sample) -> str:
     about = "" if spread == "0.00%" else f" (± {spread})"
     share = sample.duplicates / sample.lines
     return (
-        f"sample of {_counted(sample.lines, 'line')}: {_counted(sample.distinct, 'distinct key')}{about},"
-        f" {_counted(sample.duplicates, 'duplicate')} ({share:.1%}), {sample.malformed:,} malformed"
+        f"sample of {counted(sample.lines, 'line')}: {counted(sample.distinct, 'distinct key')}{about},"
+        f" {counted(sample.duplicates, 'duplicate')} ({share:.1%}), {sample.malformed:,} malformed"
     )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _table(plan: Plan) -> Iterator[str]:
