@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from streamdedup.filters import build
+from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing, Windowed
 from streamdedup.filters.memory import touch
 from streamdedup.filters.options import PROBED, WINDOWED
@@ -42,7 +42,7 @@ class Context:
         """What to raise for a larger filter, for messages."""
         options = self.settings.filter
         if options.on_full == "grow":
-            given = options.max_size or "16 times what the filters begin with"
+            given = options.max_size or f"{GROWTH} times what the filters begin with"
             return f"raise filter.max_size, which is {given} for all partitions together, or filter.capacity"
         return f"raise filter.capacity, which is {options.capacity} for all partitions together,"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streamdedup.cli.streams import binary, is_unread, say, silence_stdout
 from streamdedup.errors import ConfigError
-from streamdedup.filters import KINDS, STATIC
+from streamdedup.filters import GROWTH, KINDS, STATIC
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -66,7 +66,7 @@ def add_pipe(commands: "Commands") -> None:
         "--max-size",
         type=_as_configured("max_size"),
         metavar="BYTES",
-        help="the most memory, with --on-full grow; takes 500MB, 4GiB (default: 16 times the first)",
+        help=f"the most memory, with --on-full grow; takes 500MB, 4GiB (default: {GROWTH} times the first)",
     )
     pipe.set_defaults(call=_pipe)
 

@@ -27,6 +27,7 @@ LOADED: dict[str, str] = {"chain": "streamdedup.filters.chain:Chain"}
 
 GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact")
 """The kinds that take `on_full: grow`."""
+GROWTH = 16  # how many times the size of its first stage such a filter may have, where `max_size` is not given
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "bitmap": ("probe", "range"),

@@ -11,13 +11,12 @@ from itertools import count
 from typing import Any
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import GROWABLE
+from streamdedup.filters import GROWABLE, GROWTH
 from streamdedup.filters.footprint import footprint
 from streamdedup.filters.keyed import CAPACITY_MAX
 from streamdedup.filters.sizing import beside
 from streamdedup.units import parse_bytes
 
-GROWTH = 16  # times the size of the first stage, where `max_size` is not given
 STAGES_MAX = CAPACITY_MAX.bit_length()  # one key, doubled so often
 BUFFERS_MAX = 8  # of a stage
 
