@@ -8,16 +8,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from streamdedup import __version__
-from streamdedup.cli.pipe import add_key, add_pipe
-from streamdedup.cli.streams import binary, is_unread, put, say, silence_stdout
+from streamdedup.cli.arguments import Commands
+from streamdedup.cli.pipe import add_pipe
+from streamdedup.cli.plan import add_plan
+from streamdedup.cli.streams import is_unread, put, say, silence_stdout
 from streamdedup.errors import StreamdedupError, trace
-from streamdedup.plan.arguments import add_options
-
-if TYPE_CHECKING:
-    from streamdedup.cli.pipe import Commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
     add_pipe(commands)
-    _add_plan(commands)
+    add_plan(commands)
     _add_config(commands)
     _add_demo(commands)
     return parser
@@ -71,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 _DESCRIPTION = "Drop duplicate events at stream speed, in a few bits a key."
 
 
-def _add_run(commands: "Commands") -> None:
+def _add_run(commands: Commands) -> None:
     run = commands.add_parser(
         "run",
         help="de-duplicate a Kafka topic until interrupted",
@@ -107,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return worker.serve(tree)
 
 
-def _add_config(commands: "Commands") -> None:
+def _add_config(commands: Commands) -> None:
     config = commands.add_parser("config", help="check, show or describe the configuration")
     parts = config.add_subparsers(required=True, metavar="PART")
     for name, call, text in (
@@ -146,7 +143,7 @@ def _config_schema(_arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_demo(commands: "Commands") -> None:
+def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser("demo", help="the worker over real data on an embedded broker")
     demo.set_defaults(call=_demo)
 
@@ -155,28 +152,3 @@ def _demo(_arguments: argparse.Namespace) -> int:
     from streamdedup.demo import demo
 
     return demo()
-
-
-def _add_plan(commands: "Commands") -> None:
-    plan = commands.add_parser(
-        "plan",
-        help="what each kind of filter costs for a job, and which one to pick",
-        description="Print what each kind of filter that can do the job takes, how fast it is on this machine, and "
-        "which to pick. The first run on a machine compiles for half a minute, later ones take two seconds.",
-    )
-    add_options(plan)
-    add_key(plan)
-    plan.set_defaults(call=_plan)
-
-
-def _plan(arguments: argparse.Namespace) -> int:
-    from streamdedup.plan import command
-
-    closed = "standard input is closed; give it lines: streamdedup plan --sample - <FILE"
-    text = command.output(
-        vars(arguments),
-        stdin=lambda: binary(sys.stdin, closed),
-        tell=lambda text: say(f"streamdedup: {text}"),
-    )
-    put(text + "\n")
-    return 0

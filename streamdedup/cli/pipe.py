@@ -5,10 +5,11 @@ import re
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from streamdedup.cli.arguments import Commands, add_key, as_configured
 from streamdedup.cli.streams import binary, is_unread, say, silence_stdout
 from streamdedup.errors import ConfigError
 from streamdedup.filters import GROWTH, KINDS, STATIC
@@ -16,10 +17,8 @@ from streamdedup.filters import GROWTH, KINDS, STATIC
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-
-def add_pipe(commands: "Commands") -> None:
+def add_pipe(commands: Commands) -> None:
     """The command `pipe`."""
     pipe = commands.add_parser(
         "pipe",
@@ -36,14 +35,14 @@ def add_pipe(commands: "Commands") -> None:
     )
     pipe.add_argument(
         "--capacity",
-        type=_as_configured("capacity"),
+        type=as_configured("capacity"),
         default=10_000_000,
         metavar="N",
         help="distinct keys to make room for; takes 100_000, 5M (default: 10M)",
     )
     pipe.add_argument(
         "--error-rate",
-        type=_as_configured("error_rate"),
+        type=as_configured("error_rate"),
         default=1e-6,
         metavar="P",
         help="share of new lines that may be dropped wrongly, at capacity (default: 1e-6)",
@@ -64,7 +63,7 @@ def add_pipe(commands: "Commands") -> None:
     )
     pipe.add_argument(
         "--max-size",
-        type=_as_configured("max_size"),
+        type=as_configured("max_size"),
         metavar="BYTES",
         help=f"the most memory, with --on-full grow; takes 500MB, 4GiB (default: {GROWTH} times the first)",
     )
@@ -137,27 +136,3 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def add_key(command: argparse.ArgumentParser) -> None:
-    """The option that says what makes two lines equal."""
-    command.add_argument(
-        "--key",
-        action="append",
-        metavar="line|json:FIELD",
-        help="what makes two lines equal (default: the line); given several times, all the fields together",
-    )
-
-
-def _as_configured(name: str) -> Callable[[str], Any]:
-    """Read an argument as the configuration reads `filter.<name>`, within the same bounds."""
-
-    def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
-        from streamdedup import settings
-
-        try:
-            return settings.filter_option(name, text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-    return read

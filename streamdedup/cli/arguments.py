@@ -1,0 +1,41 @@
+"""What several commands take: a key, and values that are read when there is one, so that --help is quick."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Reader = Callable[[str], Any]
+
+
+def add_key(command: argparse.ArgumentParser) -> None:
+    """The option that says what makes two lines equal."""
+    command.add_argument(
+        "--key",
+        action="append",
+        metavar="line|json:FIELD",
+        help="what makes two lines equal (default: the line); given several times, all the fields together",
+    )
+
+
+def as_configured(name: str) -> Reader:
+    """Read an argument as the configuration reads `filter.<name>`, within the same bounds."""
+
+    def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
+        from streamdedup import settings
+
+        return settings.filter_option(name, text)
+
+    return refusing(read)
+
+
+def refusing(read: Reader) -> Reader:
+    """What argparse takes as a type: `read`, whose ValueError says what is wrong with the text."""
+
+    def checked(text: str) -> Any:  # noqa: ANN401 - whatever is read
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+    return checked

@@ -1,0 +1,81 @@
+"""The arguments of `streamdedup plan`."""
+
+import argparse
+import sys
+from typing import Any
+
+from streamdedup.cli.arguments import Commands, Reader, add_key, as_configured, refusing
+from streamdedup.cli.streams import binary, put, say
+
+
+def add_plan(commands: Commands) -> None:
+    """The command `plan`."""
+    plan = commands.add_parser(
+        "plan",
+        help="what each kind of filter costs for a job, and which one to pick",
+        description="Print what each kind of filter that can do the job takes, how fast it is on this machine, and "
+        "which to pick. The first run on a machine compiles for half a minute, later ones take two seconds.",
+    )
+    plan.add_argument(
+        "--keys", type=as_configured("capacity"), metavar="N", help="distinct keys, as in 100M"
+    )
+    plan.add_argument(
+        "--error-rate",
+        type=as_configured("error_rate"),
+        metavar="P",
+        help="share of new events that may be dropped wrongly, at capacity (default: 1e-6)",
+    )
+    plan.add_argument(
+        "--removable", action="store_true", help="only kinds from which keys can be taken back"
+    )
+    plan.add_argument(
+        "--window",
+        type=_quantity("window"),
+        metavar="TIME",
+        help="only kinds that forget what is older, as in 7d",
+    )
+    plan.add_argument(
+        "--rate",
+        type=_quantity("rate"),
+        metavar="EVENTS/TIME",
+        help="events, as in 2000/s or 100M/d; with --window it tells how many keys there are",
+    )
+    plan.add_argument(
+        "--partitions",
+        type=_quantity("partitions"),
+        metavar="N",
+        help="for a worker, with a filter a partition (default: one filter)",
+    )
+    plan.add_argument(
+        "--sample", metavar="FILE|-", help="lines of the stream, whose distinct keys are counted"
+    )
+    plan.add_argument("--json", action="store_true", help="print the same figures as JSON")
+    plan.add_argument(
+        "--table",
+        action="store_true",
+        help="print the false-positive table of the literature instead, tab-separated",
+    )
+    add_key(plan)
+    plan.set_defaults(call=_plan)
+
+
+def _quantity(name: str) -> Reader:
+    def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
+        from streamdedup.plan.job import QUANTITIES
+
+        return QUANTITIES[name].parse(text)
+
+    return refusing(read)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from streamdedup.plan import command
+
+    closed = "standard input is closed; give it lines: streamdedup plan --sample - <FILE"
+    text = command.output(
+        vars(arguments),
+        stdin=lambda: binary(sys.stdin, closed),
+        tell=lambda text: say(f"streamdedup: {text}"),
+    )
+    put(text + "\n")
+    return 0
