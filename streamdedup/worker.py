@@ -18,21 +18,12 @@ import structlog
 from streamdedup import __version__
 from streamdedup.context import Context
 from streamdedup.delivery import Delivery, State
-from streamdedup.errors import ConfigError, DeliveryError, StreamdedupError
+from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
-from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka.connection import connected, describe_error, refusal, start_patiently
-from streamdedup.kafka.offsets import tells_stable_offsets
 from streamdedup.kafka.source import ConsumerDiedError, Source
-from streamdedup.kafka.topics import (
-    FOREVER,
-    Topology,
-    changed,
-    check,
-    create_missing,
-    describe,
-    sink_topics,
-)
+from streamdedup.kafka.topics import Topology, changed
+from streamdedup.preparation import announce, prepared_topics
 from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
@@ -45,12 +36,7 @@ TOPICS_EVERY_S = 30.0
 PROGRESS_EVERY_S = 60.0
 FOLDS_MAX = 4
 HANGING_CLIENT_S = 2.0
-TOPIC_WAIT_S = 30.0
 REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may take
-
-_UNKNOWN_SETTINGS = (
-    "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
-)
 
 
 class Worker:
@@ -117,86 +103,21 @@ class Worker:
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
         client = await stack.enter_async_context(connected(self._settings.kafka))
-        topology = await start_patiently(lambda: self._prepare(client), "the topics")
+        topology = await start_patiently(
+            lambda: prepared_topics(self._settings, client), "the topics"
+        )
         partitions = topology[self._settings.source.topic].partitions
         context = Context(
             self._settings, client, self._source, partitions, asyncio.Semaphore(FOLDS_MAX)
         )
         empty = await asyncio.to_thread(context.empty_filter)
-        self._announce(context, topology, empty)
+        announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
         await self._source.start()
         await self._supervise(context, topology)
-
-    async def _prepare(self, client: Any) -> Topology:  # noqa: ANN401 - aiokafka has no types
-        """The topics, checked, and made where that is asked for."""
-        settings = self._settings
-        names = [settings.source.topic, *sink_topics(settings.sink)]
-        topology = await describe(client, names)
-        if settings.sink.create_topics and settings.source.topic in topology.topics:
-            source = topology[settings.source.topic]
-            created = await create_missing(
-                settings.kafka, settings.sink, source, topology, settings.filter.window_ms
-            )
-            async with asyncio.timeout(TOPIC_WAIT_S):
-                while created and not set(names) <= set(topology.topics):
-                    await client.force_metadata_update()
-                    topology = await describe(client, names)
-            for name in created:
-                log.info("topic_created", topic=name, partitions=source.partitions)
-        check(
-            topology,
-            settings.source.topic,
-            settings.sink,
-            by_event_time=settings.filter.by_event_time,
-        )
-        await self._check_guarantee(client)
-        return topology
-
-    async def _check_guarantee(self, client: Any) -> None:  # noqa: ANN401 - aiokafka has no types
-        settings = self._settings
-        if settings.delivery.guarantee != "exactly_once":
-            return
-        group, topic = settings.kafka.group_id, settings.source.topic
-        if not await tells_stable_offsets(client, group, topic):
-            raise ConfigError(
-                "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
-                " has none: set at_least_once"
-            )
-
-    def _announce(self, context: Context, topology: Topology, empty: Filter) -> None:
-        """Say once what the configuration means."""
-        settings, output = self._settings, topology[self._settings.sink.topic]
-        grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
-        rate = settings.filter.error_rate
-        log.info(
-            "worker_starts",
-            source=settings.source.topic,
-            sink=settings.sink.topic,
-            guarantee=settings.delivery.guarantee,
-            partitions=context.partitions,
-            keys_a_partition=context.shard_capacity,
-            filter_bytes_in_all=context.partitions * empty.size_bytes,
-            filter_bytes_max=context.partitions * grown,
-            topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
-            promise=f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
-        )
-        if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
-            log.warning(
-                "output_forgets_first",
-                reason=f"{output.name} forgets before filter.retention is over: without a snapshot, keys are missing",
-                remedy=f"set retention.ms of {output.name} to {settings.filter.window_ms} or more",
-            )
-        unlimited = settings.filter.max_jump is None and output.ahead_ms_max >= FOREVER
-        if settings.filter.by_event_time and unlimited:
-            log.warning(
-                "window_unprotected",
-                reason=f"{output.name} takes any timestamp, and one far ahead would empty the windows",
-                remedy=f"set message.timestamp.after.max.ms of {output.name}, or filter.max_jump",
-            )
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
         loop = asyncio.get_running_loop()

@@ -185,6 +185,7 @@ class TestStopMessages:
         "resume.py",
         "fencing.py",
         "folding.py",
+        "preparation.py",
         "delivery.py",
         "emission.py",
         "worker.py",

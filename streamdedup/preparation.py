@@ -1,0 +1,96 @@
+"""Before the group is joined: the topics are seen to, and what the configuration means is said once."""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from streamdedup.context import Context
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Filter, Growing
+from streamdedup.kafka.offsets import tells_stable_offsets
+from streamdedup.kafka.topics import (
+    FOREVER,
+    Topology,
+    check,
+    create_missing,
+    describe,
+    sink_topics,
+)
+from streamdedup.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+TOPIC_WAIT_S = 30.0
+
+_UNKNOWN_SETTINGS = (
+    "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
+)
+
+
+async def prepared_topics(settings: Settings, client: Any) -> Topology:  # noqa: ANN401 - aiokafka has no types
+    """The topics, checked, and made where that is asked for. ConfigError where one does not fit."""
+    names = [settings.source.topic, *sink_topics(settings.sink)]
+    topology = await describe(client, names)
+    if settings.sink.create_topics and settings.source.topic in topology.topics:
+        source = topology[settings.source.topic]
+        created = await create_missing(
+            settings.kafka, settings.sink, source, topology, settings.filter.window_ms
+        )
+        async with asyncio.timeout(TOPIC_WAIT_S):
+            while created and not set(names) <= set(topology.topics):
+                await client.force_metadata_update()
+                topology = await describe(client, names)
+        for name in created:
+            log.info("topic_created", topic=name, partitions=source.partitions)
+    check(
+        topology,
+        settings.source.topic,
+        settings.sink,
+        by_event_time=settings.filter.by_event_time,
+    )
+    await _check_guarantee(settings, client)
+    return topology
+
+
+def announce(context: Context, topology: Topology, empty: Filter) -> None:
+    """Say once what the configuration means; `empty` is what every shard begins with."""
+    settings, output = context.settings, topology[context.settings.sink.topic]
+    grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
+    rate = settings.filter.error_rate
+    log.info(
+        "worker_starts",
+        source=settings.source.topic,
+        sink=settings.sink.topic,
+        guarantee=settings.delivery.guarantee,
+        partitions=context.partitions,
+        keys_a_partition=context.shard_capacity,
+        filter_bytes_in_all=context.partitions * empty.size_bytes,
+        filter_bytes_max=context.partitions * grown,
+        topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
+        promise=f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
+    )
+    if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
+        log.warning(
+            "output_forgets_first",
+            reason=f"{output.name} forgets before filter.retention is over: without a snapshot, keys are missing",
+            remedy=f"set retention.ms of {output.name} to {settings.filter.window_ms} or more",
+        )
+    unlimited = settings.filter.max_jump is None and output.ahead_ms_max >= FOREVER
+    if settings.filter.by_event_time and unlimited:
+        log.warning(
+            "window_unprotected",
+            reason=f"{output.name} takes any timestamp, and one far ahead would empty the windows",
+            remedy=f"set message.timestamp.after.max.ms of {output.name}, or filter.max_jump",
+        )
+
+
+async def _check_guarantee(settings: Settings, client: Any) -> None:  # noqa: ANN401 - aiokafka has no types
+    if settings.delivery.guarantee != "exactly_once":
+        return
+    group, topic = settings.kafka.group_id, settings.source.topic
+    if not await tells_stable_offsets(client, group, topic):
+        raise ConfigError(
+            "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
+            " has none: set at_least_once"
+        )
