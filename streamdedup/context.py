@@ -1,6 +1,8 @@
 """What all shards of a worker share: settings, the client and the consumer; and what a shard derives from them."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -9,7 +11,7 @@ from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing, Windowed
 from streamdedup.filters.memory import touch
 from streamdedup.filters.options import PROBED, WINDOWED
-from streamdedup.kafka.source import Source
+from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
@@ -17,15 +19,24 @@ from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity
 
 
+def wall_clock_ms() -> int:
+    """The time, in ms since 1970."""
+    return int(time.time() * 1000)
+
+
 @dataclass(frozen=True)
 class Context:
-    """One for a worker. `partitions` counts those of the input; `folds` bounds how many shards fold at once."""
+    """One for a worker. `partitions` counts those of the input; `folds` bounds how many shards fold at once.
+
+    `now_ms` is the wall clock, ms since 1970: it bounds what a topic keeps, and never decides what is a duplicate.
+    """
 
     settings: Settings
-    client: Any
+    cluster: Cluster
     source: Source
     partitions: int
     folds: asyncio.Semaphore
+    now_ms: Callable[[], int] = wall_clock_ms
 
     @property
     def exactly_once(self) -> bool:

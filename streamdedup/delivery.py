@@ -5,7 +5,6 @@ what is true. Only a contradiction that an operator must settle stops a shard, w
 """
 
 import asyncio
-import time
 from enum import StrEnum
 
 import structlog
@@ -18,7 +17,7 @@ from streamdedup.fencing import fence
 from streamdedup.folding import Folding, in_turns
 from streamdedup.kafka.connection import Backoff, describe_error, refusal
 from streamdedup.kafka.offsets import Note
-from streamdedup.kafka.sink import DoubtError, ForeignWriteError, Writer
+from streamdedup.kafka.sink import DoubtError, ForeignWriteError
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.kafka.topics import Topology
 from streamdedup.resume import input_offset
@@ -55,8 +54,8 @@ class Delivery:
         self.partition = partition
         self._context, self._settings = context, settings
         self._extractor = context.extractor()
-        self._writer = Writer(
-            settings.kafka, settings.sink, partition, exactly_once=context.exactly_once
+        self._writer = context.cluster.writer(
+            settings.sink, partition, exactly_once=context.exactly_once
         )
         self._emission = Emission(settings, self._writer)
         self._leaving = asyncio.Event()
@@ -238,7 +237,7 @@ class Delivery:
 
     async def _decide_and_send(self, shard: Shard, batch: EventBatch) -> tuple[EventBatch, bool]:
         """Emit what passes; the events taken, and whether they are all: they are not where the filter is full."""
-        now_ms = int(time.time() * 1000)
+        now_ms = self._context.now_ms()
         keys = self._extractor.extract(batch)
         rejected = self._emission.rejected(batch, keys, now_ms)
         verdicts = shard.decide(keys, batch.timestamps, list(rejected))

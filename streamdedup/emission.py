@@ -11,8 +11,9 @@ import structlog
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict, Verdicts
+from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import Limits
-from streamdedup.kafka.sink import Record, Writer
+from streamdedup.kafka.sink import Record
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import Settings

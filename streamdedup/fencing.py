@@ -4,11 +4,8 @@ import asyncio
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.log import offset_at
-from streamdedup.kafka.offsets import committed
-from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
-from streamdedup.kafka.sink import Writer
-from streamdedup.kafka.topics import Topology, check, describe, sink_topics
+from streamdedup.kafka.base import Writer
+from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.resume import Found
 
 FENCE_S_MAX = 60.0
@@ -24,24 +21,24 @@ async def fence(
 
     ConfigError where the topics do not fit, DeliveryError where the output stays undecided; anything else is doubt.
     """
-    settings, client = context.settings, context.client
+    settings, cluster = context.settings, context.cluster
     source, output, group = settings.source.topic, settings.sink.topic, settings.kafka.group_id
     async with asyncio.timeout(FENCE_S_MAX):
         await writer.fence()
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-        topology = await describe(client, [source, *sink_topics(settings.sink)])
+        topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
-        output_end = await offset_at(client, output, partition, LATEST, READ_UNCOMMITTED)
+        output_end = await cluster.end_offset(output, partition)
     await _wait_decided(context, partition, output_end)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         found = Found(
-            await committed(client, group, source, partition, stable=context.exactly_once),
+            await cluster.committed(group, source, partition, stable=context.exactly_once),
             topology.cluster_id,
             topology[source].topic_id,
             topology[output].topic_id,
-            await offset_at(client, source, partition, EARLIEST, READ_UNCOMMITTED),
-            await offset_at(client, source, partition, LATEST, READ_UNCOMMITTED),
-            await offset_at(client, output, partition, EARLIEST, READ_UNCOMMITTED),
+            await cluster.first_offset(source, partition),
+            await cluster.end_offset(source, partition),
+            await cluster.first_offset(output, partition),
             output_end,
             has_memory,
         )
@@ -54,7 +51,7 @@ async def _wait_decided(context: Context, partition: int, end: int) -> None:
     try:
         async with asyncio.timeout(OPEN_TRANSACTION_S_MAX):
             while stable < end:
-                stable = await offset_at(context.client, output, partition, LATEST, READ_COMMITTED)
+                stable = await context.cluster.stable_offset(output, partition)
                 if stable < end:
                     await asyncio.sleep(POLL_S)
     except TimeoutError:

@@ -5,7 +5,6 @@ from its label to its end.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
-from streamdedup.kafka.log import TrimmedError, committed_events
+from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
 from streamdedup.resume import Found, check_memory, is_outlived
@@ -95,7 +94,7 @@ class Folding:
         note = found.committed.note if found.committed else None
         watermark = note.watermark if note else None
         outlived = options.by_event_time and is_outlived(
-            output, int(time.time() * 1000), watermark, options.window_ms
+            output, self._context.now_ms(), watermark, options.window_ms
         )
         warning = check_memory(shard.label, found, self._settings.sink, outlived=outlived)
         if found.output_start <= shard.label:
@@ -120,8 +119,7 @@ class Folding:
         start = max(shard.label, found.output_start)
         folded = skipped = 0
         first = last = None
-        batches = committed_events(
-            self._settings.kafka,
+        batches = self._context.cluster.committed_events(
             self._settings.sink.topic,
             self._partition,
             start,

@@ -1,20 +1,17 @@
 """Before the group is joined: the topics are seen to, and what the configuration means is said once."""
 
 import asyncio
-from typing import Any
 
 import structlog
 
 from streamdedup.context import Context
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
-from streamdedup.kafka.offsets import tells_stable_offsets
+from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.topics import (
     FOREVER,
     Topology,
     check,
-    create_missing,
-    describe,
     sink_topics,
 )
 from streamdedup.settings import Settings
@@ -22,25 +19,26 @@ from streamdedup.settings import Settings
 log = structlog.get_logger(__name__)
 
 TOPIC_WAIT_S = 30.0
+TOPIC_POLL_S = 0.1
 
 _UNKNOWN_SETTINGS = (
     "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
 )
 
 
-async def prepared_topics(settings: Settings, client: Any) -> Topology:  # noqa: ANN401 - aiokafka has no types
+async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
     """The topics, checked, and made where that is asked for. ConfigError where one does not fit."""
     names = [settings.source.topic, *sink_topics(settings.sink)]
-    topology = await describe(client, names)
+    topology = await cluster.describe(names)
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
-        created = await create_missing(
-            settings.kafka, settings.sink, source, topology, settings.filter.window_ms
+        created = await cluster.create_missing(
+            settings.sink, source, topology, settings.filter.window_ms
         )
         async with asyncio.timeout(TOPIC_WAIT_S):
             while created and not set(names) <= set(topology.topics):
-                await client.force_metadata_update()
-                topology = await describe(client, names)
+                await asyncio.sleep(TOPIC_POLL_S)
+                topology = await cluster.describe(names)
         for name in created:
             log.info("topic_created", topic=name, partitions=source.partitions)
     check(
@@ -49,7 +47,7 @@ async def prepared_topics(settings: Settings, client: Any) -> Topology:  # noqa:
         settings.sink,
         by_event_time=settings.filter.by_event_time,
     )
-    await _check_guarantee(settings, client)
+    await _check_guarantee(settings, cluster)
     return topology
 
 
@@ -85,11 +83,11 @@ def announce(context: Context, topology: Topology, empty: Filter) -> None:
         )
 
 
-async def _check_guarantee(settings: Settings, client: Any) -> None:  # noqa: ANN401 - aiokafka has no types
+async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:
     if settings.delivery.guarantee != "exactly_once":
         return
     group, topic = settings.kafka.group_id, settings.source.topic
-    if not await tells_stable_offsets(client, group, topic):
+    if not await cluster.tells_stable_offsets(group, topic):
         raise ConfigError(
             "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
             " has none: set at_least_once"

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
@@ -16,13 +16,15 @@ from typing import Any
 import structlog
 
 from streamdedup import __version__
-from streamdedup.context import Context
+from streamdedup.context import Context, wall_clock_ms
 from streamdedup.delivery import Delivery, State
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
-from streamdedup.kafka.connection import connected, describe_error, refusal, start_patiently
-from streamdedup.kafka.source import ConsumerDiedError, Source
-from streamdedup.kafka.topics import Topology, changed
+from streamdedup.kafka.base import Connect, Source
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.connection import describe_error, refusal, start_patiently
+from streamdedup.kafka.source import ConsumerDiedError
+from streamdedup.kafka.topics import Topology
 from streamdedup.preparation import announce, prepared_topics
 from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
@@ -42,10 +44,14 @@ REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may ta
 class Worker:
     """One member of the group: reads, de-duplicates and emits the partitions that it is assigned."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._source = Source(settings.kafka, settings.source.topic)
-        self._context: Context | None = None
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Connect = kafka_cluster,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._settings, self._connect, self._now_ms = settings, connect, now_ms
+        self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._forgotten: dict[asyncio.Task[None], Delivery] = {}
@@ -102,21 +108,22 @@ class Worker:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
-        client = await stack.enter_async_context(connected(self._settings.kafka))
+        cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
-            lambda: prepared_topics(self._settings, client), "the topics"
+            lambda: prepared_topics(self._settings, cluster), "the topics"
         )
         partitions = topology[self._settings.source.topic].partitions
-        context = Context(
-            self._settings, client, self._source, partitions, asyncio.Semaphore(FOLDS_MAX)
-        )
+        source = cluster.source(self._settings.source.topic)
+        folds = asyncio.Semaphore(FOLDS_MAX)
+        context = Context(self._settings, cluster, source, partitions, folds, self._now_ms)
         empty = await asyncio.to_thread(context.empty_filter)
         announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
-        await self._source.start()
+        self._source = source
+        await source.start()
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
@@ -126,11 +133,11 @@ class Worker:
         topics_at = progress_at = loop.time()
         try:
             while not snapshots.done():
-                if self._source.epoch != epoch:
+                if context.source.epoch != epoch:
                     epoch = await self._reassign(context)
                 self._revive(epoch)
                 try:
-                    await self._source.keep_alive(TURN_S)
+                    await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
                     raise DeliveryError(f"{error}; restart the worker") from error
                 except Exception as error:
@@ -154,7 +161,7 @@ class Worker:
     async def _reassign(self, context: Context) -> int:
         """End every shard of the last assignment, begin those of this one; filters that stay ours are kept."""
         await self._end_shards(min(self._settings.delivery.drain_s, REASSIGN_S_MAX))
-        epoch, assigned = self._source.epoch, self._source.assigned
+        epoch, assigned = context.source.epoch, context.source.assigned
         if assigned is None:
             log.info("revoked")
             return epoch
@@ -222,7 +229,7 @@ class Worker:
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
-        if remade := await changed(context.client, topology):
+        if remade := await context.cluster.changed(topology):
             raise DeliveryError(
                 f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
             )
@@ -235,7 +242,7 @@ class Worker:
             return max(0.1, ends_at - loop.time())
 
         await self._end_shards(left_s())
-        if not await self._source.stop(left_s() / 2):
+        if self._source and not await self._source.stop(left_s() / 2):
             log.warning(
                 "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
             )
@@ -263,7 +270,7 @@ class Worker:
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             **({"late": tally.late} if tally.late else {}),
-            "lag": sum(self._source.lag(partition) for partition in self._tasks),
+            "lag": sum(self._source.lag(p) for p in self._tasks) if self._source else 0,
             "partitions": len(self._tasks),
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},

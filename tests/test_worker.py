@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.sink import DoubtError, Writer
-from streamdedup.kafka.source import Source
+from streamdedup.kafka.sink import DoubtError, KafkaWriter
+from streamdedup.kafka.source import KafkaSource
 from streamdedup.settings import load
 from streamdedup.snapshot import Store
 from streamdedup.worker import Worker
@@ -54,15 +54,15 @@ async def test_a_birth_that_fails_is_still_a_birth(
 ) -> None:
     """`start: latest` holds though the commit that resolves it is in doubt at first."""
     deployment.config["source"]["start"] = "latest"
-    commit, calls = Writer.commit, []
+    commit, calls = KafkaWriter.commit, []
 
-    async def doubted_once(self: Writer, *arguments: Any) -> None:
+    async def doubted_once(self: KafkaWriter, *arguments: Any) -> None:
         calls.append(arguments)
         if len(calls) == 1:
             raise DoubtError("the answer was lost")
         await commit(self, *arguments)
 
-    monkeypatch.setattr(Writer, "commit", doubted_once)
+    monkeypatch.setattr(KafkaWriter, "commit", doubted_once)
     worker = worker_of(deployment)
     running = asyncio.create_task(worker.run())
     await live(worker)
@@ -78,13 +78,13 @@ async def test_a_cancel_from_within_is_an_error(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library that cancels its caller does not end the worker as if it had been asked to end."""
-    keep_alive = Source.keep_alive
+    keep_alive = KafkaSource.keep_alive
 
-    async def cancelling(self: Source, wait_s: float) -> None:
+    async def cancelling(self: KafkaSource, wait_s: float) -> None:
         await keep_alive(self, wait_s)
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(Source, "keep_alive", cancelling)
+    monkeypatch.setattr(KafkaSource, "keep_alive", cancelling)
     with pytest.raises(DeliveryError, match="cancelled from within"):
         await worker_of(deployment).run()
 

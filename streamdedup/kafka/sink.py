@@ -47,7 +47,7 @@ class ForeignWriteError(DoubtError):
         self.expected, self.found = expected, found
 
 
-class Writer:
+class KafkaWriter:
     """Writes partition `partition` of the output and of the side topics, one commit at a time."""
 
     def __init__(

@@ -38,7 +38,7 @@ class UnreadableError(StreamdedupError):
     """What was fetched cannot be parsed. Names the type of the parser's error, which may quote a key."""
 
 
-class Source:
+class KafkaSource:
     """One member of the group, reading one topic."""
 
     def __init__(self, options: KafkaOptions, topic: str) -> None:

@@ -154,7 +154,7 @@ def _run(command: Sequence[str]) -> None:
         raise Unavailable(f"{Path(command[0]).name} failed: {last_line}")
 
 
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+_POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>streamdedup</groupId><artifactId>test-broker</artifactId><version>1</version>
 <packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>
 """
