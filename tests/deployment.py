@@ -43,6 +43,7 @@ class WorkerProcess:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, "run", "-c", str(config)],
+                stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env={**os.environ, **(environ or {})},
             )

@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 from tests.broker.base import admin_client, client_config, wait_until
 from tests.broker.topics import (
     DEADLINE_S,
-    committed,
     create_topic,
     delete_records,
     delete_topic,
@@ -194,7 +193,7 @@ def _settled(trial: Trial) -> dict[int, int]:
             | {"transactional.id": f"{deployment.sink}/{partition}"}
         )
         fence.init_transactions(DEADLINE_S)
-    return committed(deployment.bootstrap, deployment.group, deployment.source)
+    return trial.committed(stable=True)
 
 
 def _delete_group(trial: Trial) -> None:

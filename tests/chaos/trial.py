@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it is, at run time
 
-from tests.broker.base import admin_client, wait_until
-from tests.broker.topics import committed, create_replicated
+from tests.broker.base import admin_client, client_config, wait_until
+from tests.broker.topics import DEADLINE_S, create_replicated
 from tests.chaos.brokers import Brokers
 from tests.chaos.feeding import Feeder
 from tests.chaos.oracle import Model, Verdict, judge
@@ -32,6 +32,7 @@ RATE = 1500
 LIVE_S = 60.0
 CATCH_UP_S = 120.0
 AIM_S = 2.0
+ANSWER_S = 5.0
 DRAIN_S = 10.0
 REQUEST_MS = 3000
 TRANSACTION_MS = 4000
@@ -150,12 +151,22 @@ class Trial:
         """After a fault that ended or stopped every worker: whether it hit an open transaction."""
         self.count.hits += self.open_transactions()
 
-    def committed(self) -> dict[int, int]:
-        """The group's offsets, without waiting for transactions that are open."""
-        deployment = self.deployment
-        return committed(
-            deployment.bootstrap, deployment.group, deployment.source, require_stable=False
+    def committed(self, *, stable: bool = False) -> dict[int, int]:
+        """The group's offsets; with `stable`, once no open transaction can change them.
+
+        Asked by a consumer: the admin client's own request crashes where the group has no coordinator yet.
+        """
+        isolation = "read_committed" if stable else "read_uncommitted"
+        asked = [TopicPartition(self.deployment.source, p) for p in range(self.partitions)]
+        consumer = Consumer(
+            client_config(self.deployment.bootstrap)
+            | {"group.id": self.deployment.group, "isolation.level": isolation}
         )
+        try:
+            answers = consumer.committed(asked, DEADLINE_S if stable else ANSWER_S)
+        finally:
+            consumer.close()
+        return {answer.partition: answer.offset for answer in answers if answer.offset >= 0}
 
     def input_ends(self) -> dict[int, int]:
         """The end of each input partition as far as it is decided."""
@@ -241,7 +252,9 @@ class Trial:
     def _ends(self, isolation: IsolationLevel, topic: str | None = None) -> dict[int, int]:
         topic = topic or self.deployment.sink
         asked = {TopicPartition(topic, p): _LATEST for p in range(self.partitions)}
-        answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=5)
+        answers = self._admin.list_offsets(
+            asked, isolation_level=isolation, request_timeout=ANSWER_S
+        )
         return {where.partition: answer.result().offset for where, answer in answers.items()}
 
     def _patiently(self, ask: Callable[[], dict[int, int]]) -> dict[int, int]:
