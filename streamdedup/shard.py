@@ -4,6 +4,7 @@ The filter is the fold of the output up to the label. A digest waits in pending 
 that event is known to be committed; only then is it admitted. A doubt forgets pending and keeps the filter.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -57,6 +58,7 @@ class Shard:
         self._rule = duplicates_rule(seen)
         self._grows = seen if isinstance(seen, Growing) else None
         self._counted = Tally()
+        self._sealed: deque[Tally] = deque()
 
     @property
     def pending(self) -> int:
@@ -100,20 +102,29 @@ class Shard:
         self._count(verdicts, int(np.count_nonzero(judged == Verdict.PASS)))
         return verdicts
 
-    def admit(self, label: int) -> Iterator[None]:
-        """What was decided since the last admission is committed, and the output ends at `label` for us.
+    def seal(self) -> None:
+        """What was decided since the last seal is one transaction; it is admitted after all that was sealed before."""
+        self._rule.seal()
+        self._sealed.append(self._counted)
+        self._counted = Tally()
 
-        Whoever iterates gives others a turn at each step; who breaks off must `fold` from the old label.
+    def admit(self, label: int) -> Iterator[None]:
+        """What was sealed first, all where nothing was, is committed, and the output ends at `label` for us.
+
+        Whoever iterates gives others a turn at each step, but for `decide`; who breaks off must `fold` from the old
+        label.
         """
+        if not self._sealed:
+            self.seal()
         self.end_label = label
         yield from self._move(self._rule.admit())
-        self.tally.add(self._counted)
+        self.tally.add(self._sealed.popleft())
         self.label = label
-        self.forget()
 
     def forget(self) -> None:
-        """Doubt: what was decided since the last admission is as if it had not been."""
+        """Doubt: what was decided and not admitted is as if it had not been."""
         self._rule.forget()
+        self._sealed.clear()
         self._counted = Tally()
 
     def fold(self, keys: Keys, times: Integers, label: int) -> Iterator[None]:
