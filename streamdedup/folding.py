@@ -39,6 +39,9 @@ class Folding:
 
     def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.shard: Shard | None = None
+        self.turn = (
+            asyncio.Lock()
+        )  # the filter is judged, or changed, or gets memory: one at a time
         self.snapshots = ShardSnapshots(context.settings, partition, log)
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()

@@ -22,7 +22,8 @@ from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Connect, Source
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.connection import describe_error, refusal, start_patiently
+from streamdedup.kafka.connection import describe_error, refusal
+from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.preparation import announce, prepared_topics
@@ -110,7 +111,7 @@ class Worker:
         await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
         cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
-            lambda: prepared_topics(self._settings, cluster), "the topics"
+            lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
         )
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
@@ -127,7 +128,7 @@ class Worker:
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
-        loop = asyncio.get_running_loop()
+        loop, patience = asyncio.get_running_loop(), context.cluster.patience
         epoch = -1
         snapshots = asyncio.create_task(self._save_periodically())
         topics_at = progress_at = loop.time()
@@ -140,11 +141,19 @@ class Worker:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
                     raise DeliveryError(f"{error}; restart the worker") from error
+                except DeliveryError:
+                    raise
                 except Exception as error:
                     if refusal(error):
                         raise
-                    log.warning("consumer_trouble", **describe_error(error))
+                    if is_away(error):
+                        patience.away("the consumer", error)
+                    else:
+                        log.warning("consumer_trouble", **describe_error(error))
                     await asyncio.sleep(TURN_S)
+                else:
+                    patience.back("the consumer")
+                patience.check()
                 if loop.time() - topics_at >= TOPICS_EVERY_S:
                     topics_at = loop.time()
                     await self._check_topics(context, topology)
@@ -229,7 +238,16 @@ class Worker:
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
-        if remade := await context.cluster.changed(topology):
+        patience, what = context.cluster.patience, "the cluster"
+        try:
+            remade = await context.cluster.changed(topology)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            patience.away(what, error)
+            return
+        patience.back(what)
+        if remade:
             raise DeliveryError(
                 f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
             )
