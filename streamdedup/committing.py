@@ -35,6 +35,8 @@ class Committing:
     ) -> None:
         self.foreign: tuple[int, int] | None = None
         """Where others wrote in between: offsets of the output, from the first up to, without, the second."""
+        self.born: int | None = None
+        """How many partitions the input had when the group began."""
         self._context, self._settings, self._partition = context, context.settings, partition
         self._writer, self._emission, self._folding = writer, emission, folding
         self._pace, self._passed = pace, passed
@@ -90,6 +92,8 @@ class Committing:
             topology[settings.sink.topic].topic_id,
             label,
             transaction.watermark,
+            topology[source].partitions,
+            self.born,
         ).encode()
         if self._context.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)

@@ -23,7 +23,7 @@ from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.pace import Pace
 from streamdedup.reading import Reading
-from streamdedup.resume import input_offset
+from streamdedup.resume import growth, input_offset
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
 
@@ -153,6 +153,9 @@ class Delivery:
         )
         self._emission.observe(topology)
         resume = input_offset(found, self._settings.source, self._settings.sink)
+        if warning := growth(found, self._settings.source):
+            self._log.warning("input_grown", detail=warning)
+        self._committing.born = found.born
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._committing.foreign)

@@ -16,6 +16,7 @@ from streamdedup.filters.base import Addable, Growing, Windowed
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules import duplicates_rule
+from streamdedup.watch import Watch
 
 
 @dataclass
@@ -48,8 +49,15 @@ class Tally:
 class Shard:
     """The state of one partition. `label` is the output offset up to which `seen` has folded the output."""
 
-    def __init__(self, partition: int, seen: Addable | Windowed, *, stop_when_full: bool) -> None:
-        self.partition, self.seen = partition, seen
+    def __init__(
+        self,
+        partition: int,
+        seen: Addable | Windowed,
+        *,
+        stop_when_full: bool,
+        watch: Watch | None = None,
+    ) -> None:
+        self.partition, self.seen, self._watch = partition, seen, watch
         self.label = 0
         self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
         self.moving = False  # whether `seen` is between two states: what it holds is not the fold of any offset
@@ -93,9 +101,10 @@ class Shard:
         open_ = verdicts == Verdict.PASS
         open_[list(keys.unjudged)] = False
         rows = np.flatnonzero(open_)
-        judged = self._rule.judge(
-            self._digests(keys.keys.take(rows)), times[rows], within_budget=self._stop_when_full
-        )
+        digests = self._digests(keys.keys.take(rows))
+        judged = self._rule.judge(digests, times[rows], within_budget=self._stop_when_full)
+        if self._watch:
+            self._watch.look(self.partition, digests[: len(judged)], judged)
         if len(judged) < len(rows):
             verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
         verdicts[rows] = judged

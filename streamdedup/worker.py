@@ -31,11 +31,13 @@ from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
+from streamdedup.watch import Watch
 
 log = structlog.get_logger(__name__)
 
 TURN_S = 0.2
-TOPICS_EVERY_S = 30.0
+TOPICS_EVERY_S = 10.0
+AWAY_EVERY_S = 1.0
 PROGRESS_EVERY_S = 60.0
 FOLDS_MAX = 4
 HANGING_CLIENT_S = 2.0
@@ -55,7 +57,9 @@ class Worker:
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
         self._forgotten: dict[asyncio.Task[None], Delivery] = {}
+        self._told_unseen = False
         self._past = Tally()  # of partitions that went to other members
         self._stop = asyncio.Event()
 
@@ -69,7 +73,7 @@ class Worker:
         """What became of all events since the start."""
         total = Tally()
         total.add(self._past)
-        for delivery in self._deliveries.values():
+        for delivery in (*self._deliveries.values(), *self._kept.values()):
             if delivery.shard:
                 total.add(delivery.shard.tally)
         return total
@@ -154,7 +158,9 @@ class Worker:
                 else:
                     patience.back("the consumer")
                 patience.check()
-                if loop.time() - topics_at >= TOPICS_EVERY_S:
+                self._tell_unseen(context.watch)
+                topics_every_s = AWAY_EVERY_S if patience.away_s else TOPICS_EVERY_S
+                if loop.time() - topics_at >= topics_every_s:
                     topics_at = loop.time()
                     await self._check_topics(context, topology)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
@@ -175,10 +181,15 @@ class Worker:
             log.info("revoked")
             return epoch
         log.info("assigned", partitions=sorted(assigned))
-        for partition in sorted(set(self._deliveries) - assigned):
+        back = {partition: self._kept.pop(partition) for partition in assigned & set(self._kept)}
+        for partition in sorted(self._kept):
             self._forget(partition)
+        self._kept = {p: self._deliveries.pop(p) for p in sorted(set(self._deliveries) - assigned)}
+        for delivery in self._kept.values():
+            self._save_apart(delivery)
         for partition in sorted(assigned):
-            delivery = self._deliveries.setdefault(partition, Delivery(context, partition))
+            known = self._deliveries.get(partition) or back.get(partition)
+            self._deliveries[partition] = delivery = known or Delivery(context, partition)
             self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
         return epoch
 
@@ -192,10 +203,13 @@ class Worker:
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
     def _forget(self, partition: int) -> None:
-        """The partition went to another member: what is left of it here is its snapshot."""
-        delivery = self._deliveries.pop(partition)
+        """It did not come back with the next assignment: what is left of it here is its snapshot."""
+        delivery = self._kept.pop(partition)
         if delivery.shard:
             self._past.add(delivery.shard.tally)
+
+    def _save_apart(self, delivery: Delivery) -> None:
+        """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
         saving = asyncio.create_task(delivery.save())
         self._forgotten[saving] = delivery
         saving.add_done_callback(self._forgotten.pop)
@@ -226,6 +240,17 @@ class Worker:
                 await asyncio.wait(late, timeout=HANGING_CLIENT_S)
         await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
         self._tasks = {}
+
+    def _tell_unseen(self, watch: Watch) -> None:
+        """Once: the same key comes in two partitions."""
+        if watch.unseen and not self._told_unseen:
+            self._told_unseen = True
+            log.warning(
+                "duplicates_across_partitions",
+                sampled_events=watch.unseen,
+                share_of_duplicates=round(watch.unseen_share, 3),
+                remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
+            )
 
     async def _save_periodically(self) -> None:
         while True:

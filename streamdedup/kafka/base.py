@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience
 from streamdedup.kafka.sink import Record
@@ -133,6 +133,9 @@ class Cluster(Protocol):
         self, group: str, topic: str, partition: int, *, stable: bool
     ) -> Committed | None:
         """The committed offset; None where there is none."""
+
+    async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
+        """The notes of the group's committed offsets, by partition, whether they are decided or not."""
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """The offset at which the log starts."""

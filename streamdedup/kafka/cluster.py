@@ -8,7 +8,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka import log, offsets, topics
 from streamdedup.kafka.base import Cluster, Source, Writer
 from streamdedup.kafka.connection import bootstrap, let_go
-from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
@@ -55,6 +55,10 @@ class KafkaCluster:
     ) -> Committed | None:
         """As `Cluster.committed`."""
         return await offsets.committed(self._client, group, topic, partition, stable=stable)
+
+    async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
+        """As `Cluster.notes`."""
+        return await offsets.notes(self._client, group, topic, partitions)
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """As `Cluster.first_offset`."""

@@ -258,6 +258,11 @@ class SourceOptions(BaseModel):
         default="stop",
         description="What happens when the broker has deleted events that were not read yet.",
     )
+    on_growth: Literal["refuse", "accept"] = Field(
+        default="refuse",
+        description="What happens when the topic has got more partitions since the group began: keys move to "
+        "others, where nobody remembers them. `accept` lets their duplicates pass once.",
+    )
 
 
 class SinkOptions(BaseModel):

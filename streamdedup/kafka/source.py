@@ -15,6 +15,7 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
     CorruptRecordException,
+    GroupCoordinatorNotAvailableError,
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
@@ -82,8 +83,10 @@ class KafkaSource:
     async def confirms(self, epoch: int) -> bool:
         """Whether the group's coordinator says, asked now, that the assignment of `epoch` holds."""
         coordinator = self._consumer._coordinator
-        if self.epoch != epoch or self.assigned is None or coordinator.coordinator_id is None:
+        if self.epoch != epoch or self.assigned is None:
             return False
+        if coordinator.coordinator_id is None:
+            raise GroupCoordinatorNotAvailableError
         request = HeartbeatRequest(
             coordinator.group_id, coordinator.generation, coordinator.member_id
         )
