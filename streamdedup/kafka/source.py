@@ -178,8 +178,8 @@ class KafkaSource:
         often = len(self._losses) > LOSSES_MAX and now - self._losses[0] <= session_s
         if name is not None and often:
             raise DeliveryError(
-                f"kafka.group_instance_id = {name}: thrown out of the group {len(self._losses)} times within"
-                f" {session_s:g} s, so another worker probably bears the same name; give each its own, or none"
+                f"thrown out of the group {len(self._losses)} times within {session_s:g} s: another worker probably"
+                f" bears the same kafka.group_instance_id, {name}; give each its own, or none"
             )
 
     @property
