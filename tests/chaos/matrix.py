@@ -9,6 +9,7 @@ from tests.chaos.drains import drain_at_random
 from tests.chaos.kills import kill_at_random, kill_at_steps, kill_without_transactions
 from tests.chaos.network import harm_requests
 from tests.chaos.operators import (
+    grow_topics,
     move_and_delete,
     remake_topics,
     trim_below_snapshots,
@@ -119,6 +120,14 @@ SCENARIOS: Mapping[str, Scenario] = {
             rounds=2,
             size=2,
             promise=f"an input: {EXACT}; an output: stops, by name",
+        ),
+        Scenario(
+            "grown",
+            "partitions added to input and output",
+            grow_topics,
+            rounds=2,
+            size=2,
+            promise="stops, by name; once accepted, a key passes once in its new partition, too",
         ),
         Scenario(
             "disk",

@@ -6,6 +6,7 @@ Between two workers every transaction is settled and the offset read, so the mod
 import shutil
 
 from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewPartitions
 
 from tests.broker.base import admin_client, client_config, wait_until
 from tests.broker.topics import (
@@ -111,6 +112,29 @@ def remake_topics(trial: Trial, acts: int) -> None:
             trial.failed(f"stopped for another reason: {stopped['error']}")
     worker.kill()
     deployment.group = deployment.config["kafka"]["group_id"] = unique_name("group")
+
+
+def grow_topics(trial: Trial, acts: int) -> None:
+    """Add partitions: each partition stops with a message; after `accept`, keys that moved pass once where they are."""
+    deployment = trial.deployment
+    _work_and_kill(trial)
+    trial.feeder.finish()
+    before = trial.partitions
+    deployment.partitions += before // 2
+    admin = admin_client(deployment.bootstrap)
+    for topic in (deployment.sink, deployment.source):
+        wanted = NewPartitions(topic, deployment.partitions)
+        admin.create_partitions([wanted])[topic].result(DEADLINE_S)
+    trial.tried("partitions added")
+    trial.feed()
+    worker = trial.start()
+    for stopped in worker.wait_for("shard_stopped", before, LIVE_S):
+        if "source.on_growth" not in stopped["error"]:
+            trial.failed(f"stopped for another reason: {stopped['error']}")
+    worker.kill()
+    deployment.config["source"]["on_growth"] = "accept"
+    for _ in range(acts):
+        _work_and_kill(trial)
 
 
 class _Ledger:

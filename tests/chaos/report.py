@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.chaos.matrix import SCENARIOS, Scenario
 from tests.chaos.results import Result, Results, tried
 
-KAFKA = "4.1.0"
-
 
 def write_report(results: Results, path: Path) -> None:
     """Write the document anew."""
@@ -17,7 +15,8 @@ def write_report(results: Results, path: Path) -> None:
 
 
 def _lines(results: Results) -> list[str]:
-    return [*_INTRODUCTION, *_circumstances(results), "", *_table(results), "", *_details(results)]
+    parts = (_INTRODUCTION, _circumstances(results), _table(results), _details(results))
+    return [line for part in parts for line in ("", *part)][1:]
 
 
 _INTRODUCTION = """\
@@ -50,7 +49,8 @@ def _circumstances(results: Results) -> list[str]:
     return [
         f"- Seed {results.seed}; {spent}; code {results.code}.",
         f"- {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}, "
-        f"{libraries}; Apache Kafka {KAFKA}, one broker, or three where the row says so.",
+        f"{libraries};",
+        f"  Apache Kafka {kafka}, one broker, or three where the row says so.",
     ]
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -265,15 +265,6 @@ def _give_snapshots(fs: WatchedFs) -> None:
     Store.__init__ = made  # type: ignore[method-assign]
 
 
-def _name_the_fence_after_the_process() -> None:
-    """Broken: two workers of one partition do not shut one another out."""
-    from streamdedup.kafka.sink import KafkaWriter
-
-    own: Any = KafkaWriter.__dict__["transactional_id"]
-    named = property(lambda self: f"{own.fget(self)}-{os.getpid()}")
-    setattr(KafkaWriter, "transactional_id", named)  # noqa: B010 - to a type checker it is read-only
-
-
 def _take_doubt_for_success() -> None:
     """Broken: what was decided counts as admitted, though nobody knows whether it was committed."""
     from streamdedup.shard import Shard
@@ -282,15 +273,29 @@ def _take_doubt_for_success() -> None:
 
     @wraps(forget)
     def admitted_all_the_same(self: Shard) -> None:
-        deque(self._rule.admit(), maxlen=0)
+        while self.pending:
+            deque(self.admit(self.label), maxlen=0)
         forget(self)
 
     Shard.forget = admitted_all_the_same  # type: ignore[method-assign]
 
 
+def _leave_out_the_fold() -> None:
+    """Broken: what was emitted since the snapshot is not known any more."""
+    from streamdedup.events import EventBatch
+    from streamdedup.kafka.cluster import KafkaCluster
+
+    async def no_events(*_: object, **__: object) -> AsyncGenerator[EventBatch]:
+        nothing: tuple[EventBatch, ...] = ()
+        for batch in nothing:
+            yield batch
+
+    KafkaCluster.committed_events = no_events  # type: ignore[method-assign]
+
+
 _MUTANTS: Mapping[str, Callable[[], None]] = {
-    "the fence is named after the process": _name_the_fence_after_the_process,
     "doubt is success": _take_doubt_for_success,
+    "no fold": _leave_out_the_fold,
 }
 
 
