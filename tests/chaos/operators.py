@@ -18,6 +18,7 @@ from tests.broker.topics import (
     read_all,
     unique_name,
 )
+from tests.chaos.oracle import judge
 from tests.chaos.trial import CATCH_UP_S, LIVE_S, Trial
 from tests.deployment import WorkerProcess
 
@@ -99,9 +100,14 @@ def remake_topics(trial: Trial, acts: int) -> None:
         create_topic(deployment.bootstrap, deployment.source, trial.partitions)
         trial.tried("input made again")
         trial.feed()
-    _work_and_kill(trial)
+    worker = trial.start_live()
     trial.feeder.finish()
+    trial.wait_until_all_read()
+    worker.kill()
     _settled(trial)
+    verdict = judge(deployment, trial.brokers, trial.model)
+    if not verdict.exact:
+        trial.failed(f"after inputs were made again: {verdict}")
     trial.model.read_before = []  # it was emitted into what is deleted now, and cannot be read again
     delete_topic(deployment.bootstrap, deployment.sink)
     create_topic(deployment.bootstrap, deployment.sink, trial.partitions)

@@ -41,6 +41,7 @@ def _circumstances(results: Results) -> list[str]:
     days = sorted(r.at[:10] for r in results.rounds)
     minutes = sum(r.seconds for r in results.rounds) / 60
     libraries = ", ".join(f"{name} {version(name)}" for name in ("aiokafka", "confluent-kafka"))
+    kafka = next(jar.version for jar in locked_jars() if jar.artifact == "kafka_2.13")
     spent = (
         f"{minutes:.0f} minutes of rounds, {days[0]} to {days[-1]}"
         if days
