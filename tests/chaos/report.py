@@ -5,6 +5,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.broker.jars import locked_jars
 from tests.chaos.matrix import SCENARIOS, Scenario
 from tests.chaos.results import Result, Results, tried
 
