@@ -127,9 +127,17 @@ class Delivery:
         """Let go of the producer, whatever it is doing."""
         await self._writer.drop()
 
+    async def look_at_log(self, within_s: float) -> None:
+        """Before a save: as `Folding.look_at_log`."""
+        await self._folding.look_at_log(within_s)
+
     async def save(self) -> None:
         """Take a snapshot where there is something new to save; failures are logged, never raised."""
         await self._folding.save()
+
+    async def outrun(self, log_start: int) -> None:
+        """Take one also where the output, which begins at `log_start`, is deleted up to the last but one."""
+        await self._folding.outrun(log_start)
 
     async def _live(self, epoch: int) -> None:
         source = self._context.source
@@ -284,6 +292,7 @@ class Delivery:
             topology[settings.sink.topic].topic_id,
             label,
             shard.watermark,
+            self._context.exactly_once,
         ).encode()
         if self._context.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)

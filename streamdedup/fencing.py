@@ -1,6 +1,8 @@
 """How a shard begins, and begins again: shut out other writers, wait for the whole log, look at all that follows."""
 
 import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
@@ -9,8 +11,8 @@ from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.resume import Found
 
 FENCE_S_MAX = 60.0
-OPEN_TRANSACTION_S_MAX = 60.0
 BROKER_ANSWER_S_MAX = 60.0
+WRITER_ANSWER_S_MAX = 5.0
 POLL_S = 0.2
 
 
@@ -47,15 +49,33 @@ async def fence(
 
 async def _wait_decided(context: Context, partition: int, end: int) -> None:
     """Until the output's last stable offset has reached `end`: what is undecided may still be committed."""
-    output, stable = context.settings.sink.topic, -1
-    try:
-        async with asyncio.timeout(OPEN_TRANSACTION_S_MAX):
-            while stable < end:
-                stable = await context.cluster.stable_offset(output, partition)
-                if stable < end:
-                    await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        raise DeliveryError(
-            f"{output}/{partition}: a transaction that is not ours is open from offset {stable} on, so what"
-            " the output holds is undecided; end it (kafka-transactions.sh find-hanging) and keep other writers off"
-        ) from None
+    output, loop = context.settings.sink.topic, asyncio.get_running_loop()
+    ends_at = loop.time() + context.settings.delivery.open_transaction_s
+    while True:
+        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+            stable = await context.cluster.stable_offset(output, partition)
+        if stable >= end:
+            return
+        if loop.time() >= ends_at:
+            break
+        await asyncio.sleep(POLL_S)
+    whose = await _writer_of(context, partition, stable)
+    raise DeliveryError(
+        f"{output}/{partition}: a transaction that is not ours is open from offset {stable} on{whose}, so what the"
+        " output holds is undecided; end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
+        f" {output} --partition {partition} --start-offset {stable}) and keep other writers off"
+    )
+
+
+async def _writer_of(context: Context, partition: int, stable: int) -> str:
+    """Who wrote the first record batch that is undecided, for a message; nothing where that cannot be told."""
+    with suppress(Exception):
+        async with asyncio.timeout(WRITER_ANSWER_S_MAX):
+            topic = context.settings.sink.topic
+            if first := await context.cluster.batch_at(topic, partition, stable):
+                began = datetime.fromtimestamp(first.stamped_ms / 1000, UTC)
+                return (
+                    f" (producer id {first.producer_id}, epoch {first.epoch}, its first event of"
+                    f" {began.isoformat(timespec='seconds')})"
+                )
+    return ""

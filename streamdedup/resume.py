@@ -63,7 +63,7 @@ def check_memory(
             f"{sink.topic} ends at offset {found.output_end}, but its filter has folded it up to {label}: the log lost"
             " its end; restore it, or remove the snapshots to fold what is left"
         )
-    if found.output_start <= label or outlived:
+    if found.output_start <= label or is_complete(label, found) or outlived:
         return None
     missing = (
         f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are in no"
@@ -72,6 +72,18 @@ def check_memory(
     if sink.on_gap == "stop":
         raise DeliveryError(f"{missing}; set sink.on_gap: accept to go on without them")
     return missing
+
+
+def is_complete(label: int, found: Found) -> bool:
+    """Whether no event of ours stands above `label`: only aborted ones and markers can be missing.
+
+    A note that was committed in one transaction with all that was emitted tells where the last of it ends.
+    """
+    note = found.committed.note if found.committed else None
+    if note is None or not note.atomic or _differs(note.cluster_id, found.cluster_id):
+        return False
+    ours = note.output_id is not None and note.output_id == found.output_id
+    return ours and note.label <= label
 
 
 def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: int) -> bool:

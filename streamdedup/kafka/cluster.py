@@ -1,10 +1,10 @@
 """A real cluster, behind the seam of `kafka.base`."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from streamdedup.events import EventBatch
+from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import log, offsets, topics
 from streamdedup.kafka.base import Cluster, Source, Writer
 from streamdedup.kafka.connection import connected
@@ -57,6 +57,14 @@ class KafkaCluster:
     async def first_offset(self, topic: str, partition: int) -> int:
         """As `Cluster.first_offset`."""
         return await log.offset_at(self._client, topic, partition, EARLIEST, READ_UNCOMMITTED)
+
+    async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """As `Cluster.first_offsets`."""
+        return await log.first_offsets(self._client, topic, partitions)
+
+    async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
+        """As `Cluster.batch_at`."""
+        return await log.batch_at(self._client, topic, partition, offset)
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """As `Cluster.end_offset`."""

@@ -25,6 +25,7 @@ class Note:
     """What a commit's metadata says: the logs that its offset belongs to, and how far the output was.
 
     Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
+    `atomic`: it was committed in one transaction with what was emitted, so nothing of ours stands above the label.
     """
 
     cluster_id: str | None
@@ -32,12 +33,15 @@ class Note:
     output_id: str | None
     label: int
     watermark: int | None = None
+    atomic: bool = False
 
     def encode(self) -> str:
         """The text to commit."""
         told = asdict(self)
         if self.watermark is None:
             del told["watermark"]
+        if not self.atomic:
+            del told["atomic"]
         return orjson.dumps({"streamdedup": 1, **told}).decode()
 
     @classmethod
@@ -57,7 +61,8 @@ class Note:
             }:
                 watermark = found.get("watermark")
                 known = watermark if type(watermark) is int else None
-                return cls(cluster_id, input_id, output_id, label, known)
+                atomic = found.get("atomic") is True
+                return cls(cluster_id, input_id, output_id, label, known, atomic)
         return None
 
 

@@ -308,6 +308,11 @@ class DeliveryOptions(BaseModel):
         default=8 * 2**20,
         description="A transaction is closed once its events have this many bytes.",
     )
+    open_transaction_s: Annotated[float, seconds(1, 86_400)] = Field(
+        default=60.0,
+        description="How long a partition waits for another producer's open transaction on its output before it "
+        "stops, naming it.",
+    )
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
         default=30.0, description="Time that a shutdown may take before it is cut short."
     )

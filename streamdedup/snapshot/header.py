@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NoReturn, TypeVar
 
 from streamdedup.errors import SnapshotError
+from streamdedup.events import Fingerprint
 
 JSON_BYTES_MAX = 64 << 10
 OFFSET_MAX = (1 << 63) - 1  # Kafka's offsets are int64
@@ -64,11 +65,15 @@ class Identity:
 
 @dataclass(frozen=True)
 class Log:
-    """Which log's fold a filter is, up to which offset, and which generation of its snapshots."""
+    """Which log's fold a filter is, up to which offset, and which generation of its snapshots.
+
+    `fingerprint` is of a record batch below `label`, the last one where possible; None where none could be read.
+    """
 
     identity: Identity
     label: int
     counter: int
+    fingerprint: Fingerprint | None = None
 
 
 @dataclass(frozen=True)
@@ -110,13 +115,21 @@ def header_json(header: Header) -> bytes:
     """The header's text; SnapshotError where it is too long."""
     return bounded_json(
         {
-            "log": header.log and asdict(header.log),
+            "log": header.log and _log_json(header.log),
             "filter": dict(header.filter),
             "buffer_sizes": header.buffer_sizes,
             "saved_at": header.saved_at,
             "writer": header.writer,
         }
     )
+
+
+def _log_json(log: Log) -> dict[str, object]:
+    """Without a field for a fingerprint that is not there: the file is then what it was before there were any."""
+    told = asdict(log)
+    if log.fingerprint is None:
+        del told["fingerprint"]
+    return told
 
 
 def bounded_json(value: Mapping[str, object]) -> bytes:
@@ -148,10 +161,23 @@ def parse_header(text: bytearray) -> Header:
 
 
 def _parse_log(raw: Mapping[str, object]) -> Log:
-    return Log(
+    log = Log(
         identity=_parse_identity(field(raw, "identity", dict)),
         label=number(raw, "label", 0),
         counter=number(raw, "counter", 1),
+    )
+    if "fingerprint" not in raw:
+        return log
+    return replace(log, fingerprint=_parse_fingerprint(field(raw, "fingerprint", dict), log.label))
+
+
+def _parse_fingerprint(raw: Mapping[str, object], label: int) -> Fingerprint:
+    return Fingerprint(
+        offset=number(raw, "offset", 0, label - 1),
+        producer_id=number(raw, "producer_id", -1),
+        epoch=number(raw, "epoch", -1, (1 << 15) - 1),
+        crc=number(raw, "crc", 0, (1 << 32) - 1),
+        stamped_ms=number(raw, "stamped_ms", -(1 << 63)),
     )
 
 
