@@ -69,7 +69,7 @@ class Folding:
         shard = await self._remembered(identity) or await self._restore(identity, found)
         await self._bridge(shard, found, topology)
         await self._fold(shard, found, foreign)
-        self._fingerprint = await self._batch_at(shard.label - 1) or self._fingerprint
+        self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
         return shard
 
     @property
@@ -102,7 +102,7 @@ class Folding:
         with suppress(Exception):
             async with asyncio.timeout(within_s):
                 held, last = await asyncio.gather(
-                    self._in_place_of(known), self._batch_at(shard.label - 1)
+                    self._in_place_of(known), self._last_batch(shard.label)
                 )
             if self.shard is shard and self._fingerprint is known:  # no doubt came in between
                 self._replaced = contradiction(known, held) is not None
@@ -138,6 +138,10 @@ class Folding:
         async with asyncio.timeout(BROKER_ANSWER_S_MAX):
             output = self._settings.sink.topic
             return await self._context.cluster.batch_at(output, self._partition, offset)
+
+    async def _last_batch(self, label: int) -> Fingerprint | None:
+        """The last one below `label`; the one before it while the broker has not written the last marker yet."""
+        return await self._batch_at(label - 1) or await self._batch_at(label - 2)
 
     async def _in_place_of(self, folded: Fingerprint | None) -> Fingerprint | None:
         """What the output holds there now."""
