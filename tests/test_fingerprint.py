@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from streamdedup.events import Fingerprint
 from streamdedup.filters import build
 from streamdedup.fingerprint import contradiction, doubt_of
-from streamdedup.kafka.base import Cluster, Connect
+from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.connection import connected
 from streamdedup.kafka.log import parse_head
@@ -23,7 +23,6 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.topics import Topology
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
-from streamdedup.worker import Worker
 from tests.broker.base import Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import (
@@ -34,10 +33,10 @@ from tests.broker.topics import (
     read_all,
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.test_worker import consumed, live
+from tests.in_process import at_work, named, run_through
+from tests.test_worker import consumed
 
 ONE = Fingerprint(offset=7, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000)
-Lines = list[Any]  # of the log, as structlog has them
 
 
 # --- the head of a record batch ---
@@ -129,36 +128,6 @@ def test_a_snapshot_is_used_where_one_of_two_signs_holds(
 
 
 # --- on a real broker ---
-
-
-@asynccontextmanager
-async def at_work(
-    deployment: Deployment, connect: Connect = kafka_cluster
-) -> AsyncIterator[Worker]:
-    """A worker in this process, drained at the end."""
-    worker = Worker(load(deployment.write_config()), connect)
-    running = asyncio.create_task(worker.run())
-    try:
-        await live(worker)
-        yield worker
-    finally:
-        worker.stop()
-        await running
-
-
-async def run_through(
-    deployment: Deployment, events: int, connect: Connect = kafka_cluster
-) -> Lines:
-    """Let a worker consume so many events and drain; its log."""
-    with capture_logs() as lines:
-        async with at_work(deployment, connect) as worker:
-            await consumed(worker, events)
-    return lines
-
-
-def named(lines: Sequence[Any], name: str) -> Lines:
-    """The lines of one event."""
-    return [line for line in lines if line["event"] == name]
 
 
 def store_of(deployment: Deployment) -> Store:

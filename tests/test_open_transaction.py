@@ -14,7 +14,7 @@ from streamdedup.worker import Worker
 from tests.broker.base import Broker, client_config
 from tests.broker.topics import read_all, unique_name
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.test_fingerprint import Lines, at_work, named, run_through
+from tests.in_process import at_work, run_through, run_until_stopped, stopped
 from tests.test_worker import consumed
 
 pytestmark = pytest.mark.broker
@@ -30,20 +30,11 @@ async def deployment(broker: Broker, tmp_path: Path) -> Deployment:
     return made
 
 
-def renewed(deployment: Deployment) -> Worker:
-    """A worker of a new group, exactly once, without snapshots: all it can know is in the output."""
+def renew(deployment: Deployment) -> None:
+    """A new group, exactly once, without snapshots: all it can know is in the output."""
     deployment.group = unique_name("group")
     deployment.config["kafka"]["group_id"] = deployment.group
     deployment.config["delivery"]["guarantee"] = "exactly_once"
-    return Worker(load(deployment.write_config()))
-
-
-async def until_stopped(lines: Lines) -> str:
-    """Wait for the line of a shard that stopped; what it says."""
-    async with asyncio.timeout(30):
-        while not (found := named(lines, "shard_stopped")):
-            await asyncio.sleep(0.05)
-    return str(found[0]["error"])
 
 
 @contextmanager
@@ -66,22 +57,12 @@ async def test_nothing_is_doubled_over_an_open_transaction(deployment: Deploymen
             async with at_work(deployment):
                 foreign.enter_context(open_transaction(deployment, b"foreign"))
                 deployment.feed(keyed(range(50, 100), 1))
-                await until_stopped(
-                    lines
-                )  # at the next fence, with 50 events above the foreign one
-        worker = renewed(deployment)
-        with capture_logs() as lines:
-            running = asyncio.create_task(worker.run())
-            message = await until_stopped(lines)
-            worker.stop()
-            await running
+                await stopped(lines)  # at the next fence; 50 events stand above the foreign one
+        renew(deployment)
+        message = await run_until_stopped(deployment)
         everything = read_all(deployment.bootstrap, deployment.sink, "read_uncommitted")
         assert len(everything) == 101
-    worker = renewed(deployment)
-    running = asyncio.create_task(worker.run())
-    await consumed(worker, 100)
-    worker.stop()
-    await running
+    await run_through(deployment, 100)
     assert lost_and_doubled(deployment) == (0, 0, 0)
     (offset,) = [record.offset for record in everything if record.key == b"foreign"]
     where = f"--topic {deployment.sink} --partition 0 --start-offset {offset}"
@@ -97,7 +78,8 @@ async def test_a_transaction_that_ends_in_time_is_waited_for(
     """Then all of the output is folded, its event too if it was committed, and nothing is emitted twice."""
     deployment.config["delivery"]["open_transaction_s"] = 30
     deployment.feed(keyed(range(50, 100), 1))
-    worker = renewed(deployment)
+    renew(deployment)
+    worker = Worker(load(deployment.write_config()))
     (foreign,) = keyed([99], 1)
     with open_transaction(deployment, foreign[1] or b"") as producer:
         running = asyncio.create_task(worker.run())

@@ -14,7 +14,8 @@ from streamdedup.shard_snapshots import ShardSnapshots
 from tests.broker.base import Broker
 from tests.broker.topics import delete_records, produce, read_all
 from tests.deployment import Deployment, keyed
-from tests.test_fingerprint import at_work, named, run_through, store_of
+from tests.in_process import at_work, named, run_through, run_until_stopped
+from tests.test_fingerprint import store_of
 from tests.test_worker import consumed
 
 CONFIG = """\
@@ -140,8 +141,5 @@ async def test_committed_events_that_were_deleted_are_a_gap(deployment: Deployme
     await run_through(deployment, 10)
     deployment.config["snapshot"]["directory"] = str(directory / "old")
     delete_records(bootstrap, sink, {0: -1})
-    with pytest.raises(TimeoutError), capture_logs() as lines:
-        async with asyncio.timeout(3), at_work(deployment):
-            pass
-    (stopped,) = named(lines, "shard_stopped")
-    assert "begins at offset 112, and the events from 101" in stopped["error"]
+    message = await run_until_stopped(deployment)
+    assert "begins at offset 112, and the events from 101" in message

@@ -624,7 +624,7 @@ def test_a_fingerprint_out_of_range_is_refused(name: str, value: Any) -> None:
 def test_a_fingerprint_that_is_none_is_refused(value: Any) -> None:
     """A file that has none has no such field."""
     hostile = HEADER_FIELDS["log"] | {"fingerprint": value}
-    with pytest.raises(DamagedError, match="'fingerprint'|'offset'"):
+    with pytest.raises(DamagedError, match=r"'fingerprint'|'offset'"):
         read(forged(json.dumps(HEADER_FIELDS | {"log": hostile}).encode()))
 
 
