@@ -43,6 +43,9 @@ class Folding:
 
     def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.shard: Shard | None = None
+        self.turn = (
+            asyncio.Lock()
+        )  # the filter is judged, or changed, or gets memory: one at a time
         self.snapshots = ShardSnapshots(context.settings, partition, log)
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()
@@ -192,7 +195,7 @@ class Folding:
             seen = await asyncio.to_thread(self._context.empty_filter)
         else:
             seen = self._context.adopt(snapshot.filter)
-        shard = Shard(self._partition, seen, stop_when_full=self._context.stops_when_full)
+        shard = self._context.shard(self._partition, seen)
         if snapshot is not None:
             shard.label, shard.end_label = snapshot.label, snapshot.end_label
         if self.shard is not None:

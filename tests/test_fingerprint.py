@@ -17,7 +17,6 @@ from streamdedup.filters import build
 from streamdedup.fingerprint import contradiction, doubt_of
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
-from streamdedup.kafka.connection import connected
 from streamdedup.kafka.log import parse_head
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.topics import Topology
@@ -258,8 +257,9 @@ class NamelessCluster(KafkaCluster):
 @asynccontextmanager
 async def without_ids(options: KafkaOptions) -> AsyncIterator[Cluster]:
     """Open such a cluster."""
-    async with connected(options) as client:
-        yield NamelessCluster(options, client)
+    async with kafka_cluster(options) as cluster:
+        assert isinstance(cluster, KafkaCluster)
+        yield NamelessCluster(options, cluster._client, cluster.patience)
 
 
 @pytest.mark.private_broker

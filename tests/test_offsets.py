@@ -24,7 +24,8 @@ LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
 
 ids = st.none() | st.text()
 offset_numbers = st.integers(0, 2**63 - 1)
-notes = st.builds(Note, ids, ids, ids, offset_numbers, st.none() | offset_numbers, st.booleans())
+later = st.none() | offset_numbers
+notes = st.builds(Note, ids, ids, ids, offset_numbers, later, later, later, st.booleans())
 
 
 # --- the note ---

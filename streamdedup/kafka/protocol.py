@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import Any
 from uuid import UUID
 
+from aiokafka.errors import BrokerResponseError, kafka_errors
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
@@ -28,6 +29,17 @@ from aiokafka.protocol.types import (
 EARLIEST, LATEST = -2, -1
 _NO_TAGS: dict[int, bytes] = {}
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+class InvalidRecordError(BrokerResponseError):
+    """The broker would not take a record (KIP-467); aiokafka has no name for it."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "A record failed the broker's validation."
+
+
+kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 
 
 class Uuid:
