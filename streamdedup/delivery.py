@@ -62,6 +62,8 @@ class Delivery:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._foreign: tuple[int, int] | None = None
         self._next_offset = self._committed_offset = 0
+        self._floor: int | None = None
+        self._since: int | None = None
         self._committed_at = 0.0
         self._one_by_one = 0  # how many events are still to be read so
         self._unreadable_tries = 0
@@ -141,6 +143,7 @@ class Delivery:
         )
         self._emission.observe(topology)
         resume = input_offset(found, self._settings.source, self._settings.sink)
+        self._floor, self._since = found.floor or None, found.since
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._foreign)
@@ -284,6 +287,8 @@ class Delivery:
             topology[settings.sink.topic].topic_id,
             label,
             shard.watermark,
+            floor=self._floor,
+            since=self._since,
         ).encode()
         if self._context.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)

@@ -59,7 +59,7 @@ class Folding:
         DeliveryError where that is not to be had, or where an event stands at one of the offsets `foreign`, from the
         first up to, without, the second: a second writer put it there.
         """
-        identity = self._context.identity(topology, self._partition)
+        identity = self._context.identity(topology, self._partition, found.floor)
         if self.shard is None or self._folded is None or identity.differences(self._folded):
             self.shard, self._folded = await self._restore(identity, found), identity
         shard = self.shard
@@ -110,7 +110,9 @@ class Folding:
         stops = self._context.stops_when_full
         if snapshot is None:
             empty = await asyncio.to_thread(self._context.empty_filter)
-            return Shard(self._partition, empty, stop_when_full=stops)
+            shard = Shard(self._partition, empty, stop_when_full=stops)
+            shard.label = shard.end_label = found.floor  # what stands below it is forgotten
+            return shard
         shard = Shard(self._partition, self._context.adopt(snapshot.filter), stop_when_full=stops)
         shard.label, shard.end_label = snapshot.label, snapshot.end_label
         return shard

@@ -26,6 +26,24 @@ class Found:
     output_end: int
     has_memory: bool  # a snapshot exists, or a filter is in memory
 
+    @property
+    def floor(self) -> int:
+        """The output offset below which all is forgotten, as `reset --forget` has noted; 0 where nothing is."""
+        note = self._note
+        return (note.floor or 0) if note and not _differs(note.output_id, self.output_id) else 0
+
+    @property
+    def since(self) -> int | None:
+        """The input offset from which on all is read again above the floor; None where that is not known."""
+        note = self._note
+        known = note and self.floor and not _differs(note.input_id, self.input_id)
+        return note.since if note and known else None
+
+    @property
+    def _note(self) -> Note | None:
+        note = self.committed.note if self.committed else None
+        return None if note and _differs(note.cluster_id, self.cluster_id) else note
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:

@@ -17,6 +17,7 @@ from streamdedup.kafka.protocol import StableOffsetFetch
 
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # aiokafka does not know it
+_OPTIONAL = ("watermark", "floor", "since")
 NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away, has moved
 
 
@@ -25,6 +26,8 @@ class Note:
     """What a commit's metadata says: the logs that its offset belongs to, and how far the output was.
 
     Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
+    After a `reset --forget`, nothing of the output below the offset `floor` counts as emitted, and the input is read
+    again from the offset `since` on.
     """
 
     cluster_id: str | None
@@ -32,12 +35,16 @@ class Note:
     output_id: str | None
     label: int
     watermark: int | None = None
+    floor: int | None = None
+    since: int | None = None
 
     def encode(self) -> str:
         """The text to commit."""
-        told = asdict(self)
-        if self.watermark is None:
-            del told["watermark"]
+        told = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in _OPTIONAL or value is not None
+        }
         return orjson.dumps({"streamdedup": 1, **told}).decode()
 
     @classmethod
@@ -55,9 +62,9 @@ class Note:
                 "output_id": str() | None as output_id,
                 "label": int() as label,
             }:
-                watermark = found.get("watermark")
-                known = watermark if type(watermark) is int else None
-                return cls(cluster_id, input_id, output_id, label, known)
+                told = {name: found.get(name) for name in _OPTIONAL}
+                known = {name: value for name, value in told.items() if type(value) is int}
+                return cls(cluster_id, input_id, output_id, label, **known)
         return None
 
 

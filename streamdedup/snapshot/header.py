@@ -28,7 +28,8 @@ class Identity:
     """Which log a filter is the fold of, and how keys became digests: all must agree to use it.
 
     `hash_check` is the digest of a fixed text; `key` and `filter` are settings as plain JSON
-    values. An id is None where the broker does not tell one, and then matches any.
+    values. An id is None where the broker does not tell one, and then matches any. Of the log, only what stands at
+    `floor` and above is folded: the rest was forgotten on purpose.
     """
 
     hash: str
@@ -41,6 +42,7 @@ class Identity:
     partitions: int
     cluster_id: str | None = None
     topic_id: str | None = None
+    floor: int = 0
 
     def differences(self, other: "Identity") -> list[str]:
         """Say in words what `other` has instead; empty where the two agree."""
@@ -110,13 +112,21 @@ def header_json(header: Header) -> bytes:
     """The header's text; SnapshotError where it is too long."""
     return bounded_json(
         {
-            "log": header.log and asdict(header.log),
+            "log": header.log and _log_json(header.log),
             "filter": dict(header.filter),
             "buffer_sizes": header.buffer_sizes,
             "saved_at": header.saved_at,
             "writer": header.writer,
         }
     )
+
+
+def _log_json(log: Log) -> dict[str, Any]:
+    """A log without a floor does not tell one: so it was before there were any."""
+    told = asdict(log)
+    if not log.identity.floor:
+        del told["identity"]["floor"]
+    return told
 
 
 def bounded_json(value: Mapping[str, object]) -> bytes:
@@ -167,6 +177,7 @@ def _parse_identity(raw: Mapping[str, object]) -> Identity:
         partitions=number(raw, "partitions", 1),
         cluster_id=None if raw.get("cluster_id") is None else field(raw, "cluster_id", str),
         topic_id=None if raw.get("topic_id") is None else field(raw, "topic_id", str),
+        floor=number(raw, "floor", 1) if "floor" in raw else 0,
     )
 
 
