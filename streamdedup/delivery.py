@@ -143,7 +143,7 @@ class Delivery:
         )
         self._emission.observe(topology)
         resume = input_offset(found, self._settings.source, self._settings.sink)
-        self._floor, self._since = found.floor or None, found.since
+        self._floor, self._since = found.floor, found.since
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._foreign)

@@ -4,7 +4,7 @@ import asyncio
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.base import Writer
+from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.resume import Found
 
@@ -29,7 +29,7 @@ async def fence(
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         output_end = await cluster.end_offset(output, partition)
-    await _wait_decided(context, partition, output_end)
+    await wait_decided(cluster, output, partition, output_end)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         found = Found(
             await cluster.committed(group, source, partition, stable=context.exactly_once),
@@ -45,13 +45,13 @@ async def fence(
     return topology, found
 
 
-async def _wait_decided(context: Context, partition: int, end: int) -> None:
+async def wait_decided(cluster: Cluster, output: str, partition: int, end: int) -> None:
     """Until the output's last stable offset has reached `end`: what is undecided may still be committed."""
-    output, stable = context.settings.sink.topic, -1
+    stable = -1
     try:
         async with asyncio.timeout(OPEN_TRANSACTION_S_MAX):
             while stable < end:
-                stable = await context.cluster.stable_offset(output, partition)
+                stable = await cluster.stable_offset(output, partition)
                 if stable < end:
                     await asyncio.sleep(POLL_S)
     except TimeoutError:

@@ -111,7 +111,7 @@ class Folding:
         if snapshot is None:
             empty = await asyncio.to_thread(self._context.empty_filter)
             shard = Shard(self._partition, empty, stop_when_full=stops)
-            shard.label = shard.end_label = found.floor  # what stands below it is forgotten
+            shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
             return shard
         shard = Shard(self._partition, self._context.adopt(snapshot.filter), stop_when_full=stops)
         shard.label, shard.end_label = snapshot.label, snapshot.end_label

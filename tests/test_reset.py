@@ -1,0 +1,354 @@
+"""Claims about `streamdedup reset`: where offsets go, what their notes say, what is forgotten, and who is refused."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.reset import Step, Target, note_after, target_of
+from streamdedup.resume import Found
+from tests.broker.base import Broker
+from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
+from tests.deployment import Deployment, keyed, lost_and_doubled
+
+NOW_MS = 1_800_000_000_000
+NOTE = Note("cluster", "input-id", "output-id", 50, 7)
+FOUND = Found(Committed(30, NOTE), "cluster", "input-id", "output-id", 10, 90, 0, 60, False)
+
+
+# --- where to ---
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("earliest", Target("earliest")),
+        ("latest", Target("latest")),
+        ("2h", Target("time", NOW_MS - 7_200_000)),
+        ("0s", Target("time", NOW_MS)),
+        ("1970-01-01T00:00:01", Target("time", 1000)),
+        ("1970-01-01T00:00:01Z", Target("time", 1000)),
+        ("1970-01-01T02:00:01+02:00", Target("time", 1000)),
+        ("1970-01-02", Target("time", 86_400_000)),
+    ],
+)
+def test_a_time_is_read_as_it_is_written(text: str, target: Target) -> None:
+    """A time without a zone is UTC; a duration counts back from now."""
+    assert target_of(text, NOW_MS) == target
+
+
+@pytest.mark.parametrize("text", ["", "7", "-2h", "soon", "2x", "Earliest", "2026-13-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """The message says what may be written instead."""
+    with pytest.raises(ValueError, match="neither earliest, latest, a time like"):
+        target_of(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("at", "to", "again", "skipped"),
+    [
+        (30, 10, 20, 0),
+        (30, 90, 0, 60),
+        (30, 30, 0, 0),
+        (None, 10, 0, 0),
+        (500, 10, 80, 0),  # beyond the end: nothing there was read
+        (0, 20, 0, 10),  # below the start: what is gone cannot be skipped
+    ],
+)
+def test_what_is_read_again_or_skipped_is_counted(
+    at: int | None, to: int, again: int, skipped: int
+) -> None:
+    """In offsets that the input holds, here from 10 to 90."""
+    step = Step(0, at, to, FOUND)
+    assert (step.again, step.skipped) == (again, skipped)
+
+
+# --- what the note says then ---
+
+
+def with_note(**changes: Any) -> Found:
+    """As FOUND, its note changed."""
+    return replace(FOUND, committed=Committed(30, replace(NOTE, **changes)))
+
+
+def test_a_move_changes_nothing_but_the_offset() -> None:
+    """The note has the ids of now, the output's end as its label, and the window's time of before."""
+    assert note_after(FOUND, 10, forget=False) == replace(NOTE, label=60)
+
+
+def test_forgetting_sets_a_floor_and_the_time_back() -> None:
+    """The output's end is the floor, reading goes on at the target, a window's time begins anew."""
+    forgotten = note_after(FOUND, 20, forget=True)
+    assert forgotten == replace(NOTE, label=60, watermark=None, floor=60, since=20)
+
+
+@pytest.mark.parametrize(("to", "since"), [(20, 20), (80, 25)])
+def test_a_later_move_keeps_the_floor(to: int, since: int) -> None:
+    """What was forgotten stays so; what is read above the floor begins where the earlier of the moves put it."""
+    found = with_note(floor=40, since=25)
+    assert note_after(found, to, forget=False) == replace(NOTE, label=60, floor=40, since=since)
+
+
+def test_a_floor_belongs_to_one_output() -> None:
+    """Of another output, or another cluster, nothing is forgotten by it; of another input, it is not known from where."""
+    found = with_note(floor=40, since=25)
+    assert (found.floor, found.since) == (40, 25)
+    assert replace(found, output_id="other").floor is None
+    assert replace(found, cluster_id="other").floor is None
+    remade = replace(found, input_id="other")
+    assert (remade.floor, remade.since) == (40, None)
+
+
+def test_without_a_note_nothing_is_known() -> None:
+    """Another tool's offset has neither floor nor time; an untouched output begins where it is told."""
+    tool = replace(FOUND, committed=Committed(30, None))
+    assert note_after(tool, 10, forget=False) == replace(NOTE, label=60, watermark=None)
+    untouched = replace(FOUND, committed=None, output_end=0)
+    expected = replace(NOTE, label=0, watermark=None, floor=0, since=90)
+    assert note_after(untouched, 90, forget=False) == expected
+
+
+# --- on a broker ---
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions."""
+    return Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+
+
+def reset(deployment: Deployment, *arguments: str, yes: bool = True) -> tuple[int, str, str]:
+    """Status, output and errors of the command."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "streamdedup", "reset"),
+            *("-c", str(deployment.write_config()), *arguments),
+            *(["--yes"] if yes else []),
+        ],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def at(deployment: Deployment) -> dict[int, int]:
+    """The committed offsets."""
+    return committed(deployment.bootstrap, deployment.group, deployment.source)
+
+
+def emitted(deployment: Deployment) -> Counter[bytes | None]:
+    """How often each key stands in the output."""
+    return Counter(r.key for r in read_all(deployment.bootstrap, deployment.sink))
+
+
+@pytest.mark.broker
+def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> None:
+    """To the end, to a time, to the start; afterwards the worker reads again and emits nothing anew."""
+    base = int(time.time() * 1000) - 3_600_000
+    deployment.feed([(n % 2, b"k%d" % n, b"", [], base + n * 1000) for n in range(200)])
+    deployment.run_to_the_end("first.log")
+    assert reset(deployment, "--to", "earliest")[0] == 0
+    assert at(deployment) == {0: 0, 1: 0}
+    assert reset(deployment, "--to", "latest")[0] == 0
+    assert at(deployment) == {0: 100, 1: 100}
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime((base + 100_000) // 1000 + 1))
+    status, table, _ = reset(deployment, "--to", moment)
+    assert status == 0
+    assert at(deployment) in ({0: 50, 1: 50}, {0: 51, 1: 50}), table
+    assert "read again" in table
+    assert reset(deployment, "--to", "1s")[0] == 0  # younger than all: the end
+    assert at(deployment) == {0: 100, 1: 100}
+    assert reset(deployment, "--to", "earliest")[0] == 0
+    worker = deployment.run_to_the_end("second.log")
+    assert {(e["offset"], e["why"]) for e in worker.events("shard_live")} == {
+        (0, "the committed offset")
+    }
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None:
+    """After --forget, each key comes once more, whatever snapshots there are, crashes and moves that follow."""
+    deployment.feed(keyed([*range(300), *range(100)], 2))
+    deployment.run_to_the_end("first.log")
+    assert list(deployment.snapshots.glob("*/*.snapshot"))
+    status, said, _ = reset(deployment, "--to", "earliest", "--forget")
+    assert status == 0
+    assert "emitted no more" in said
+    with deployment.running(
+        "killed.log"
+    ) as worker:  # killed as soon as it lives: the floor stands in the group
+        worker.wait_for("shard_live", 1)
+        worker.kill()
+    second = deployment.run_to_the_end("second.log")
+    refused = [e["reason"] for e in second.events("snapshot_refused")]
+    assert set(emitted(deployment).values()) == {2}
+    for _ in ("with snapshots", "without"):
+        assert reset(deployment, "--to", "earliest")[0] == 0
+        deployment.run_to_the_end(f"{_}.log")
+        assert set(emitted(deployment).values()) == {2}
+        shutil.rmtree(deployment.snapshots)
+    assert reset(deployment, "--to", "earliest", "--forget")[0] == 0
+    deployment.run_to_the_end("third.log")
+    assert set(emitted(deployment).values()) == {3}
+    told = [e["reason"] for e in worker.events("snapshot_refused")] + refused
+    assert any("floor" in reason for reason in told)
+
+
+@pytest.mark.broker
+def test_another_tools_move_takes_the_floor_along(deployment: Deployment) -> None:
+    """Without its note an offset has no floor: all of the output counts again, so nothing in it is doubled."""
+    deployment.feed(keyed(range(100), 2))
+    deployment.run_to_the_end("first.log")
+    assert reset(deployment, "--to", "latest", "--forget")[0] == 0
+    move_offsets(deployment.bootstrap, deployment.group, {0: 0, 1: 0}, deployment.source)
+    deployment.run_to_the_end("second.log")
+    assert set(emitted(deployment).values()) == {1}
+    assert "committed by another tool" not in reset(deployment, "--to", "earliest")[1]
+    move_offsets(deployment.bootstrap, deployment.group, {0: 0}, deployment.source)
+    assert "committed by another tool" in reset(deployment, "--to", "earliest")[1]
+
+
+@pytest.mark.broker
+def test_a_gap_above_the_floor_stops(deployment: Deployment) -> None:
+    """What retention deletes below the floor is no gap; what it deletes above it is one."""
+    deployment.feed(keyed(range(100), 2))
+    deployment.run_to_the_end("first.log")
+    assert reset(deployment, "--to", "earliest", "--forget")[0] == 0
+    delete_records(deployment.bootstrap, deployment.sink, {0: 20, 1: 20})
+    deployment.run_to_the_end("second.log")
+    assert len(read_all(deployment.bootstrap, deployment.sink)) == 160
+    shutil.rmtree(deployment.snapshots)
+    delete_records(deployment.bootstrap, deployment.sink, {0: 60})
+    with deployment.running("third.log") as worker:
+        (stopped,) = worker.wait_for("shard_stopped")
+        assert "the events from 51 up to there" in stopped["error"]
+        assert worker.interrupt() == 0
+
+
+@pytest.mark.broker
+def test_an_active_group_is_refused(deployment: Deployment) -> None:
+    """With its members counted, status 1; nothing is moved, and the worker is not disturbed."""
+    deployment.feed(keyed(range(100), 2))
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        status, _, errors = reset(deployment, "--to", "earliest", "--forget")
+        assert (status, "has 1 member: stop all workers" in errors) == (1, True)
+        assert at(deployment) == {0: 50, 1: 50}
+        deployment.feed(keyed(range(50, 150), 2))
+        deployment.catch_up(worker)
+        assert not worker.events("doubt")
+        assert worker.interrupt() == 0
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_a_member_that_joins_meanwhile_wins(deployment: Deployment) -> None:
+    """The broker itself refuses offsets of no member while the group has any: looking first is not enough."""
+    from streamdedup.errors import DeliveryError
+    from streamdedup.kafka import groups
+    from streamdedup.kafka.connection import connected
+    from streamdedup.settings import load
+
+    deployment.feed(keyed(range(100), 2))
+
+    async def move() -> None:
+        async with connected(load(deployment.write_config()).kafka) as client:
+            assert await groups.members(client, deployment.group) == 1
+            await groups.move(client, deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
+
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        with pytest.raises(DeliveryError, match="has members: a worker joined meanwhile"):
+            asyncio.run(move())
+    assert at(deployment) == {0: 50, 1: 50}
+
+
+@pytest.mark.broker
+def test_nobody_is_asked_without_a_terminal(deployment: Deployment) -> None:
+    """The plan is shown, nothing is moved, status 2; so are times that cannot be read and topics that are not there."""
+    deployment.feed(keyed(range(10), 2))
+    deployment.run_to_the_end()
+    status, table, errors = reset(deployment, "--to", "earliest", yes=False)
+    assert (status, "add --yes" in errors, "partition" in table) == (2, True, True)
+    assert at(deployment) == {0: 5, 1: 5}
+    assert reset(deployment, "--to", "soon")[0] == 2
+    assert reset(deployment)[0] == 2
+    assert reset(deployment, "--to", "latest", "--set", "sink.topic=nowhere")[0] == 2
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("answer", "status", "moved"), [("y", 0, True), ("", 1, False)])
+def test_a_person_is_asked(deployment: Deployment, answer: str, status: int, moved: bool) -> None:
+    """On a terminal `y` moves, anything else does not."""
+    produce(deployment.bootstrap, deployment.source, keyed(range(10), 2))
+    ours, theirs = os.openpty()
+    command = ["-c", str(deployment.write_config()), "--to", "latest"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "streamdedup", "reset", *command],
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.write(ours, answer.encode() + b"\n")
+        _, errors = process.communicate(timeout=30)
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, b"Move them? [y/N]" in errors) == (status, True)
+    assert at(deployment) == ({0: 5, 1: 5} if moved else {})
+
+
+@pytest.mark.broker
+def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
+    """What a worker left open is aborted before the floor is set, and what it sends afterwards is refused."""
+    deployment.feed(keyed(range(10), 2))
+    deployment.run_to_the_end("first.log")
+
+    async def zombie() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=deployment.bootstrap, transactional_id=f"{deployment.sink}/0"
+        )
+        await producer.start()
+        try:
+            await producer.begin_transaction()
+            await producer.send_and_wait(deployment.sink, b"", b"left open", partition=0)
+            done = await asyncio.to_thread(reset, deployment, "--to", "earliest", "--forget")
+            assert done[0] == 0, done
+            with pytest.raises(Exception, match=r"[Ff]enc|InvalidProducerEpoch"):
+                await producer.commit_transaction()
+        finally:
+            producer._closed = True
+            await producer.client.close()
+
+    asyncio.run(zombie())
+    deployment.run_to_the_end("second.log")
+    assert emitted(deployment) == Counter({b"user%d@example.com" % n: 2 for n in range(10)})
+
+
+@pytest.mark.broker
+def test_what_would_stop_the_worker_is_not_hidden(broker: Broker, tmp_path: Path) -> None:
+    """Of another output than its note says, a group is only moved with --forget."""
+    one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    one.feed(keyed(range(10), 1))
+    one.run_to_the_end("first.log")
+    one.config["sink"]["topic"] = one.sink = other.sink
+    status, _, errors = reset(one, "--to", "earliest")
+    assert (status, "or add --forget" in errors) == (1, True)
+    assert reset(one, "--to", "earliest", "--forget")[0] == 0
+    one.run_to_the_end("second.log")
+    assert lost_and_doubled(one) == (0, 0, 0)
