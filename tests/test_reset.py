@@ -100,7 +100,7 @@ def test_a_later_move_keeps_the_floor(to: int, since: int) -> None:
 
 
 def test_a_floor_belongs_to_one_output() -> None:
-    """Of another output, or another cluster, nothing is forgotten by it; of another input, it is not known from where."""
+    """Of another output or cluster, nothing is forgotten by it; of another input, it is not known from where."""
     found = with_note(floor=40, since=25)
     assert (found.floor, found.since) == (40, 25)
     assert replace(found, output_id="other").floor is None

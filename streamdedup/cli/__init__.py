@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streamdedup import __version__
 from streamdedup.cli.arguments import Commands, add_settings
+from streamdedup.cli.audit import add_audit
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streamdedup {__version__}")
     commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    add_audit(commands)
     add_reset(commands)
     add_pipe(commands)
     add_plan(commands)
