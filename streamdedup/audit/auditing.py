@@ -22,7 +22,7 @@ from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.topics import sink_topics
 from streamdedup.settings import Settings
 
-SORT_BYTES = 64 << 20
+SORT_BYTES = 16 << 20  # with the client's buffers and the rest, the process stays below 256 MB
 
 
 async def audit(

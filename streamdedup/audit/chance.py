@@ -22,7 +22,9 @@ def most_explained(mean: float) -> int:
 
 
 def more_than(k: int, mean: float) -> float:
-    """The probability of more than `k` events where `mean` are expected; 1.0 where k is below the mean."""
+    """The probability, at most, of more than `k` events where `mean` are expected; 1.0 where k is below the mean."""
+    if k == 0:
+        return min(1.0, mean)
     if k < mean:
         return 1.0
     if mean <= 0:

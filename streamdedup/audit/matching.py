@@ -1,6 +1,6 @@
 """What input and output say of each other, digest by digest. Pure: from sorted rows to counts and offsets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from streamdedup.events import Integers
 from streamdedup.filters.base import Mask
 
 EXAMPLES_MAX = 5
+PIECE_ROWS = 1 << 16  # compared at once: what that takes is no matter beside the rows
 NOWHERE = np.iinfo(np.int64).max
 
 
@@ -78,7 +79,7 @@ def first_read(parts: Iterable[Rows]) -> int:
     For a group that began at the end of its input, and not at a known offset. An emitted key has an event behind that.
     """
     begun = NOWHERE
-    for rows in parts:
+    for rows in _pieces(parts):
         groups = _Groups.of(rows)
         emitted = (groups.count[DUE] > 0) & (groups.count[EMITTED] > 0)
         begun = int(groups.last[DUE][emitted].min(initial=begun))
@@ -90,14 +91,13 @@ def match(
     *,
     due_from: int = 0,
     generations: int | None = None,
-    turn: Callable[[], None] = lambda: None,
 ) -> Matches:
     """Compare all rows. Keys whose events all stand below the input offset `due_from` need not be emitted.
 
     `generations`: those of a window, which may emit a key again once it has forgotten it; None where it never does.
     """
     found = Matches()
-    for rows in parts:
+    for rows in _pieces(parts):
         groups = _Groups.of(rows)
         _match_keys(found, groups, due_from)
         _match_unjudged(found, groups, due_from)
@@ -109,8 +109,18 @@ def match(
             emitted = rows[rows["kind"] == EMITTED]
             again = _remembered(emitted, generations)
             found.note("doubled", int(np.count_nonzero(again)), emitted["first"][again])
-        turn()
     return found
+
+
+def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
+    """Shorter ones, all rows of a digest still in the same."""
+    for rows in parts:
+        start = 0
+        while start < len(rows):
+            last = min(start + PIECE_ROWS, len(rows)) - 1
+            stop = int(rows["high"].searchsorted(rows["high"][last], side="right"))
+            yield rows[start:stop]
+            start = stop
 
 
 def _match_keys(found: Matches, groups: _Groups, due_from: int) -> None:

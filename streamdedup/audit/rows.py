@@ -35,8 +35,8 @@ ROW = np.dtype(
 )
 TIMED_ROW = np.dtype([*ROW.descr, ("generation", np.int64), ("reach", np.int64)])
 
-RANGES = 4096  # of digests, by their highest bits
-_RANGE_BITS = np.uint64(52)
+RANGES = 1024  # of digests, by their highest bits
+_RANGE_BITS = np.uint64(54)
 SORTING = 3  # times the rows: themselves, their order, a sorted copy
 
 
@@ -81,19 +81,20 @@ class Sorter(AbstractContextManager["Sorter"]):
         self._rows += len(rows)
         if self._rows >= self._room:
             joined = self._gather()
-            self._waiting, self._rows = [joined], len(joined)
             if len(joined) > self._room // 2:
                 self._spill(joined)
-                self._waiting, self._rows = [], 0
+            else:
+                self._waiting, self._rows = [joined], len(joined)
 
     def parts(self) -> Iterator[Rows]:
         """All rows, in parts; those of one digest are in one part. May be called again, and after further `add`."""
-        if self._rows and self._runs:
-            self._spill(self._gather())
-            self._waiting, self._rows = [], 0
         if not self._runs:
-            yield self._gather()
+            whole = self._gather()
+            self._waiting, self._rows = [whole], len(whole)
+            yield whole
             return
+        if self._rows:
+            self._spill(self._gather())
         sizes = np.sum([np.diff(run) for run in self._runs], axis=0)
         start = held = 0
         for at, size in enumerate(sizes.tolist()):
@@ -104,7 +105,9 @@ class Sorter(AbstractContextManager["Sorter"]):
         yield self._read(start, RANGES)
 
     def _gather(self) -> Rows:
-        whole = np.concatenate(self._waiting) if self._waiting else np.empty(0, self._dtype)
+        """All that waits, joined; nothing waits then."""
+        whole = np.concatenate((np.empty(0, self._dtype), *self._waiting))
+        self._waiting, self._rows = [], 0
         return self._joined(whole)
 
     def _spill(self, rows: Rows) -> None:
