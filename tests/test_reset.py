@@ -2,24 +2,36 @@
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
+from streamdedup.audit import audit
+from streamdedup.context import wall_clock_ms
+from streamdedup.delivery import State
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka import groups
+from streamdedup.kafka.connection import connected
 from streamdedup.kafka.offsets import Committed, Note
-from streamdedup.reset import Step, Target, note_after, target_of
+from streamdedup.kafka.sink import _close
+from streamdedup.reset import Step, Target, as_text, move, note_after, plan, target_of
 from streamdedup.resume import Found
+from streamdedup.settings import load
+from streamdedup.worker import Worker
 from tests.broker.base import Broker
 from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
-from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.deployment import CATCH_UP_S, Deployment, keyed, lost_and_doubled
 
 NOW_MS = 1_800_000_000_000
 NOTE = Note("cluster", "input-id", "output-id", 50, 7)
@@ -127,22 +139,47 @@ def deployment(broker: Broker, tmp_path: Path) -> Deployment:
     return Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
 
 
-def reset(deployment: Deployment, *arguments: str, yes: bool = True) -> tuple[int, str, str]:
-    """Status, output and errors of the command."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "streamdedup", "reset"),
-            *("-c", str(deployment.write_config()), *arguments),
-            *(["--yes"] if yes else []),
-        ],
+def reset(deployment: Deployment, to: str, *, forget: bool = False) -> str:
+    """Do it, as the command does; what is said beforehand."""
+    settings = load(deployment.write_config())
+    target = target_of(to, wall_clock_ms())
+    planned = asyncio.run(plan(settings, target, forget=forget))
+    asyncio.run(move(settings, planned))
+    return as_text(settings, planned)
+
+
+def command(deployment: Deployment, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own, without a terminal."""
+    config = str(deployment.write_config())
+    return subprocess.run(
+        [sys.executable, "-m", "streamdedup", "reset", "-c", config, *arguments],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
         timeout=60,
         check=False,
-        env=os.environ,
     )
-    return done.returncode, done.stdout, done.stderr
+
+
+def run(deployment: Deployment) -> None:
+    """A worker, in this process, until it has caught up and drained."""
+
+    async def until_caught_up() -> None:
+        ends = deployment.input_ends()
+        worker = Worker(load(deployment.write_config()))
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(CATCH_UP_S):
+            while await asyncio.to_thread(at, deployment) != ends or not all_live(worker):
+                assert not running.done()
+                await asyncio.sleep(0.02)
+        worker.stop()
+        await running
+
+    def all_live(worker: Worker) -> bool:
+        states = [delivery.state for delivery in worker.deliveries.values()]
+        return states.count(State.LIVE) == deployment.partitions
+
+    asyncio.run(until_caught_up())
 
 
 def at(deployment: Deployment) -> dict[int, int]:
@@ -158,25 +195,21 @@ def emitted(deployment: Deployment) -> Counter[bytes | None]:
 @pytest.mark.broker
 def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> None:
     """To the end, to a time, to the start; afterwards the worker reads again and emits nothing anew."""
-    base = int(time.time() * 1000) - 3_600_000
+    base = int(time.time() * 1000) // 1000 * 1000 - 3_600_000
     deployment.feed([(n % 2, b"k%d" % n, b"", [], base + n * 1000) for n in range(200)])
-    deployment.run_to_the_end("first.log")
-    assert reset(deployment, "--to", "earliest")[0] == 0
+    run(deployment)
+    reset(deployment, "earliest")
     assert at(deployment) == {0: 0, 1: 0}
-    assert reset(deployment, "--to", "latest")[0] == 0
+    reset(deployment, "latest")
     assert at(deployment) == {0: 100, 1: 100}
-    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime((base + 100_000) // 1000 + 1))
-    status, table, _ = reset(deployment, "--to", moment)
-    assert status == 0
-    assert at(deployment) in ({0: 50, 1: 50}, {0: 51, 1: 50}), table
-    assert "read again" in table
-    assert reset(deployment, "--to", "1s")[0] == 0  # younger than all: the end
+    moment = datetime.fromtimestamp(base / 1000 + 101, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    said = reset(deployment, moment)
+    assert at(deployment) == {0: 51, 1: 50}, said
+    assert re.search(r"^all .* 99 +0$", said, re.MULTILINE)
+    reset(deployment, "1s")  # younger than all: the end
     assert at(deployment) == {0: 100, 1: 100}
-    assert reset(deployment, "--to", "earliest")[0] == 0
-    worker = deployment.run_to_the_end("second.log")
-    assert {(e["offset"], e["why"]) for e in worker.events("shard_live")} == {
-        (0, "the committed offset")
-    }
+    reset(deployment, "earliest")
+    run(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
@@ -184,60 +217,73 @@ def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> No
 def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None:
     """After --forget, each key comes once more, whatever snapshots there are, crashes and moves that follow."""
     deployment.feed(keyed([*range(300), *range(100)], 2))
-    deployment.run_to_the_end("first.log")
+    run(deployment)
     assert list(deployment.snapshots.glob("*/*.snapshot"))
-    status, said, _ = reset(deployment, "--to", "earliest", "--forget")
-    assert status == 0
-    assert "emitted no more" in said
-    with deployment.running(
-        "killed.log"
-    ) as worker:  # killed as soon as it lives: the floor stands in the group
+    assert "emitted no more" in reset(deployment, "earliest", forget=True)
+    with deployment.running() as worker:  # killed while it lives: the floor stands in the group
+        (refused, *_) = worker.wait_for("snapshot_refused")
+        assert "floor 0 instead of 151" in refused["reason"]
         worker.wait_for("shard_live", 1)
         worker.kill()
-    second = deployment.run_to_the_end("second.log")
-    refused = [e["reason"] for e in second.events("snapshot_refused")]
+    run(deployment)
     assert set(emitted(deployment).values()) == {2}
-    for _ in ("with snapshots", "without"):
-        assert reset(deployment, "--to", "earliest")[0] == 0
-        deployment.run_to_the_end(f"{_}.log")
-        assert set(emitted(deployment).values()) == {2}
-        shutil.rmtree(deployment.snapshots)
-    assert reset(deployment, "--to", "earliest", "--forget")[0] == 0
-    deployment.run_to_the_end("third.log")
-    assert set(emitted(deployment).values()) == {3}
-    told = [e["reason"] for e in worker.events("snapshot_refused")] + refused
-    assert any("floor" in reason for reason in told)
+    assert "An earlier --forget holds" in reset(deployment, "earliest")
+    run(deployment)  # with snapshots of above the floor
+    assert set(emitted(deployment).values()) == {2}
+    shutil.rmtree(deployment.snapshots)
+    reset(deployment, "earliest")
+    run(deployment)
+    assert set(emitted(deployment).values()) == {2}
+    report = asyncio.run(audit(load(deployment.write_config())))
+    assert report.fine, report.as_text()
+    assert (report.total.emitted, report.total.keys) == (300, 300)
+    produce(deployment.bootstrap, deployment.sink, keyed([7], 2))
+    assert asyncio.run(audit(load(deployment.write_config()))).total.doubled == 1
+
+
+@pytest.mark.broker
+def test_forgetting_what_comes_later_only(deployment: Deployment) -> None:
+    """--forget --to latest: what was skipped is owed by nobody, and a known key passes when it comes again."""
+    deployment.feed(keyed(range(100), 2))
+    run(deployment)
+    deployment.feed(keyed(range(100, 150), 2))
+    reset(deployment, "latest", forget=True)
+    deployment.feed(keyed(range(10), 2))
+    run(deployment)
+    assert emitted(deployment) == Counter(
+        {b"user%d@example.com" % n: 2 if n < 10 else 1 for n in range(100)}
+    )
+    report = asyncio.run(audit(load(deployment.write_config())))
+    assert (report.fine, report.total.keys) == (True, 10), report.as_text()
 
 
 @pytest.mark.broker
 def test_another_tools_move_takes_the_floor_along(deployment: Deployment) -> None:
     """Without its note an offset has no floor: all of the output counts again, so nothing in it is doubled."""
     deployment.feed(keyed(range(100), 2))
-    deployment.run_to_the_end("first.log")
-    assert reset(deployment, "--to", "latest", "--forget")[0] == 0
+    run(deployment)
+    reset(deployment, "latest", forget=True)
     move_offsets(deployment.bootstrap, deployment.group, {0: 0, 1: 0}, deployment.source)
-    deployment.run_to_the_end("second.log")
+    assert "committed by another tool" in reset(deployment, "earliest")
+    run(deployment)
     assert set(emitted(deployment).values()) == {1}
-    assert "committed by another tool" not in reset(deployment, "--to", "earliest")[1]
-    move_offsets(deployment.bootstrap, deployment.group, {0: 0}, deployment.source)
-    assert "committed by another tool" in reset(deployment, "--to", "earliest")[1]
 
 
 @pytest.mark.broker
 def test_a_gap_above_the_floor_stops(deployment: Deployment) -> None:
     """What retention deletes below the floor is no gap; what it deletes above it is one."""
     deployment.feed(keyed(range(100), 2))
-    deployment.run_to_the_end("first.log")
-    assert reset(deployment, "--to", "earliest", "--forget")[0] == 0
+    run(deployment)
+    floor = read_all(deployment.bootstrap, deployment.sink)[49].offset + 2  # the marker follows
+    reset(deployment, "earliest", forget=True)
     delete_records(deployment.bootstrap, deployment.sink, {0: 20, 1: 20})
-    deployment.run_to_the_end("second.log")
+    run(deployment)
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 160
     shutil.rmtree(deployment.snapshots)
-    delete_records(deployment.bootstrap, deployment.sink, {0: 60})
-    with deployment.running("third.log") as worker:
+    delete_records(deployment.bootstrap, deployment.sink, {0: floor + 5})
+    with deployment.running() as worker:
         (stopped,) = worker.wait_for("shard_stopped")
-        assert "the events from 51 up to there" in stopped["error"]
-        assert worker.interrupt() == 0
+        assert f"the events from {floor} up to there" in stopped["error"]
 
 
 @pytest.mark.broker
@@ -246,49 +292,37 @@ def test_an_active_group_is_refused(deployment: Deployment) -> None:
     deployment.feed(keyed(range(100), 2))
     with deployment.running() as worker:
         deployment.catch_up(worker)
-        status, _, errors = reset(deployment, "--to", "earliest", "--forget")
-        assert (status, "has 1 member: stop all workers" in errors) == (1, True)
+        done = command(deployment, "--to", "earliest", "--forget", "--yes")
+        assert done.returncode == 1
+        assert "has 1 member: stop all workers first" in done.stderr
         assert at(deployment) == {0: 50, 1: 50}
         deployment.feed(keyed(range(50, 150), 2))
         deployment.catch_up(worker)
         assert not worker.events("doubt")
-        assert worker.interrupt() == 0
+        with pytest.raises(DeliveryError, match="has members: a worker joined meanwhile"):
+            asyncio.run(_moved_without_looking(deployment))
+    assert at(deployment) == {0: 100, 1: 100}
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-@pytest.mark.broker
-def test_a_member_that_joins_meanwhile_wins(deployment: Deployment) -> None:
-    """The broker itself refuses offsets of no member while the group has any: looking first is not enough."""
-    from streamdedup.errors import DeliveryError
-    from streamdedup.kafka import groups
-    from streamdedup.kafka.connection import connected
-    from streamdedup.settings import load
-
-    deployment.feed(keyed(range(100), 2))
-
-    async def move() -> None:
-        async with connected(load(deployment.write_config()).kafka) as client:
-            assert await groups.members(client, deployment.group) == 1
-            await groups.move(client, deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
-
-    with deployment.running() as worker:
-        deployment.catch_up(worker)
-        with pytest.raises(DeliveryError, match="has members: a worker joined meanwhile"):
-            asyncio.run(move())
-    assert at(deployment) == {0: 50, 1: 50}
+async def _moved_without_looking(deployment: Deployment) -> None:
+    """As if the worker had joined after we looked: the broker itself refuses offsets of no member."""
+    async with connected(load(deployment.write_config()).kafka) as client:
+        await groups.move(client, deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
 
 
 @pytest.mark.broker
 def test_nobody_is_asked_without_a_terminal(deployment: Deployment) -> None:
-    """The plan is shown, nothing is moved, status 2; so are times that cannot be read and topics that are not there."""
+    """The plan is shown, nothing is moved, status 2; with --yes it is, status 0."""
     deployment.feed(keyed(range(10), 2))
-    deployment.run_to_the_end()
-    status, table, errors = reset(deployment, "--to", "earliest", yes=False)
-    assert (status, "add --yes" in errors, "partition" in table) == (2, True, True)
+    done = command(deployment, "--to", "latest")
+    assert (done.returncode, "add --yes" in done.stderr, "partition" in done.stdout) == (2, 1, 1)
+    assert at(deployment) == {}
+    assert command(deployment, "--to", "latest", "--yes").returncode == 0
     assert at(deployment) == {0: 5, 1: 5}
-    assert reset(deployment, "--to", "soon")[0] == 2
-    assert reset(deployment)[0] == 2
-    assert reset(deployment, "--to", "latest", "--set", "sink.topic=nowhere")[0] == 2
+    with pytest.raises(ConfigError, match="the topic nowhere does not exist"):
+        deployment.config["sink"]["topic"] = "nowhere"
+        reset(deployment, "latest")
 
 
 @pytest.mark.broker
@@ -314,9 +348,9 @@ def test_a_person_is_asked(deployment: Deployment, answer: str, status: int, mov
 
 @pytest.mark.broker
 def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
-    """What a worker left open is aborted before the floor is set, and what it sends afterwards is refused."""
+    """What a worker left open is aborted before the floor is set, and it can commit nothing afterwards."""
     deployment.feed(keyed(range(10), 2))
-    deployment.run_to_the_end("first.log")
+    run(deployment)
 
     async def zombie() -> None:
         producer = AIOKafkaProducer(
@@ -326,16 +360,14 @@ def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
         try:
             await producer.begin_transaction()
             await producer.send_and_wait(deployment.sink, b"", b"left open", partition=0)
-            done = await asyncio.to_thread(reset, deployment, "--to", "earliest", "--forget")
-            assert done[0] == 0, done
-            with pytest.raises(Exception, match=r"[Ff]enc|InvalidProducerEpoch"):
+            await asyncio.to_thread(reset, deployment, "earliest", forget=True)
+            with pytest.raises(KafkaError, match=r"ProducerFenced|InvalidProducerEpoch"):
                 await producer.commit_transaction()
         finally:
-            producer._closed = True
-            await producer.client.close()
+            await _close(producer)
 
     asyncio.run(zombie())
-    deployment.run_to_the_end("second.log")
+    run(deployment)
     assert emitted(deployment) == Counter({b"user%d@example.com" % n: 2 for n in range(10)})
 
 
@@ -345,10 +377,10 @@ def test_what_would_stop_the_worker_is_not_hidden(broker: Broker, tmp_path: Path
     one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     one.feed(keyed(range(10), 1))
-    one.run_to_the_end("first.log")
+    run(one)
     one.config["sink"]["topic"] = one.sink = other.sink
-    status, _, errors = reset(one, "--to", "earliest")
-    assert (status, "or add --forget" in errors) == (1, True)
-    assert reset(one, "--to", "earliest", "--forget")[0] == 0
-    one.run_to_the_end("second.log")
+    with pytest.raises(DeliveryError, match=r"partition 0: .* made again.*or add --forget"):
+        reset(one, "earliest")
+    reset(one, "earliest", forget=True)
+    run(one)
     assert lost_and_doubled(one) == (0, 0, 0)
