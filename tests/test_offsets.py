@@ -22,7 +22,10 @@ NOTE = Note("cluster", "input-id", "output-id", 50)
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
 
 ids = st.none() | st.text()
-notes = st.builds(Note, ids, ids, ids, st.integers(0, 2**63 - 1))
+numbers = st.none() | st.integers(0, 2**63 - 1)
+notes = st.builds(
+    Note, ids, ids, ids, st.integers(0, 2**63 - 1), watermark=numbers, floor=numbers, since=numbers
+)
 
 
 # --- the note ---
@@ -36,7 +39,8 @@ def test_a_note_comes_back_as_it_was_committed(note: Note) -> None:
 
 def test_a_note_fits_into_a_commit() -> None:
     """With ids of Kafka's length the note is far below the broker's limit of 4096 bytes."""
-    longest = Note("c" * 22, "i" * 36, "o" * 36, 2**63 - 1)
+    most = 2**63 - 1
+    longest = Note("c" * 22, "i" * 36, "o" * 36, most, most, floor=most, since=most)
     assert len(longest.encode().encode()) < 400
 
 
