@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -16,7 +16,9 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
 from streamdedup.settings import Settings
+from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
+from streamdedup.watch import Watch
 
 
 def wall_clock_ms() -> int:
@@ -37,6 +39,7 @@ class Context:
     partitions: int
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def exactly_once(self) -> bool:
@@ -102,6 +105,11 @@ class Context:
         if isinstance(loaded, Windowed):
             loaded.set_policy(options.late, options.refresh)
         return cast("Addable | Windowed", loaded)
+
+    def shard(self, partition: int, seen: Addable | Windowed) -> Shard:
+        """The shard of `partition` over `seen`."""
+        stops = self.stops_when_full
+        return Shard(partition, seen, stop_when_full=stops, watch=self.watch)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

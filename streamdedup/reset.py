@@ -9,15 +9,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.fencing import BROKER_ANSWER_S_MAX, FENCE_S_MAX, wait_decided
-from streamdedup.kafka import groups, log
-from streamdedup.kafka.cluster import KafkaCluster
-from streamdedup.kafka.connection import connected, refusal
+from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
+from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.offsets import Note
-from streamdedup.kafka.protocol import READ_UNCOMMITTED
 from streamdedup.kafka.topics import Topology
 from streamdedup.resume import Found, check_output
 from streamdedup.settings import Settings
@@ -107,9 +104,9 @@ async def move(settings: Settings, planned: Plan) -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
-    async with connected(settings.kafka) as client:
+    async with kafka_cluster(settings.kafka) as cluster:
         try:
-            yield _Group(settings, client)
+            yield _Group(settings, cluster)
         except Exception as error:
             if refused := refusal(error):
                 raise refused from error
@@ -123,9 +120,8 @@ async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
 class _Group:
     """The group, its input and its output."""
 
-    def __init__(self, settings: Settings, client: Any) -> None:  # noqa: ANN401 - aiokafka's
-        self._settings, self._client = settings, client
-        self._cluster = KafkaCluster(settings.kafka, client)
+    def __init__(self, settings: Settings, cluster: KafkaCluster) -> None:
+        self._settings, self._cluster = settings, cluster
         self._name = settings.kafka.group_id
         self._input, self._output = settings.source.topic, settings.sink.topic
 
@@ -158,10 +154,10 @@ class _Group:
         moved = await asyncio.gather(*map(fenced, planned.steps))
         offsets = {step.partition: to for step, to in zip(planned.steps, moved, strict=True)}
         async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-            await groups.move(self._client, self._name, self._input, offsets)
+            await self._cluster.move(self._name, self._input, offsets)
 
     async def _refuse_members(self) -> None:
-        if count := await groups.members(self._client, self._name):
+        if count := await self._cluster.members(self._name):
             raise DeliveryError(
                 f"the group {self._name} has {counted(count, 'member')}: stop all workers first; one that was killed"
                 " leaves after its session_timeout_ms"
@@ -181,16 +177,18 @@ class _Group:
         found = await self._found(topology, partition)
         to = found.input_start if target.name == "earliest" else found.input_end
         if target.name == "time":
-            at_time = await log.offset_at(
-                self._client, self._input, partition, target.time_ms, READ_UNCOMMITTED
-            )
-            to = at_time if at_time >= 0 else found.input_end  # no event is so young
+            young = await self._cluster.offset_of_time(self._input, partition, target.time_ms)
+            to = found.input_end if young is None else young
         return Step(partition, found.committed.offset if found.committed else None, to, found)
 
     async def _found(self, topology: Topology, partition: int) -> Found:
         cluster, exactly_once = self._cluster, self._settings.delivery.guarantee == "exactly_once"
+        own = await cluster.committed(self._name, self._input, partition, stable=exactly_once)
+        partitions = topology[self._input].partitions
+        told = own is not None and own.note is not None
+        notes = {} if told else await cluster.notes(self._name, self._input, partitions)
         return Found(
-            await cluster.committed(self._name, self._input, partition, stable=exactly_once),
+            own,
             topology.cluster_id,
             topology[self._input].topic_id,
             topology[self._output].topic_id,
@@ -199,6 +197,9 @@ class _Group:
             await cluster.first_offset(self._output, partition),
             await cluster.end_offset(self._output, partition),
             has_memory=False,
+            partition=partition,
+            partitions=partitions,
+            others=notes,
         )
 
     async def _fence(self, partition: int) -> None:
@@ -231,9 +232,10 @@ def note_after(found: Found, to: int, *, forget: bool) -> Note:
     """What is true once the input of a partition, found after fencing, is moved to the offset `to`.
 
     The output has not moved: its label is its end, its window's time stays, and a floor does, too. What lies above that
-    is then read from `to` on, or was before.
+    is then read from `to` on, or was before. Growth of the input that was not accepted is not hidden.
     """
     note = found.committed.note if found.committed else None
+    before = [note.partitions for note in found.known if note.partitions]
     floor, since = found.floor, found.since
     if forget or (found.committed is None and found.output_end == 0):
         floor, since = found.output_end, to
@@ -245,6 +247,8 @@ def note_after(found: Found, to: int, *, forget: bool) -> Note:
         found.output_id,
         found.output_end,
         None if forget or note is None else note.watermark,
+        found.partitions if forget else min(before, default=found.partitions),
+        found.partitions if forget else found.born,
         floor=floor,
         since=since,
     )

@@ -24,7 +24,9 @@ LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
 ids = st.none() | st.text()
 numbers = st.none() | st.integers(0, 2**63 - 1)
 notes = st.builds(
-    Note, ids, ids, ids, st.integers(0, 2**63 - 1), watermark=numbers, floor=numbers, since=numbers
+    Note,
+    *(ids, ids, ids, st.integers(0, 2**63 - 1)),
+    **dict.fromkeys(("watermark", "partitions", "born", "floor", "since"), numbers),
 )
 
 

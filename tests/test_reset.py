@@ -21,8 +21,7 @@ from streamdedup.audit import audit
 from streamdedup.context import wall_clock_ms
 from streamdedup.delivery import State
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka import groups
-from streamdedup.kafka.connection import connected
+from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.sink import _close
 from streamdedup.reset import Step, Target, as_text, move, note_after, plan, target_of
@@ -34,8 +33,10 @@ from tests.broker.topics import committed, delete_records, move_offsets, produce
 from tests.deployment import CATCH_UP_S, Deployment, keyed, lost_and_doubled
 
 NOW_MS = 1_800_000_000_000
-NOTE = Note("cluster", "input-id", "output-id", 50, 7)
-FOUND = Found(Committed(30, NOTE), "cluster", "input-id", "output-id", 10, 90, 0, 60, False)
+NOTE = Note("cluster", "input-id", "output-id", 50, 7, 4, 3)
+FOUND = Found(
+    Committed(30, NOTE), "cluster", "input-id", "output-id", 10, 90, 0, 60, False, 0, 5, {}
+)
 
 
 # --- where to ---
@@ -94,14 +95,15 @@ def with_note(**changes: Any) -> Found:
 
 
 def test_a_move_changes_nothing_but_the_offset() -> None:
-    """The note has the ids of now, the output's end as its label, and the window's time of before."""
+    """The note has the ids of now, the output's end as its label, and time and partitions of before."""
     assert note_after(FOUND, 10, forget=False) == replace(NOTE, label=60)
 
 
 def test_forgetting_sets_a_floor_and_the_time_back() -> None:
     """The output's end is the floor, reading goes on at the target, a window's time begins anew."""
     forgotten = note_after(FOUND, 20, forget=True)
-    assert forgotten == replace(NOTE, label=60, watermark=None, floor=60, since=20)
+    expected = replace(NOTE, label=60, watermark=None, floor=60, since=20, partitions=5, born=5)
+    assert forgotten == expected
 
 
 @pytest.mark.parametrize(("to", "since"), [(20, 20), (80, 25)])
@@ -124,9 +126,10 @@ def test_a_floor_belongs_to_one_output() -> None:
 def test_without_a_note_nothing_is_known() -> None:
     """Another tool's offset has neither floor nor time; an untouched output begins where it is told."""
     tool = replace(FOUND, committed=Committed(30, None))
-    assert note_after(tool, 10, forget=False) == replace(NOTE, label=60, watermark=None)
+    of_now = replace(NOTE, watermark=None, partitions=5, born=5)
+    assert note_after(tool, 10, forget=False) == replace(of_now, label=60)
     untouched = replace(FOUND, committed=None, output_end=0)
-    expected = replace(NOTE, label=0, watermark=None, floor=0, since=90)
+    expected = replace(of_now, label=0, floor=0, since=90)
     assert note_after(untouched, 90, forget=False) == expected
 
 
@@ -307,8 +310,8 @@ def test_an_active_group_is_refused(deployment: Deployment) -> None:
 
 async def _moved_without_looking(deployment: Deployment) -> None:
     """As if the worker had joined after we looked: the broker itself refuses offsets of no member."""
-    async with connected(load(deployment.write_config()).kafka) as client:
-        await groups.move(client, deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
+    async with kafka_cluster(load(deployment.write_config()).kafka) as cluster:
+        await cluster.move(deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
 
 
 @pytest.mark.broker

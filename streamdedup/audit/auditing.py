@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from streamdedup.audit.extents import Extent, fixed, topology_of
-from streamdedup.audit.limits import FINDINGS, Limit, limits_of
+from streamdedup.audit.limits import FINDINGS, Limit, began_at_latest, limits_of
 from streamdedup.audit.matching import Matches, first_read, match
 from streamdedup.audit.reading import PartitionReader, Sorts
 from streamdedup.audit.report import Counts, Report, judged
@@ -112,7 +112,7 @@ class _Audit:
 
     def _due_from(self, extent: Extent, sorter: Sorter) -> int:
         """Where the group began to read, if it did not at the input's start."""
-        if self._settings.source.start == "earliest" or extent.found.since is not None:
+        if not began_at_latest(self._settings, extent):
             return 0
         return first_read(sorter.parts())
 

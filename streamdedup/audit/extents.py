@@ -82,5 +82,8 @@ async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partit
             await cluster.first_offset(output, partition),
             ends[output],
             has_memory=False,
+            partition=partition,
+            partitions=topology[source].partitions,
+            others={},
         )
     return Extent(partition, found, ends)

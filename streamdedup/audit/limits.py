@@ -41,6 +41,13 @@ def limits_of(
         )
 
 
+def began_at_latest(settings: Settings, extent: Extent) -> bool:
+    """Whether reading began at an offset that nobody knows any more."""
+    found = extent.found
+    before_the_group = found.partition < found.born
+    return settings.source.start == "latest" and found.since is None and before_the_group
+
+
 def _of_the_offset(settings: Settings, extent: Extent) -> Iterator[Limit]:
     found, output = extent.found, settings.sink.topic
     if found.committed is None:
@@ -73,7 +80,7 @@ def _of_the_offset(settings: Settings, extent: Extent) -> Iterator[Limit]:
             "deleted_unread",
             "the input begins behind the committed offset: events between were deleted before they were read",
         )
-    if settings.source.start == "latest" and found.since is None:
+    if began_at_latest(settings, extent):
         yield Limit(
             "began_at_latest",
             "source.start is latest, so where reading began is not known: keys of which all events stand before the"

@@ -17,7 +17,7 @@ from streamdedup.kafka.protocol import StableOffsetFetch
 
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # aiokafka does not know it
-_OPTIONAL = ("watermark", "floor", "since")
+_OPTIONAL = ("watermark", "partitions", "born", "floor", "since")
 NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away, has moved
 
 
@@ -26,8 +26,9 @@ class Note:
     """What a commit's metadata says: the logs that its offset belongs to, and how far the output was.
 
     Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
-    After a `reset --forget`, nothing of the output below the offset `floor` counts as emitted, and the input is read
-    again from the offset `since` on.
+    `partitions` counts those of the input at this commit, `born` when the group began; None in older notes. After a
+    `reset --forget`, nothing of the output below the offset `floor` counts as emitted, and the input is read again from
+    the offset `since` on.
     """
 
     cluster_id: str | None
@@ -35,17 +36,16 @@ class Note:
     output_id: str | None
     label: int
     watermark: int | None = None
+    partitions: int | None = None
+    born: int | None = None
     floor: int | None = None
     since: int | None = None
 
     def encode(self) -> str:
         """The text to commit."""
-        told = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in _OPTIONAL or value is not None
-        }
-        return orjson.dumps({"streamdedup": 1, **told}).decode()
+        told = {name: value for name, value in asdict(self).items() if value is not None}
+        ids = {name: getattr(self, name) for name in ("cluster_id", "input_id", "output_id")}
+        return orjson.dumps({"streamdedup": 1, **ids, **told}).decode()
 
     @classmethod
     def decode(cls, text: str | None) -> "Note | None":
@@ -102,6 +102,24 @@ async def committed(
                 return _committed(row)
             if code not in NOT_YET:
                 raise for_code(code)
+        except KafkaError as error:
+            if not (error.retriable or error.invalid_metadata):
+                raise
+            await client.force_metadata_update()
+        await asyncio.sleep(RETRY_S)
+
+
+async def notes(client: Any, group: str, topic: str, partitions: int) -> dict[int, Note]:
+    """The notes of the group's committed offsets, by partition, decided or not. Bound it with a time-out."""
+    request = OffsetFetchRequest(group, [(topic, list(range(partitions)))])
+    while True:
+        try:
+            response = await _ask(client, group, request)
+            rows = response.topics[0][1] if response.topics else []
+            codes = {getattr(response, "error_code", 0), *(row[_error_column(row)] for row in rows)}
+            if not codes & NOT_YET:
+                found = {row[0]: _committed(row) for row in rows if row[_error_column(row)] == 0}
+                return {p: c.note for p, c in found.items() if c is not None and c.note is not None}
         except KafkaError as error:
             if not (error.retriable or error.invalid_metadata):
                 raise
