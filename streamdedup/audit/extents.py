@@ -35,10 +35,12 @@ class Extent:
     @property
     def same_logs(self) -> bool:
         """Whether the offset was committed on this cluster, for this very input."""
-        committed, note = self.found.committed, self.found.note
-        if committed is None or committed.note is None:
+        found = self.found
+        if found.committed is None or found.committed.note is None:
             return True
-        ids = (note.input_id, self.found.input_id) if note else ("", "another cluster")
+        if found.note is None:  # it is of another cluster
+            return False
+        ids = (found.note.input_id, found.input_id)
         return None in ids or ids[0] == ids[1]
 
 
