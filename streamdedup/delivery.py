@@ -164,6 +164,7 @@ class Delivery:
         if warning := growth(found, self._settings.source):
             self._log.warning("input_grown", detail=warning)
         self._committing.born = found.born
+        self._committing.floor, self._committing.since = found.floor, found.since
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._committing.foreign)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.base import Writer
+from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.resume import Found
 
@@ -31,7 +31,8 @@ async def fence(
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         output_end = await cluster.end_offset(output, partition)
-    await _wait_decided(context, partition, output_end)
+    within_s = settings.delivery.open_transaction_s
+    await wait_decided(cluster, output, partition, output_end, within_s)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         own = await cluster.committed(group, source, partition, stable=context.exactly_once)
         partitions = topology[source].partitions
@@ -54,19 +55,21 @@ async def fence(
     return topology, found
 
 
-async def _wait_decided(context: Context, partition: int, end: int) -> None:
+async def wait_decided(
+    cluster: Cluster, output: str, partition: int, end: int, within_s: float
+) -> None:
     """Until the output's last stable offset has reached `end`: what is undecided may still be committed."""
-    output, loop = context.settings.sink.topic, asyncio.get_running_loop()
-    ends_at = loop.time() + context.settings.delivery.open_transaction_s
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + within_s
     while True:
         async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-            stable = await context.cluster.stable_offset(output, partition)
+            stable = await cluster.stable_offset(output, partition)
         if stable >= end:
             return
         if loop.time() >= ends_at:
             break
         await asyncio.sleep(POLL_S)
-    whose = await _writer_of(context, partition, stable)
+    whose = await _writer_of(cluster, output, partition, stable)
     raise DeliveryError(
         f"{output}/{partition}: a transaction that is not ours is open from offset {stable} on{whose}, so what the"
         " output holds is undecided; end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
@@ -74,12 +77,11 @@ async def _wait_decided(context: Context, partition: int, end: int) -> None:
     )
 
 
-async def _writer_of(context: Context, partition: int, stable: int) -> str:
+async def _writer_of(cluster: Cluster, output: str, partition: int, stable: int) -> str:
     """Who wrote the first record batch that is undecided, for a message; nothing where that cannot be told."""
     with suppress(Exception):
         async with asyncio.timeout(WRITER_ANSWER_S_MAX):
-            topic = context.settings.sink.topic
-            if first := await context.cluster.batch_at(topic, partition, stable):
+            if first := await cluster.batch_at(output, partition, stable):
                 began = datetime.fromtimestamp(first.stamped_ms / 1000, UTC)
                 return (
                     f" (producer id {first.producer_id}, epoch {first.epoch}, its first event of"

@@ -68,7 +68,7 @@ class Folding:
         DeliveryError where that is not to be had, or where an event stands at one of the offsets `foreign`, from the
         first up to, without, the second: a second writer put it there.
         """
-        identity = self._context.identity(topology, self._partition)
+        identity = self._context.identity(topology, self._partition, found.floor)
         shard = await self._remembered(identity) or await self._restore(identity, found)
         await self._bridge(shard, found, topology)
         await self._fold(shard, found, foreign)
@@ -196,6 +196,7 @@ class Folding:
         else:
             seen = self._context.adopt(snapshot.filter)
         shard = self._context.shard(self._partition, seen)
+        shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
         if snapshot is not None:
             shard.label, shard.end_label = snapshot.label, snapshot.end_label
         if self.shard is not None:

@@ -24,8 +24,13 @@ LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
 
 ids = st.none() | st.text()
 offset_numbers = st.integers(0, 2**63 - 1)
-later = st.none() | offset_numbers
-notes = st.builds(Note, ids, ids, ids, offset_numbers, later, later, later, st.booleans())
+numbers = st.none() | offset_numbers
+notes = st.builds(
+    Note,
+    *(ids, ids, ids, offset_numbers),
+    **dict.fromkeys(("watermark", "partitions", "born", "floor", "since"), numbers),
+    atomic=st.booleans(),
+)
 
 
 # --- the note ---
@@ -39,7 +44,8 @@ def test_a_note_comes_back_as_it_was_committed(note: Note) -> None:
 
 def test_a_note_fits_into_a_commit() -> None:
     """With ids of Kafka's length the note is far below the broker's limit of 4096 bytes."""
-    longest = Note("c" * 22, "i" * 36, "o" * 36, 2**63 - 1)
+    most = 2**63 - 1
+    longest = Note("c" * 22, "i" * 36, "o" * 36, most, most, floor=most, since=most)
     assert len(longest.encode().encode()) < 400
 
 

@@ -61,6 +61,7 @@ IDENTITY = Identity(
     partitions=8,
     cluster_id="cluster-a",
     topic_id="topic-a",
+    floor=5,
 )
 OTHERS: dict[str, Any] = {
     "hash": "xxh3",
@@ -72,6 +73,7 @@ OTHERS: dict[str, Any] = {
     "partition": 4,
     "cluster_id": "cluster-b",
     "topic_id": "topic-b",
+    "floor": 6,
 }
 LOG = Log(identity=IDENTITY, label=10, counter=1)
 HEADER = Header(

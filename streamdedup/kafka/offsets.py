@@ -17,6 +17,7 @@ from streamdedup.kafka.protocol import StableOffsetFetch
 
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # aiokafka does not know it
+_OPTIONAL = ("watermark", "partitions", "born", "floor", "since")
 NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away, has moved
 
 
@@ -27,6 +28,8 @@ class Note:
     Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
     `partitions` counts those of the input at this commit, `born` when the group began; None in older notes.
     `atomic`: it was committed in one transaction with what was emitted, so nothing of ours stands above the label.
+    After a `reset --forget`, nothing of the output below the offset `floor` counts as emitted, and the input is read
+    again from the offset `since` on.
     """
 
     cluster_id: str | None
@@ -37,6 +40,8 @@ class Note:
     partitions: int | None = None
     born: int | None = None
     atomic: bool = False
+    floor: int | None = None
+    since: int | None = None
 
     def encode(self) -> str:
         """The text to commit."""
@@ -61,18 +66,10 @@ class Note:
                 "output_id": str() | None as output_id,
                 "label": int() as label,
             }:
-                later = (found.get(name) for name in ("watermark", "partitions", "born"))
-                watermark, partitions, born = (v if type(v) is int else None for v in later)
-                return cls(
-                    cluster_id,
-                    input_id,
-                    output_id,
-                    label,
-                    watermark,
-                    partitions,
-                    born,
-                    found.get("atomic") is True,
-                )
+                told = {name: found.get(name) for name in _OPTIONAL}
+                known = {name: value for name, value in told.items() if type(value) is int}
+                atomic = found.get("atomic") is True
+                return cls(cluster_id, input_id, output_id, label, **known, atomic=atomic)
         return None
 
 

@@ -31,6 +31,7 @@ class Identity:
     `hash_check` is the digest of a fixed text; `key` and `filter` are settings as plain JSON
     values. An id is None where the broker does not tell one, and then matches any. `partitions` is told only: the
     filter of a partition is the fold of its output, however many others there are.
+    Of the log, only what stands at `floor` and above is folded: the rest was forgotten on purpose.
     """
 
     hash: str
@@ -43,6 +44,7 @@ class Identity:
     partitions: int
     cluster_id: str | None = None
     topic_id: str | None = None
+    floor: int = 0
 
     def differences(self, other: "Identity") -> list[str]:
         """Say in words what `other` has instead; empty where the two agree."""
@@ -126,11 +128,13 @@ def header_json(header: Header) -> bytes:
     )
 
 
-def _log_json(log: Log) -> dict[str, object]:
-    """Without a field for a fingerprint that is not there: the file is then what it was before there were any."""
+def _log_json(log: Log) -> dict[str, Any]:
+    """Without fields for a fingerprint and a floor that are not there: so a file was before there were any."""
     told = asdict(log)
     if log.fingerprint is None:
         del told["fingerprint"]
+    if not log.identity.floor:
+        del told["identity"]["floor"]
     return told
 
 
@@ -195,6 +199,7 @@ def _parse_identity(raw: Mapping[str, object]) -> Identity:
         partitions=number(raw, "partitions", 1),
         cluster_id=None if raw.get("cluster_id") is None else field(raw, "cluster_id", str),
         topic_id=None if raw.get("topic_id") is None else field(raw, "topic_id", str),
+        floor=number(raw, "floor", 1) if "floor" in raw else 0,
     )
 
 
