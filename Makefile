@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+<<<<<<< HEAD
 .PHONY: run test check format chaos acceptance bench-copy bench-filters clean
+=======
+.PHONY: run test check format acceptance bench-copy bench-filters mutants clean
+>>>>>>> main
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -34,6 +38,9 @@ bench-copy: $(VENV)/.dev
 
 bench-filters: $(VENV)/.bench
 	$(BIN)/python -m bench.filters
+
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants $(ONLY)
 
 clean:
 	rm -rf $(VENV) var build dist

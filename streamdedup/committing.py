@@ -37,6 +37,9 @@ class Committing:
         """Where others wrote in between: offsets of the output, from the first up to, without, the second."""
         self.born: int | None = None
         """How many partitions the input had when the group began."""
+        self.floor: int | None = None
+        """The output offset below which all is forgotten; `since`: the input offset where reading began then."""
+        self.since: int | None = None
         self._context, self._settings, self._partition = context, context.settings, partition
         self._writer, self._emission, self._folding = writer, emission, folding
         self._pace, self._passed = pace, passed
@@ -94,6 +97,9 @@ class Committing:
             transaction.watermark,
             topology[source].partitions,
             self.born,
+            atomic=self._context.exactly_once,
+            floor=self.floor,
+            since=self.since,
         ).encode()
         if self._context.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)

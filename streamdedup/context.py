@@ -117,8 +117,8 @@ class Context:
         fields = (key.field,) if isinstance(key.field, str) else key.field or ()
         return Extractor(key.from_, fields, self.settings.source.tombstones)
 
-    def identity(self, topology: Topology, partition: int) -> Identity:
-        """Of the log that a filter of `partition` is the fold of, and of how keys become digests."""
+    def identity(self, topology: Topology, partition: int, floor: int | None = None) -> Identity:
+        """Of the log that a filter of `partition` is the fold of, from `floor` on, and of how keys become digests."""
         settings, output = self.settings, topology[self.settings.sink.topic]
         return Identity(
             hash=self.hash.name,
@@ -145,4 +145,5 @@ class Context:
             partitions=topology[settings.source.topic].partitions,
             cluster_id=topology.cluster_id,
             topic_id=output.topic_id,
+            floor=floor or 0,
         )

@@ -137,9 +137,17 @@ class Delivery:
         """Let go of the producer, whatever it is doing."""
         await self._writer.drop()
 
+    async def look_at_log(self, within_s: float) -> None:
+        """Before a save: as `Folding.look_at_log`."""
+        await self._folding.look_at_log(within_s)
+
     async def save(self) -> None:
         """Take a snapshot where there is something new to save; failures are logged, never raised."""
         await self._folding.save()
+
+    async def outrun(self, log_start: int) -> None:
+        """Take one also where the output, which begins at `log_start`, is deleted up to the last but one."""
+        await self._folding.outrun(log_start)
 
     async def _live(self, epoch: int) -> None:
         source = self._context.source
@@ -156,6 +164,7 @@ class Delivery:
         if warning := growth(found, self._settings.source):
             self._log.warning("input_grown", detail=warning)
         self._committing.born = found.born
+        self._committing.floor, self._committing.since = found.floor, found.since
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._committing.foreign)

@@ -18,6 +18,21 @@ Verdicts = npt.NDArray[np.uint8]
 NULL = -1  # the size of a key or value that is null, as in Kafka's record format
 
 
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What tells a record batch from any other that could stand in its place in a log.
+
+    `offset` is that of its first record; `producer_id` and `epoch` are -1 where the producer gave none; `crc` is the
+    CRC-32C of all but these; `stamped_ms`, since 1970, is the time of its first record, for people.
+    """
+
+    offset: int
+    producer_id: int
+    epoch: int
+    crc: int
+    stamped_ms: int
+
+
 class Verdict(IntEnum):
     """What was decided of an event: one uint8."""
 

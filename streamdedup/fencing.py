@@ -1,16 +1,18 @@
 """How a shard begins, and begins again: shut out other writers, wait for the whole log, look at all that follows."""
 
 import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.base import Writer
+from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.resume import Found
 
 FENCE_S_MAX = 60.0
-OPEN_TRANSACTION_S_MAX = 60.0
 BROKER_ANSWER_S_MAX = 60.0
+WRITER_ANSWER_S_MAX = 5.0
 POLL_S = 0.2
 
 
@@ -29,7 +31,8 @@ async def fence(
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         output_end = await cluster.end_offset(output, partition)
-    await _wait_decided(context, partition, output_end)
+    within_s = settings.delivery.open_transaction_s
+    await wait_decided(cluster, output, partition, output_end, within_s)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         own = await cluster.committed(group, source, partition, stable=context.exactly_once)
         partitions = topology[source].partitions
@@ -52,17 +55,36 @@ async def fence(
     return topology, found
 
 
-async def _wait_decided(context: Context, partition: int, end: int) -> None:
+async def wait_decided(
+    cluster: Cluster, output: str, partition: int, end: int, within_s: float
+) -> None:
     """Until the output's last stable offset has reached `end`: what is undecided may still be committed."""
-    output, stable = context.settings.sink.topic, -1
-    try:
-        async with asyncio.timeout(OPEN_TRANSACTION_S_MAX):
-            while stable < end:
-                stable = await context.cluster.stable_offset(output, partition)
-                if stable < end:
-                    await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        raise DeliveryError(
-            f"{output}/{partition}: a transaction that is not ours is open from offset {stable} on, so what"
-            " the output holds is undecided; end it (kafka-transactions.sh find-hanging) and keep other writers off"
-        ) from None
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + within_s
+    while True:
+        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+            stable = await cluster.stable_offset(output, partition)
+        if stable >= end:
+            return
+        if loop.time() >= ends_at:
+            break
+        await asyncio.sleep(POLL_S)
+    whose = await _writer_of(cluster, output, partition, stable)
+    raise DeliveryError(
+        f"{output}/{partition}: a transaction that is not ours is open from offset {stable} on{whose}, so what the"
+        " output holds is undecided; end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
+        f" {output} --partition {partition} --start-offset {stable}) and keep other writers off"
+    )
+
+
+async def _writer_of(cluster: Cluster, output: str, partition: int, stable: int) -> str:
+    """Who wrote the first record batch that is undecided, for a message; nothing where that cannot be told."""
+    with suppress(Exception):
+        async with asyncio.timeout(WRITER_ANSWER_S_MAX):
+            if first := await cluster.batch_at(output, partition, stable):
+                began = datetime.fromtimestamp(first.stamped_ms / 1000, UTC)
+                return (
+                    f" (producer id {first.producer_id}, epoch {first.epoch}, its first event of"
+                    f" {began.isoformat(timespec='seconds')})"
+                )
+    return ""

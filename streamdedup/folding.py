@@ -7,22 +7,26 @@ from its label to its end.
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch
+from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.fingerprint import contradiction, doubt_of
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
-from streamdedup.resume import Found, check_memory, is_outlived
+from streamdedup.resume import Found, check_memory, is_complete, is_outlived
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
-from streamdedup.snapshot import Identity
+from streamdedup.snapshot import Identity, Snapshot
 
 STALL_S_MAX = 60.0
+BROKER_ANSWER_S_MAX = 60.0
+LOG_ANSWER_S_MAX = 1.0  # a save goes without: it must not wait for a broker that is away
 
 
 async def in_turns(steps: Iterator[None]) -> None:
@@ -47,6 +51,8 @@ class Folding:
         self._extractor = context.extractor()
         self._growth: asyncio.Task[None] | None = None
         self._folded: Identity | None = None  # of the log that the shard's filter is the fold of
+        self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
+        self._replaced = False  # whether the log was seen to hold another one in its place
         self._log = log
 
     async def remembers(self) -> bool:
@@ -62,12 +68,11 @@ class Folding:
         DeliveryError where that is not to be had, or where an event stands at one of the offsets `foreign`, from the
         first up to, without, the second: a second writer put it there.
         """
-        identity = self._context.identity(topology, self._partition)
-        if self.shard is None or self._folded is None or identity.differences(self._folded):
-            self.shard, self._folded = await self._restore(identity, found), identity
-        shard = self.shard
+        identity = self._context.identity(topology, self._partition, found.floor)
+        shard = await self._remembered(identity) or await self._restore(identity, found)
         await self._bridge(shard, found, topology)
         await self._fold(shard, found, foreign)
+        self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
         return shard
 
     @property
@@ -79,17 +84,87 @@ class Folding:
     async def ready_for(self, events: int) -> None:
         """Have memory for so many events in place before they are judged: the first touch of it takes long.
 
-        Who is cancelled leaves a thread behind that goes on, and is waited for by the next.
+        Who is cancelled leaves a thread behind that goes on, and is waited for by the next. DoubtError where the log
+        that was folded is not there any more.
         """
+        if self._replaced:
+            raise DoubtError("the output is not the log that was folded")
         while (shard := self.shard) is not None and shard.grows_within(events):
             if self._growth is None or self._growth.done():
                 self._growth = asyncio.create_task(asyncio.to_thread(shard.grow))
             await asyncio.shield(self._growth)
 
-    async def save(self) -> None:
-        """Take a snapshot where there is something new to save; failures are logged, never raised."""
-        if self.shard is not None and self._folded is not None:
-            await self.snapshots.save(self.shard, self._folded)
+    async def look_at_log(self, within_s: float) -> None:
+        """Before a save: whether the log is still the one that was folded, and which batch is its last.
+
+        Where the broker does not tell, the last one that is known still does: what stands below a label stays.
+        """
+        shard, known = self.shard, self._fingerprint
+        if shard is None or shard.label == self.snapshots.label:
+            return
+        with suppress(Exception):
+            async with asyncio.timeout(within_s):
+                held, last = await asyncio.gather(
+                    self._in_place_of(known), self._last_batch(shard.label)
+                )
+            if self.shard is shard and self._fingerprint is known:  # no doubt came in between
+                self._replaced = contradiction(known, held) is not None
+                self._fingerprint = known if self._replaced else last or known
+
+    async def save(self, *, again: bool = False) -> None:
+        """Take a snapshot where there is something new to save, or `again`; failures are logged, never raised."""
+        if self.shard is not None and self._folded is not None and not self._replaced:
+            await self.snapshots.save(self.shard, self._folded, self._fingerprint, again=again)
+
+    async def outrun(self, log_start: int) -> None:
+        """Take a snapshot if the output is deleted up to where only one is left that can be used."""
+        shard = self.shard
+        if shard is None or not self.snapshots.due(shard.label, log_start):
+            return
+        await self.look_at_log(LOG_ANSWER_S_MAX)
+        exposed = self.snapshots.exposes(shard.label, log_start)
+        (self._log.warning if exposed else self._log.info)(
+            "snapshot_due",
+            log_start=log_start,
+            newest=self.snapshots.label,
+            label=shard.label,
+            reason="the output is deleted beyond the newest snapshot: a crash before the next one would leave a gap"
+            if exposed
+            else "the output is deleted beyond all snapshots but the newest",
+        )
+        await self.save(again=True)
+
+    async def _batch_at(self, offset: int) -> Fingerprint | None:
+        """The output's record batch at `offset`; None where it is not held, and below the first."""
+        if offset < 0:
+            return None
+        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+            output = self._settings.sink.topic
+            return await self._context.cluster.batch_at(output, self._partition, offset)
+
+    async def _last_batch(self, label: int) -> Fingerprint | None:
+        """The last one below `label`; the one before it while the broker has not written the last marker yet."""
+        return await self._batch_at(label - 1) or await self._batch_at(label - 2)
+
+    async def _in_place_of(self, folded: Fingerprint | None) -> Fingerprint | None:
+        """What the output holds there now."""
+        return await self._batch_at(folded.offset) if folded else None
+
+    async def _remembered(self, identity: Identity) -> Shard | None:
+        """The shard in memory, if it is the fold of this very log."""
+        if self.shard is None or self._folded is None or identity.differences(self._folded):
+            return None
+        held = await self._in_place_of(self._fingerprint)
+        if reason := contradiction(self._fingerprint, held):
+            self._log.error(
+                "memory_dropped",
+                reason=reason,
+                instead="a snapshot that holds for this log, or the whole output, is folded",
+                remedy="what the log lost is emitted again if you move the group's offset back; nothing else is",
+            )
+            return None
+        self._replaced = False
+        return self.shard
 
     async def _bridge(self, shard: Shard, found: Found, topology: Topology) -> None:
         """Go on where events of the output are missing, if that may be: a window's time is taken on to theirs."""
@@ -105,16 +180,29 @@ class Folding:
         if warning:
             self._log.warning("output_gap_accepted", detail=warning)
         else:
-            self._log.info("output_gap_outlived", start=found.output_start, label=shard.label)
+            name = "output_gap_empty" if is_complete(shard.label, found) else "output_gap_outlived"
+            self._log.info(name, start=found.output_start, label=shard.label)
         await in_turns(shard.start_at(watermark))
 
     async def _restore(self, identity: Identity, found: Found) -> Shard:
-        snapshot = await self.snapshots.load(identity, found.output_end)
+        """In place of what is in memory: from the newest snapshot that holds for this log, or empty."""
+
+        async def doubt(snapshot: Snapshot) -> str | None:
+            return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
+
+        snapshot = await self.snapshots.load(identity, found.output_end, doubt)
         if snapshot is None:
-            empty = await asyncio.to_thread(self._context.empty_filter)
-            return self._context.shard(self._partition, empty)
-        shard = self._context.shard(self._partition, self._context.adopt(snapshot.filter))
-        shard.label, shard.end_label = snapshot.label, snapshot.end_label
+            seen = await asyncio.to_thread(self._context.empty_filter)
+        else:
+            seen = self._context.adopt(snapshot.filter)
+        shard = self._context.shard(self._partition, seen)
+        shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
+        if snapshot is not None:
+            shard.label, shard.end_label = snapshot.label, snapshot.end_label
+        if self.shard is not None:
+            shard.tally = self.shard.tally
+        self.shard, self._folded = shard, identity
+        self._fingerprint, self._replaced = snapshot.fingerprint if snapshot else None, False
         return shard
 
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:

@@ -42,6 +42,26 @@ class Found:
         """How many partitions the input had when the group began, as far as anything tells."""
         return min((note.born for note in self.known if note.born), default=self.partitions)
 
+    @property
+    def floor(self) -> int | None:
+        """The output offset below which all is forgotten, as `reset --forget` has noted; None where it has not."""
+        note = self.note
+        return note.floor if note and not _differs(note.output_id, self.output_id) else None
+
+    @property
+    def since(self) -> int | None:
+        """The input offset from which on all is read again above the floor; None where that is not known."""
+        note = self.note
+        if note is None or self.floor is None or _differs(note.input_id, self.input_id):
+            return None
+        return note.since
+
+    @property
+    def note(self) -> Note | None:
+        """The committed offset's note, if it is of this cluster."""
+        note = self.committed.note if self.committed else None
+        return None if note and _differs(note.cluster_id, self.cluster_id) else note
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
@@ -61,10 +81,27 @@ def input_offset(found: Found, source: SourceOptions, sink: SinkOptions) -> Resu
     if note is not None:
         if _differs(note.cluster_id, found.cluster_id):
             return Resume(found.input_start, False, "the offset was committed on another cluster")
-        _check_output(note, found, sink)
+        check_output(found, sink)
         if _differs(note.input_id, found.input_id):
             return Resume(found.input_start, False, "the input topic was made again")
     return _within_bounds(committed.offset, found, source)
+
+
+def check_output(found: Found, sink: SinkOptions) -> None:
+    """DeliveryError where the output is not the one, or not as long as, the committed offset's note says."""
+    note = found.note
+    if note is None:
+        return
+    if _differs(note.output_id, found.output_id):
+        raise DeliveryError(
+            f"{sink.topic} is not the topic that offsets were committed with: it was deleted and made again, or"
+            " sink.topic was changed, and what was emitted is not in it; use another kafka.group_id to begin anew"
+        )
+    if found.output_end < note.label:
+        raise DeliveryError(
+            f"{sink.topic} ends at offset {found.output_end}, but events up to {note.label} were committed to it: the"
+            " log lost its end; restore it, or use another kafka.group_id to begin anew"
+        )
 
 
 def check_memory(
@@ -79,7 +116,7 @@ def check_memory(
             f"{sink.topic} ends at offset {found.output_end}, but its filter has folded it up to {label}: the log lost"
             " its end; restore it, or remove the snapshots to fold what is left"
         )
-    if found.output_start <= label or outlived:
+    if found.output_start <= label or is_complete(label, found) or outlived:
         return None
     missing = (
         f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are in no"
@@ -88,6 +125,18 @@ def check_memory(
     if sink.on_gap == "stop":
         raise DeliveryError(f"{missing}; set sink.on_gap: accept to go on without them")
     return missing
+
+
+def is_complete(label: int, found: Found) -> bool:
+    """Whether no event of ours stands above `label`: only aborted ones and markers can be missing.
+
+    A note that was committed in one transaction with all that was emitted tells where the last of it ends.
+    """
+    note = found.committed.note if found.committed else None
+    if note is None or not note.atomic or _differs(note.cluster_id, found.cluster_id):
+        return False
+    ours = note.output_id is not None and note.output_id == found.output_id
+    return ours and note.label <= label
 
 
 def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: int) -> bool:
@@ -129,19 +178,6 @@ def _without_offset(found: Found, source: SourceOptions) -> Resume:
         return Resume(found.input_start, True, "the partition was born after the group")
     start = found.input_start if source.start == "earliest" else found.input_end
     return Resume(start, True, f"born at {source.start}")
-
-
-def _check_output(note: Note, found: Found, sink: SinkOptions) -> None:
-    if _differs(note.output_id, found.output_id):
-        raise DeliveryError(
-            f"{sink.topic} is not the topic that offsets were committed with: it was deleted and made again, or"
-            " sink.topic was changed, and what was emitted is not in it; use another kafka.group_id to begin anew"
-        )
-    if found.output_end < note.label:
-        raise DeliveryError(
-            f"{sink.topic} ends at offset {found.output_end}, but events up to {note.label} were committed to it: the"
-            " log lost its end; restore it, or use another kafka.group_id to begin anew"
-        )
 
 
 def _within_bounds(offset: int, found: Found, source: SourceOptions) -> Resume:

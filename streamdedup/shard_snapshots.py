@@ -3,13 +3,14 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Filter, Windowed
 from streamdedup.kafka.connection import describe_error
 from streamdedup.settings import Settings
@@ -25,7 +26,8 @@ class ShardSnapshots:
 
     def __init__(self, settings: Settings, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.saved: Saved | None = None
-        self._saved_label = 0  # nothing is folded at label 0, so there is nothing to save
+        self._labels: list[int] = []  # of the snapshots that can be used, newest first
+        self._spares = min(2, settings.snapshot.keep)  # how many of them matter
         self._saving: asyncio.Task[None] | None = None
         self._cut_short = threading.Event()
         self._log = log
@@ -43,55 +45,104 @@ class ShardSnapshots:
         """Whether a thread is writing."""
         return self._saving is not None and not self._saving.done()
 
+    @property
+    def label(self) -> int:
+        """That of the newest which can be used; 0 where there is none, since nothing is folded there."""
+        return self._labels[0] if self._labels else 0
+
+    def due(self, label: int, log_start: int) -> bool:
+        """Whether events are deleted that the newest snapshot but one has not, and one at `label` would have.
+
+        Then the newest is the only one that can be used, and what it holds is nowhere else.
+        """
+        spare = self._labels[-1] if len(self._labels) == self._spares else 0
+        return spare < min(label, log_start)
+
+    def exposes(self, label: int, log_start: int) -> bool:
+        """Whether events are deleted that only the filter in memory, folded up to `label`, still knows of."""
+        return self.label < min(label, log_start)
+
     def exist(self) -> bool:
         """Whether there is any, usable or not. Blocking."""
         return self._store.exists()
 
-    async def load(self, identity: Identity, end: int) -> Snapshot | None:
-        """The newest one that is whole, ours, and not beyond the output's end."""
-        refusals: list[Refusal] = []
-        snapshot = await asyncio.to_thread(
+    async def load(
+        self,
+        identity: Identity,
+        end: int,
+        doubt: Callable[[Snapshot], Awaitable[str | None]],
+    ) -> Snapshot | None:
+        """The newest one that is whole, ours, not beyond the output's end, and of which there is no `doubt`."""
+        refusals: dict[Path, Refusal] = {}
+        doubted: set[Path] = set()
+
+        def refuse(refusal: Refusal) -> None:
+            refusals.setdefault(refusal.path, refusal)
+
+        while snapshot := await asyncio.to_thread(
             self._store.load,
             identity,
             end=end,
-            on_refusal=refusals.append,
+            on_refusal=refuse,
             hash_key=self._hash_key,
+            passing_over=doubted,
+        ):
+            if (reason := await doubt(snapshot)) is None:
+                break
+            doubted.add(snapshot.path)
+            refuse(Refusal(snapshot.path, f"{reason}; left in place"))
+        self._tell_refused(
+            sorted(refusals.values(), key=_age, reverse=True), used=snapshot is not None
         )
+        self._labels = []
+        if snapshot is not None:
+            older = await asyncio.to_thread(self._store.labels, identity, before=snapshot.path)
+            self._labels = [snapshot.label, *older][: self._spares]
+            self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
+        return snapshot
+
+    def _tell_refused(self, refusals: list[Refusal], *, used: bool) -> None:
         if refusals:
             self._log.warning(
                 "snapshot_refused",
                 path=str(refusals[0].path),
                 reason=refusals[0].reason,
                 refused=len(refusals),
-                instead="an older one is used" if snapshot else "the output is folded",
+                instead="an older one is used" if used else "the output is folded",
             )
-        if snapshot is not None:
-            self._saved_label = snapshot.label
-            self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
-        return snapshot
 
-    async def save(self, shard: Shard, identity: Identity) -> None:
-        """Save where the label has moved since; a disk in trouble is logged, and delivery goes on.
+    async def save(
+        self,
+        shard: Shard,
+        identity: Identity,
+        fingerprint: Fingerprint | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Save where the label has moved since, or `again`; a disk in trouble is logged, and delivery goes on.
 
-        Who is cancelled leaves a save behind that goes on, and is waited for by the next.
+        `fingerprint` is of a record batch below the label. Who is cancelled leaves a save behind that goes on, and is
+        waited for by the next.
         """
         while self._saving is not None and not self._saving.done():
             await asyncio.wait({self._saving})
-        if shard.label != self._saved_label:
-            self._saving = asyncio.create_task(self._save(shard, identity))
+        if again or shard.label != self.label:
+            self._saving = asyncio.create_task(self._save(shard, identity, fingerprint))
             await asyncio.shield(self._saving)
 
     def cut_short(self) -> None:
         """Have the save that is under way, and any later one, give up."""
         self._cut_short.set()
 
-    async def _save(self, shard: Shard, identity: Identity) -> None:
+    async def _save(
+        self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
+    ) -> None:
         label = shard.label
         try:
             saved = None
             for _ in range(TRIES):
                 label = shard.label
-                if saved := await self._save_once(shard, identity):
+                if saved := await self._save_once(shard, identity, fingerprint):
                     break
                 await asyncio.sleep(RETRY_S)
         except Exception as error:
@@ -100,7 +151,7 @@ class ShardSnapshots:
         if saved is None:
             self._log.info("snapshot_postponed", reason="the filter turns or grows at this moment")
             return
-        self.saved, self._saved_label = saved, label
+        self.saved, self._labels = saved, [label, *self._labels][: self._spares]
         self._log.info(
             "snapshot_saved",
             label=label,
@@ -108,7 +159,9 @@ class ShardSnapshots:
             seconds=round(saved.seconds, 3),
         )
 
-    async def _save_once(self, shard: Shard, identity: Identity) -> Saved | None:
+    async def _save_once(
+        self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
+    ) -> Saved | None:
         """None where the table is changed otherwise than by setting bits: a window turns, a chain grows."""
         if shard.moving:
             return None
@@ -124,10 +177,20 @@ class ShardSnapshots:
         cut_short = self._cut_short.is_set
         try:
             return await asyncio.to_thread(
-                self._store.save, parts, label, end, identity, cut_short=cut_short
+                self._store.save,
+                parts,
+                label,
+                end,
+                identity,
+                fingerprint=fingerprint,
+                cut_short=cut_short,
             )
         except _MovedError:
             return None
+
+
+def _age(refusal: Refusal) -> Path:
+    return refusal.path  # a generation's counter, in as many digits always
 
 
 class _MovedError(SnapshotError):

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
@@ -20,6 +20,7 @@ from streamdedup.context import Context, wall_clock_ms
 from streamdedup.delivery import Delivery, State
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
+from streamdedup.folding import LOG_ANSWER_S_MAX
 from streamdedup.kafka.base import Connect, Source
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.connection import describe_error, refusal
@@ -39,6 +40,8 @@ TURN_S = 0.2
 TOPICS_EVERY_S = 10.0
 AWAY_EVERY_S = 1.0
 PROGRESS_EVERY_S = 60.0
+RETENTION_EVERY_S = 30.0
+RETENTION_ANSWER_S_MAX = 10.0
 FOLDS_MAX = 4
 HANGING_CLIENT_S = 2.0
 REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may take
@@ -134,7 +137,7 @@ class Worker:
     async def _supervise(self, context: Context, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), context.cluster.patience
         epoch = -1
-        snapshots = asyncio.create_task(self._save_periodically())
+        snapshots = asyncio.create_task(self._save_periodically(context))
         topics_at = progress_at = loop.time()
         try:
             while not snapshots.done():
@@ -210,7 +213,7 @@ class Worker:
 
     def _save_apart(self, delivery: Delivery) -> None:
         """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
-        saving = asyncio.create_task(delivery.save())
+        saving = asyncio.create_task(_save([delivery]))
         self._forgotten[saving] = delivery
         saving.add_done_callback(self._forgotten.pop)
 
@@ -252,14 +255,28 @@ class Worker:
                 remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
             )
 
-    async def _save_periodically(self) -> None:
+    async def _save_periodically(self, context: Context) -> None:
+        """Every `interval_s`; and at once where the output's retention comes too near to what is saved."""
+        loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
+        saves_at = loop.time() + interval_s
         while True:
-            await asyncio.sleep(self._settings.snapshot.interval_s)
-            await self._save_all()
+            await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, saves_at - loop.time())))
+            await self._outrun_retention(context)
+            if loop.time() >= saves_at:
+                await _save(self._all_deliveries())
+                saves_at = loop.time() + interval_s
 
-    async def _save_all(self) -> None:
-        for delivery in self._all_deliveries():
-            await delivery.save()
+    async def _outrun_retention(self, context: Context) -> None:
+        """Compare where the output begins with the snapshots' labels."""
+        partitions = list(self._deliveries)
+        try:
+            async with asyncio.timeout(RETENTION_ANSWER_S_MAX):
+                starts = await context.cluster.first_offsets(self._settings.sink.topic, partitions)
+        except TimeoutError:  # away; asked again later
+            return
+        for partition, log_start in starts.items():
+            if delivery := self._deliveries.get(partition):
+                await delivery.outrun(log_start)
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
@@ -290,7 +307,8 @@ class Worker:
                 "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
             )
         try:
-            await asyncio.wait_for(self._save_all(), left_s())
+            saving = _save(self._all_deliveries(), min(LOG_ANSWER_S_MAX, left_s() / 2))
+            await asyncio.wait_for(saving, left_s())
         except TimeoutError:
             for delivery in self._all_deliveries():
                 delivery.snapshots.cut_short()
@@ -318,6 +336,13 @@ class Worker:
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},
         }
+
+
+async def _save(deliveries: Sequence[Delivery], within_s: float = LOG_ANSWER_S_MAX) -> None:
+    """Save them all, one after the other, once the logs of all were looked at for so long."""
+    await asyncio.gather(*(delivery.look_at_log(within_s) for delivery in deliveries))
+    for delivery in deliveries:
+        await delivery.save()
 
 
 def serve(settings: Settings) -> int:

@@ -80,7 +80,12 @@ def piped() -> Iterator[Piped]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["pipe", "--help"], ["plan", "--help"], ["--version"]]
+    "arguments",
+    [
+        ["--help"],
+        *([name, "--help"] for name in ("audit", "pipe", "plan", "reset")),
+        ["--version"],
+    ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """Help and version come without the libraries that the work needs."""

@@ -113,6 +113,8 @@ def test_a_workers_golden_snapshot_is_taken(recipe: Golden, tmp_path: Path) -> N
     assert not refused
     assert loaded is not None
     assert (loaded.label, loaded.end_label) == (LOG.label, END_LABEL)
+    assert recipe.log is not None
+    assert loaded.fingerprint == recipe.log.fingerprint
     assert loaded.filter.header() == recipe.filled().header()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,14 @@ NOTE = Note("cluster", "input-id", "output-id", 50)
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
 
 ids = st.none() | st.text()
-notes = st.builds(Note, ids, ids, ids, st.integers(0, 2**63 - 1))
+offset_numbers = st.integers(0, 2**63 - 1)
+numbers = st.none() | offset_numbers
+notes = st.builds(
+    Note,
+    *(ids, ids, ids, offset_numbers),
+    **dict.fromkeys(("watermark", "partitions", "born", "floor", "since"), numbers),
+    atomic=st.booleans(),
+)
 
 
 # --- the note ---
@@ -36,7 +44,8 @@ def test_a_note_comes_back_as_it_was_committed(note: Note) -> None:
 
 def test_a_note_fits_into_a_commit() -> None:
     """With ids of Kafka's length the note is far below the broker's limit of 4096 bytes."""
-    longest = Note("c" * 22, "i" * 36, "o" * 36, 2**63 - 1)
+    most = 2**63 - 1
+    longest = Note("c" * 22, "i" * 36, "o" * 36, most, most, floor=most, since=most)
     assert len(longest.encode().encode()) < 400
 
 
@@ -49,6 +58,15 @@ def test_the_text_of_a_note_stays_readable() -> None:
         "output_id": "output-id",
         "label": 50,
     }
+
+
+@pytest.mark.parametrize(
+    ("told", "atomic"), [(True, True), (False, False), (1, False), (..., False)]
+)
+def test_only_a_note_that_says_so_is_atomic(told: object, atomic: bool) -> None:
+    """One of before there was the word, or with another value, was perhaps committed after the output."""
+    leaves = json.loads(NOTE.encode()) | ({} if told is ... else {"atomic": told})
+    assert Note.decode(json.dumps(leaves)) == replace(NOTE, atomic=atomic)
 
 
 @pytest.mark.parametrize("text", [None, "", "x", "{", "null", "7", '"label"', "[]", "[1, 2]", "{}"])

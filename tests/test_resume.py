@@ -9,7 +9,15 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import Topic
-from streamdedup.resume import Found, Resume, check_memory, growth, input_offset, is_outlived
+from streamdedup.resume import (
+    Found,
+    Resume,
+    check_memory,
+    growth,
+    input_offset,
+    is_complete,
+    is_outlived,
+)
 
 NOTE = Note("cluster", "input-id", "output-id", 50)
 FOUND = Found(
@@ -164,6 +172,40 @@ def test_an_output_that_was_trimmed_beyond_the_label_stops(label: int, start: in
     warning = check_memory(label, found, ACCEPT) or ""
     assert f"begins at offset {start}" in warning
     assert "duplicates would pass" in warning
+
+
+ATOMIC = replace(NOTE, label=20, atomic=True)
+
+
+@pytest.mark.parametrize(("label", "start"), [(20, 21), (20, 60), (25, 60)])
+def test_only_markers_and_aborted_events_can_be_missing_above_the_commits_label(
+    label: int, start: int
+) -> None:
+    """All that was emitted ends where the commit says, and the filter holds it: no gap, whatever is deleted above."""
+    found = at(30, ATOMIC, output_start=start)
+    assert is_complete(label, found)
+    assert check_memory(label, found, SINK) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"committed": None},
+        {"committed": Committed(30, None)},
+        {"committed": Committed(30, replace(ATOMIC, label=21))},
+        {"committed": Committed(30, replace(ATOMIC, atomic=False))},
+        {"committed": Committed(30, replace(ATOMIC, output_id=None))},
+        {"output_id": None},
+        {"cluster_id": "other"},
+    ],
+    ids=["none", "an operator's", "above", "after the output", "unnamed", "untold", "elsewhere"],
+)
+def test_without_such_a_commit_whatever_was_deleted_is_a_gap(changes: dict[str, Any]) -> None:
+    """Nothing says that no event of ours stood there: no note, a higher label, no transaction, perhaps another log."""
+    found = replace(at(30, ATOMIC, output_start=21), **changes)
+    assert not is_complete(20, found)
+    with pytest.raises(DeliveryError, match="begins at offset 21"):
+        check_memory(20, found, SINK)
 
 
 @pytest.mark.parametrize("sink", [SINK, ACCEPT])

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Addable, Filter
 from streamdedup.keys.hashing import Digests
 from streamdedup.snapshot import Identity, Refusal, Snapshot, Store
@@ -60,6 +61,7 @@ IDENTITY = Identity(
     partitions=8,
     cluster_id="cluster-a",
     topic_id="topic-a",
+    floor=5,
 )
 OTHERS: dict[str, Any] = {
     "hash": "xxh3",
@@ -71,6 +73,7 @@ OTHERS: dict[str, Any] = {
     "partition": 4,
     "cluster_id": "cluster-b",
     "topic_id": "topic-b",
+    "floor": 6,
 }
 LOG = Log(identity=IDENTITY, label=10, counter=1)
 HEADER = Header(
@@ -232,6 +235,46 @@ def test_a_saved_filter_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert (loaded.path, loaded.size_bytes) == (saved.path, saved.size_bytes)
     assert saved.size_bytes == saved.path.stat().st_size
     assert not shelf.refusals
+
+
+FINGERPRINTS = [
+    None,
+    Fingerprint(0, -1, -1, 0, -1),
+    Fingerprint(39, (1 << 63) - 1, (1 << 15) - 1, (1 << 32) - 1, -(1 << 63)),
+]
+
+
+@pytest.mark.parametrize("fingerprint", FINGERPRINTS, ids=["none", "least", "most"])
+def test_a_fingerprint_comes_back(shelf: Shelf, fingerprint: Fingerprint | None) -> None:
+    """With every number that Kafka's format allows, or none, as in the files of before there were any."""
+    path = shelf.store.save(bloom(), 40, lambda: 40, IDENTITY, fingerprint=fingerprint).path
+    loaded = shelf.load()
+    assert loaded is not None
+    assert (loaded.fingerprint, loaded.topic_id) == (fingerprint, IDENTITY.topic_id)
+    assert ("fingerprint" in fields_of(path.read_bytes())[0]["log"]) == (fingerprint is not None)
+
+
+def test_a_generation_is_passed_over_where_the_caller_says_so(shelf: Shelf) -> None:
+    """The one before it is loaded, and nothing is said of it: the caller has its own reason."""
+    old, new = shelf.save(bloom(), 5), shelf.save(bloom(), 6)
+    refusals: list[Refusal] = []
+    load = partial(shelf.store.load, IDENTITY, end=10, on_refusal=refusals.append)
+    loaded = load(passing_over={new})
+    assert loaded is not None
+    assert (loaded.path, refusals) == (old, [])
+    assert load(passing_over={new, old}) is None
+
+
+def test_the_labels_of_what_could_be_used_are_told(shelf: Shelf) -> None:
+    """Of one identity, and of those older than a generation."""
+    for label in (5, 6, 7):
+        path = shelf.save(bloom(), label)
+    other = replace(IDENTITY, normalize="email")
+    shelf.store.save(bloom(), 8, lambda: 8, other)
+    assert shelf.store.labels() == [8, 7, 6]
+    assert shelf.store.labels(IDENTITY) == [7, 6]
+    assert shelf.store.labels(other) == [8]
+    assert shelf.store.labels(IDENTITY, before=path) == [6]
 
 
 SIZES = [(), (0,), (1,), (4096, 1), (CHUNK_BYTES,), (CHUNK_BYTES + 1, 0, 7), (3, 2 * CHUNK_BYTES)]
@@ -519,6 +562,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_refused(shelf: Shelf) -> None:
 
 
 HEADER_FIELDS, _ = fields_of(file_of())
+FINGERPRINT_FIELDS = {"offset": 9, "producer_id": 7, "epoch": 0, "crc": 1, "stamped_ms": -1}
 HOSTILE_FIELDS = [
     ("buffer_sizes", [1 << 62]),
     ("buffer_sizes", [1 << 80]),
@@ -551,6 +595,38 @@ def test_a_hostile_header_with_a_right_checksum_takes_no_memory(name: str, value
     text = json.dumps(HEADER_FIELDS | (of_log or {name: value})).encode()
     why = f"'{name}'|'hash'|'identity'|cut short|no JSON"
     assert_refused_in_little_memory(forged(text, bytes(5000)), why)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("offset", -1),
+        ("offset", LOG.label),  # it is of a batch below the label
+        ("offset", 1.0),
+        ("producer_id", -2),
+        ("producer_id", 1 << 63),
+        ("epoch", -2),
+        ("epoch", 1 << 15),
+        ("crc", -1),
+        ("crc", 1 << 32),
+        ("crc", "0"),
+        ("stamped_ms", 1 << 63),
+        ("stamped_ms", None),
+    ],
+)
+def test_a_fingerprint_out_of_range_is_refused(name: str, value: Any) -> None:
+    """Each of its numbers has the bounds of Kafka's format."""
+    hostile = HEADER_FIELDS["log"] | {"fingerprint": FINGERPRINT_FIELDS | {name: value}}
+    with pytest.raises(DamagedError, match=f"'{name}'"):
+        read(forged(json.dumps(HEADER_FIELDS | {"log": hostile}).encode()))
+
+
+@pytest.mark.parametrize("value", [None, [], {}, 7], ids=str)
+def test_a_fingerprint_that_is_none_is_refused(value: Any) -> None:
+    """A file that has none has no such field."""
+    hostile = HEADER_FIELDS["log"] | {"fingerprint": value}
+    with pytest.raises(DamagedError, match=r"'fingerprint'|'offset'"):
+        read(forged(json.dumps(HEADER_FIELDS | {"log": hostile}).encode()))
 
 
 def test_a_header_that_does_not_say_whether_it_has_a_log_is_refused() -> None:

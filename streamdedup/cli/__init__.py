@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamdedup import __version__
-from streamdedup.cli.arguments import Commands
+from streamdedup.cli.arguments import Commands, add_settings
+from streamdedup.cli.audit import add_audit
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
+from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import is_unread, put, say, silence_stdout
 from streamdedup.errors import StreamdedupError, trace
 
@@ -58,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streamdedup {__version__}")
     commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    add_audit(commands)
+    add_reset(commands)
     add_pipe(commands)
     add_plan(commands)
     _add_config(commands)
@@ -74,26 +78,8 @@ def _add_run(commands: Commands) -> None:
         help="de-duplicate a Kafka topic until interrupted",
         description="Run the worker. The first SIGTERM or SIGINT drains, the second exits at once.",
     )
-    _add_settings(run)
+    add_settings(run)
     run.set_defaults(call=_run)
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "-c",
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the configuration (default: $STREAMDEDUP_CONFIG)",
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="override one setting, as in --set kafka.group_id=x; may be repeated",
-    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -113,7 +99,7 @@ def _add_config(commands: Commands) -> None:
     ):
         part = parts.add_parser(name, help=text, description=text)
         part.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as -c FILE")
-        _add_settings(part)
+        add_settings(part)
         part.set_defaults(call=call)
     schema = parts.add_parser("schema", help="print the JSON Schema, for editors")
     schema.set_defaults(call=_config_schema)

@@ -2,10 +2,30 @@
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Reader = Callable[[str], Any]
+
+
+def add_settings(command: argparse.ArgumentParser) -> None:
+    """The options that say where the configuration is."""
+    command.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the configuration (default: $STREAMDEDUP_CONFIG)",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override one setting, as in --set kafka.group_id=x; may be repeated",
+    )
 
 
 def add_key(command: argparse.ArgumentParser) -> None:

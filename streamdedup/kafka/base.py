@@ -4,11 +4,11 @@ Four roles: the cluster as a client of no group sees it, one member of the group
 and whoever opens a cluster from the settings.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from streamdedup.events import EventBatch
+from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience
@@ -139,6 +139,15 @@ class Cluster(Protocol):
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """The offset at which the log starts."""
+
+    async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """The offsets at which the logs start, of those partitions that answer at once; one question to each leader."""
+
+    async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
+        """Of the record batch that contains `offset`, decided or not, a transaction's marker included.
+
+        None where the log does not hold that offset any more, or not yet, or in a format before Kafka 0.11.
+        """
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """The high watermark: all below it is replicated."""

@@ -1,12 +1,12 @@
 """A real cluster, behind the seam of `kafka.base`."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from streamdedup.events import EventBatch
-from streamdedup.kafka import log, offsets, topics
-from streamdedup.kafka.base import Cluster, Source, Writer
+from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.kafka import groups, log, offsets, topics
+from streamdedup.kafka.base import Source, Writer
 from streamdedup.kafka.connection import bootstrap, let_go
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -64,6 +64,14 @@ class KafkaCluster:
         """As `Cluster.first_offset`."""
         return await log.offset_at(self._client, topic, partition, EARLIEST, READ_UNCOMMITTED)
 
+    async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """As `Cluster.first_offsets`."""
+        return await log.first_offsets(self._client, topic, partitions)
+
+    async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
+        """As `Cluster.batch_at`."""
+        return await log.batch_at(self._client, topic, partition, offset)
+
     async def end_offset(self, topic: str, partition: int) -> int:
         """As `Cluster.end_offset`."""
         return await log.offset_at(self._client, topic, partition, LATEST, READ_UNCOMMITTED)
@@ -71,6 +79,19 @@ class KafkaCluster:
     async def stable_offset(self, topic: str, partition: int) -> int:
         """As `Cluster.stable_offset`."""
         return await log.offset_at(self._client, topic, partition, LATEST, READ_COMMITTED)
+
+    async def offset_of_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """The first offset of an event from `time_ms` on, ms since 1970; None where there is none."""
+        found = await log.offset_at(self._client, topic, partition, time_ms, READ_UNCOMMITTED)
+        return found if found >= 0 else None
+
+    async def members(self, group: str) -> int:
+        """How many members the group has."""
+        return await groups.members(self._client, group)
+
+    async def move(self, group: str, topic: str, moved: Mapping[int, tuple[int, str]]) -> None:
+        """Commit partition -> (offset, metadata), all or none; DeliveryError where the group has members."""
+        await groups.move(self._client, group, topic, moved)
 
     def committed_events(
         self, topic: str, partition: int, start: int, end: int, *, stall_s: float
@@ -80,7 +101,7 @@ class KafkaCluster:
 
 
 @asynccontextmanager
-async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[Cluster]:
+async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[KafkaCluster]:
     """A connection to the cluster that `options` name; waits, patiently, until one is there."""
     patience = Patience(options.give_up_after_s)
     client = await start_patiently(lambda: bootstrap(options), "the cluster", patience)

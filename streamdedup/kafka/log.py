@@ -1,8 +1,12 @@
-"""One partition's log as it stands: its ends, and its committed events between two offsets."""
+"""One partition's log as it stands: its ends, single record batches, and its committed events between two offsets.
+
+Each question goes to the partition's leader, and is asked again while that moves: bound it with a time-out.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Any
+import struct
+from collections.abc import AsyncGenerator, Callable, Collection
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
@@ -14,13 +18,18 @@ from aiokafka.errors import (
 )
 
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch
+from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocol import list_offsets
+from streamdedup.kafka.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
 
 RETRY_S = 0.05
+# Record batch, format v2: base offset, magic, CRC, last offset's delta, time of the first record, producer id, epoch;
+# between them length, leader epoch, attributes, time of the last record; behind them sequence and count.
+HEAD = struct.Struct(">q8xBI2xiq8xqh8x")
+
+T = TypeVar("T")
 
 
 class TrimmedError(DeliveryError):
@@ -34,24 +43,88 @@ async def offset_at(
     which: int,
     isolation: int,
 ) -> int:
-    """The EARLIEST or LATEST offset; asked again while the leader moves. Bound it with a time-out."""
-    where = TopicPartition(topic, partition)
+    """The EARLIEST or LATEST offset."""
+
+    def offset_in(response: Any) -> int:
+        _partition, code, _timestamp, offset = response.topics[0][1][0]
+        _raise_for(code)
+        return int(offset)
+
+    request = list_offsets(topic, [partition], which, isolation)
+    return await _of_leader(client, TopicPartition(topic, partition), request, offset_in)
+
+
+async def first_offsets(client: Any, topic: str, partitions: Collection[int]) -> dict[int, int]:
+    """The EARLIEST offsets of those partitions that tell it at the first try; one request a leader."""
+    by_leader: dict[int, list[int]] = {}
+    for partition in partitions:
+        leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
+        if leader not in (None, -1):
+            by_leader.setdefault(leader, []).append(partition)
+    answers = await asyncio.gather(
+        *(
+            client.send(leader, list_offsets(topic, its, EARLIEST, READ_UNCOMMITTED))
+            for leader, its in by_leader.items()
+        ),
+        return_exceptions=True,
+    )
+    rows = [
+        row
+        for answer in answers
+        if not isinstance(answer, BaseException)
+        for row in answer.topics[0][1]
+    ]
+    if len(rows) < len(partitions) or any(row[1] for row in rows):
+        client.force_metadata_update()  # in the background, for the next time
+    return {partition: offset for partition, code, _timestamp, offset in rows if code == 0}
+
+
+async def batch_at(client: Any, topic: str, partition: int, offset: int) -> Fingerprint | None:
+    """The fingerprint of the record batch that contains `offset`; None where none of format v2 does."""
+
+    def head_in(response: Any) -> bytes:
+        _raise_for(getattr(response, "error_code", 0))
+        _partition, code, *_, content = response.topics[0][1][0]
+        if for_code(code) is OffsetOutOfRangeError:
+            return b""
+        _raise_for(code)
+        return bytes((content or b"")[: HEAD.size])
+
+    request = fetch_one(topic, partition, offset, HEAD.size)
+    head = await _of_leader(client, TopicPartition(topic, partition), request, head_in)
+    return parse_head(head, offset)
+
+
+def parse_head(head: bytes, offset: int) -> Fingerprint | None:
+    """The fingerprint of the record batch that begins with `head`; None where it is no v2 batch with `offset` in it."""
+    if len(head) < HEAD.size:
+        return None
+    base, magic, crc, last, stamped_ms, producer_id, epoch = HEAD.unpack(head)
+    if magic != 2 or not base <= offset <= base + last:
+        return None
+    return Fingerprint(base, producer_id, epoch, crc, stamped_ms)
+
+
+async def _of_leader(
+    client: Any, where: TopicPartition, request: Any, answer_in: Callable[[Any], T]
+) -> T:
+    """What `answer_in` finds in the leader's response; both again on an error that a new leader may mend."""
     while True:
         leader = client.cluster.leader_for_partition(where)
         try:
             if leader in (None, -1):
                 raise StaleMetadata
-            response = await client.send(leader, list_offsets(topic, partition, which, isolation))
-            _partition, code, _timestamp, offset = response.topics[0][1][0]
-            error = for_code(code)
-            if error is NoError:
-                return int(offset)
-            raise error
+            return answer_in(await client.send(leader, request))
         except KafkaError as error:
             if not (error.retriable or error.invalid_metadata):
                 raise
         await client.force_metadata_update()
         await asyncio.sleep(RETRY_S)
+
+
+def _raise_for(code: int) -> None:
+    if (error := for_code(code)) is not NoError:
+        raise error
 
 
 async def committed_events(

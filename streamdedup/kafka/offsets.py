@@ -17,6 +17,7 @@ from streamdedup.kafka.protocol import StableOffsetFetch
 
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # aiokafka does not know it
+_OPTIONAL = ("watermark", "partitions", "born", "floor", "since")
 NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away, has moved
 
 
@@ -26,6 +27,9 @@ class Note:
 
     Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
     `partitions` counts those of the input at this commit, `born` when the group began; None in older notes.
+    `atomic`: it was committed in one transaction with what was emitted, so nothing of ours stands above the label.
+    After a `reset --forget`, nothing of the output below the offset `floor` counts as emitted, and the input is read
+    again from the offset `since` on.
     """
 
     cluster_id: str | None
@@ -35,10 +39,15 @@ class Note:
     watermark: int | None = None
     partitions: int | None = None
     born: int | None = None
+    atomic: bool = False
+    floor: int | None = None
+    since: int | None = None
 
     def encode(self) -> str:
         """The text to commit."""
         told = {name: value for name, value in asdict(self).items() if value is not None}
+        if not self.atomic:
+            del told["atomic"]
         ids = {name: getattr(self, name) for name in ("cluster_id", "input_id", "output_id")}
         return orjson.dumps({"streamdedup": 1, **ids, **told}).decode()
 
@@ -57,9 +66,10 @@ class Note:
                 "output_id": str() | None as output_id,
                 "label": int() as label,
             }:
-                later = (found.get(name) for name in ("watermark", "partitions", "born"))
-                known = (value if type(value) is int else None for value in later)
-                return cls(cluster_id, input_id, output_id, label, *known)
+                told = {name: found.get(name) for name in _OPTIONAL}
+                known = {name: value for name, value in told.items() if type(value) is int}
+                atomic = found.get("atomic") is True
+                return cls(cluster_id, input_id, output_id, label, **known, atomic=atomic)
         return None
 
 

@@ -328,6 +328,11 @@ class DeliveryOptions(BaseModel):
         description="Most transactions of a partition that are decided and not committed: while one "
         "commits, the next is filled. 1 does one after the other.",
     )
+    open_transaction_s: Annotated[float, seconds(1, 86_400)] = Field(
+        default=60.0,
+        description="How long a partition waits for another producer's open transaction on its output before it "
+        "stops, naming it.",
+    )
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
         default=30.0, description="Time that a shutdown may take before it is cut short."
     )

@@ -1,16 +1,18 @@
-"""Two requests that aiokafka lacks, built from its protocol classes, and two that it has, asked for one partition.
+"""Two requests that aiokafka lacks, built from its protocol classes, and those that it has, as we ask them.
 
 OffsetFetch v7 with `require_stable` (KIP-447) never answers an offset whose transaction is undecided; Metadata v10
 (KIP-516) gives topic ids, the only sign that a topic was deleted and made again. Written against
 https://kafka.apache.org/protocol.
 """
 
+from collections.abc import Iterable
 from io import BytesIO
 from typing import Any
 from uuid import UUID
 
 from aiokafka.errors import BrokerResponseError, kafka_errors
 from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.types import (
@@ -199,9 +201,15 @@ class TopicsWithIds(Request[_MetadataRequestV10]):
         return request(named, False, False, True, {})
 
 
-def list_offsets(topic: str, partition: int, which: int, isolation: int) -> Any:
-    """The request for EARLIEST or LATEST of one partition; LATEST read_committed is the last stable offset."""
-    return OffsetRequest(-1, isolation, [(topic, [(partition, which)])])
+def list_offsets(topic: str, partitions: Iterable[int], which: int, isolation: int) -> Any:
+    """The request for EARLIEST or LATEST of partitions; LATEST read_committed is the last stable offset."""
+    return OffsetRequest(-1, isolation, [(topic, [(p, which) for p in partitions])])
+
+
+def fetch_one(topic: str, partition: int, offset: int, bytes_max: int) -> Any:
+    """The request for what stands at `offset`, whole record batches; the first comes however large it is (KIP-74)."""
+    where = [(topic, [(partition, offset, bytes_max)])]
+    return FetchRequest(0, 0, bytes_max, READ_UNCOMMITTED, where)
 
 
 def all_topics() -> Any:

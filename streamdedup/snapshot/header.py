@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NoReturn, TypeVar
 
 from streamdedup.errors import SnapshotError
+from streamdedup.events import Fingerprint
 
 JSON_BYTES_MAX = 64 << 10
 OFFSET_MAX = (1 << 63) - 1  # Kafka's offsets are int64
@@ -30,6 +31,7 @@ class Identity:
     `hash_check` is the digest of a fixed text; `key` and `filter` are settings as plain JSON
     values. An id is None where the broker does not tell one, and then matches any. `partitions` is told only: the
     filter of a partition is the fold of its output, however many others there are.
+    Of the log, only what stands at `floor` and above is folded: the rest was forgotten on purpose.
     """
 
     hash: str
@@ -42,6 +44,7 @@ class Identity:
     partitions: int
     cluster_id: str | None = None
     topic_id: str | None = None
+    floor: int = 0
 
     def differences(self, other: "Identity") -> list[str]:
         """Say in words what `other` has instead; empty where the two agree."""
@@ -66,11 +69,15 @@ class Identity:
 
 @dataclass(frozen=True)
 class Log:
-    """Which log's fold a filter is, up to which offset, and which generation of its snapshots."""
+    """Which log's fold a filter is, up to which offset, and which generation of its snapshots.
+
+    `fingerprint` is of a record batch below `label`, the last one where possible; None where none could be read.
+    """
 
     identity: Identity
     label: int
     counter: int
+    fingerprint: Fingerprint | None = None
 
 
 @dataclass(frozen=True)
@@ -112,13 +119,23 @@ def header_json(header: Header) -> bytes:
     """The header's text; SnapshotError where it is too long."""
     return bounded_json(
         {
-            "log": header.log and asdict(header.log),
+            "log": header.log and _log_json(header.log),
             "filter": dict(header.filter),
             "buffer_sizes": header.buffer_sizes,
             "saved_at": header.saved_at,
             "writer": header.writer,
         }
     )
+
+
+def _log_json(log: Log) -> dict[str, Any]:
+    """Without fields for a fingerprint and a floor that are not there: so a file was before there were any."""
+    told = asdict(log)
+    if log.fingerprint is None:
+        del told["fingerprint"]
+    if not log.identity.floor:
+        del told["identity"]["floor"]
+    return told
 
 
 def bounded_json(value: Mapping[str, object]) -> bytes:
@@ -150,10 +167,23 @@ def parse_header(text: bytearray) -> Header:
 
 
 def _parse_log(raw: Mapping[str, object]) -> Log:
-    return Log(
+    log = Log(
         identity=_parse_identity(field(raw, "identity", dict)),
         label=number(raw, "label", 0),
         counter=number(raw, "counter", 1),
+    )
+    if "fingerprint" not in raw:
+        return log
+    return replace(log, fingerprint=_parse_fingerprint(field(raw, "fingerprint", dict), log.label))
+
+
+def _parse_fingerprint(raw: Mapping[str, object], label: int) -> Fingerprint:
+    return Fingerprint(
+        offset=number(raw, "offset", 0, label - 1),
+        producer_id=number(raw, "producer_id", -1),
+        epoch=number(raw, "epoch", -1, (1 << 15) - 1),
+        crc=number(raw, "crc", 0, (1 << 32) - 1),
+        stamped_ms=number(raw, "stamped_ms", -(1 << 63)),
     )
 
 
@@ -169,6 +199,7 @@ def _parse_identity(raw: Mapping[str, object]) -> Identity:
         partitions=number(raw, "partitions", 1),
         cluster_id=None if raw.get("cluster_id") is None else field(raw, "cluster_id", str),
         topic_id=None if raw.get("topic_id") is None else field(raw, "topic_id", str),
+        floor=number(raw, "floor", 1) if "floor" in raw else 0,
     )
 
 

@@ -9,7 +9,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Filter, Parts
 from streamdedup.snapshot.files import (
     Content,
@@ -44,12 +45,15 @@ INSTEAD = "set snapshot.directory to another place"
 class Snapshot:
     """A filter with every key of the output below `label` and none from `end_label` on.
 
+    `fingerprint` is of a record batch of the output below `label`; `topic_id` is that of the output. None is unknown.
     `saved_at` (Unix seconds) and `writer` are for people.
     """
 
     filter: Filter
     label: int
     end_label: int
+    fingerprint: Fingerprint | None
+    topic_id: str | None
     path: Path
     size_bytes: int
     saved_at: float
@@ -98,6 +102,8 @@ class Store:
         label: int,
         end_label: Callable[[], int],
         identity: Identity,
+        *,
+        fingerprint: Fingerprint | None = None,
         cut_short: Callable[[], bool] = lambda: False,
     ) -> Saved:
         """Write `filter_` as the next generation. Blocking: call it in a thread.
@@ -105,7 +111,8 @@ class Store:
         Additions may go on meanwhile, as long as they only set bits. `label`: all keys of the
         output below it are in `filter_` now. `end_label()` is asked, in this thread, after the last
         byte was copied, and must be above the offsets of all keys added until then: whoever adds
-        raises it first. `cut_short()` is asked before each piece: whether to give up. After a
+        raises it first. `fingerprint` is of a record batch of the output below `label`.
+        `cut_short()` is asked before each piece: whether to give up. After a
         SnapshotError the older generations are there, and at most the new one as well.
         """
         started = time.perf_counter()
@@ -115,7 +122,7 @@ class Store:
             with self._blaming("clean up the snapshot directory", self.path):
                 counter = self._remove_leftovers_and_count()
             path = self.path / f"{counter:016d}.snapshot"
-            log = Log(identity, label, counter)
+            log = Log(identity, label, counter, fingerprint)
             content = content_of(filter_, self._wall_clock(), log, end_label)
             size_bytes = publish(
                 self._fs, path.with_suffix(".tmp"), path, _unless(cut_short, content), INSTEAD
@@ -131,14 +138,15 @@ class Store:
         end: int,
         on_refusal: Callable[[Refusal], None],
         hash_key: bytes = b"",
+        passing_over: Collection[Path] = (),
     ) -> Snapshot | None:
         """Take the newest generation that is whole, of this identity, not ahead of `end`; or None.
 
         Blocking: call it in a thread. `end` is the output's end offset. `on_refusal` is told, in
         this thread, of each newer generation. `hash_key` is that of a keyed hash, which no file
-        holds. SnapshotError where the directory cannot be read.
+        holds. `passing_over` are not looked at. SnapshotError where the directory cannot be read.
         """
-        tried: set[Path] = set()
+        tried = set(passing_over)
         # Listed anew each time: another process may prune what was listed and save what is better.
         while fresh := [path for path in self._generations() if path not in tried]:
             path = fresh[0]
@@ -159,12 +167,20 @@ class Store:
         """Tell whether a snapshot is here, usable or not: then the shard is not newly born."""
         return any(kind in {"snapshot", "snapshot.broken"} for _, kind, _ in self._files())
 
-    def labels(self) -> list[int]:
-        """Give the labels of all generations whose header can be read, newest first."""
+    def labels(self, identity: Identity | None = None, before: Path | None = None) -> list[int]:
+        """Give the labels of all generations whose header can be read, newest first.
+
+        Only of those of `identity`, and of those older than the one at `before`, if these are given.
+        """
         labels = []
-        for path in self._generations():
+        generations = self._generations()
+        if before in generations:
+            generations = generations[generations.index(before) + 1 :]
+        for path in generations:
             with suppress(SnapshotError, OSError), self._opened(path) as (reader, _):
-                labels.append(reader.header.of_log().label)
+                log = reader.header.of_log()
+                if identity is None or not identity.differences(log.identity):
+                    labels.append(log.label)
         return labels
 
     def _make_directories(self) -> None:
@@ -227,6 +243,8 @@ class Store:
             filter=built(contents, hash_key),
             label=log.label,
             end_label=contents.end_label,
+            fingerprint=log.fingerprint,
+            topic_id=log.identity.topic_id,
             path=path,
             size_bytes=size_bytes,
             saved_at=header.saved_at,

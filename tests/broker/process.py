@@ -56,9 +56,14 @@ class ProcessBroker:
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-            "log.dirs": self._directory / "data",
+            "log.dirs": self.data_directory,
         }
         self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+
+    @property
+    def data_directory(self) -> Path:
+        """Where its logs lie: to be copied, or put back, while it is down."""
+        return self._directory / "data"
 
     def format(self) -> None:
         """Prepare the data directory; once, before the first start."""

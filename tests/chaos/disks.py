@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.chaos.files import DISK_FAILED
 from tests.chaos.trial import Trial
-from tests.chaos.worker import DISK_FAILED, Wanted, with_disk
+from tests.chaos.worker import Wanted, with_disk
 from tests.deployment import WorkerProcess
 
 FOR_GOOD = 1_000_000

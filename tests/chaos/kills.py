@@ -1,4 +1,4 @@
-"""SIGKILL: at moments of chance, at every named step, and the same without transactions."""
+"""SIGKILL of the worker: at moments of chance, and at every named step of its work."""
 
 import signal
 
@@ -9,40 +9,23 @@ from tests.chaos.worker import REACHED, RESTORE_STEPS, SNAPSHOT_STEPS, STEPS, at
 STEP_S = 30.0
 PASSES_MAX = 12  # a step of a transaction is passed some thirty times a second
 EARLY_SHARE = 0.15
-STEPS_WITHOUT_TRANSACTIONS = (
-    "begun",
-    "first_sent",
-    "all_sent",
-    "committed",
-    "admitting",
-    "admitted",
-)
 
 
 def kill_at_random(trial: Trial, kills: int) -> None:
     """Kills of one worker, most of them while it is at work, some while it fences or folds."""
     trial.name_the_member()
     for _ in range(kills):
-        _kill_at_random(trial)
+        kill_by_chance(trial)
 
 
 def kill_at_steps(trial: Trial, steps: int) -> None:
     """One kill at each of so many named steps, in a random order."""
     trial.name_the_member()
-    _kill_at(trial, trial.chance.sample(STEPS, k=min(steps, len(STEPS))))
+    kill_at(trial, trial.chance.sample(STEPS, k=min(steps, len(STEPS))))
 
 
-def kill_without_transactions(trial: Trial, kills: int) -> None:
-    """At least once: kills at moments of chance and at named steps, and worse, SIGTERM between them."""
-    trial.deployment.config["delivery"]["guarantee"] = "at_least_once"
-    trial.name_the_member()
-    steps = [trial.chance.choice(STEPS_WITHOUT_TRANSACTIONS) for _ in range(kills // 2)]
-    _kill_at(trial, steps)
-    for _ in range(kills - len(steps)):
-        _kill_at_random(trial)
-
-
-def _kill_at_random(trial: Trial) -> None:
+def kill_by_chance(trial: Trial) -> None:
+    """One kill, early in the worker's life or at work."""
     if trial.chance.random() < EARLY_SHARE:
         worker = trial.start()
         worker.wait_for("joining")
@@ -58,7 +41,8 @@ def _kill_at_random(trial: Trial) -> None:
     trial.note_hit()
 
 
-def _kill_at(trial: Trial, steps: list[str]) -> None:
+def kill_at(trial: Trial, steps: list[str]) -> None:
+    """One kill at each of `steps`."""
     for step in steps:
         passes = trial.chance.randint(1, _passes_max(step))
         worker = trial.start(at_step(step, passes, signal.SIGKILL))

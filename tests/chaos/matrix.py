@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tests.chaos.brokers import Brokers, ProxiedBroker, ThreeBrokers
 from tests.chaos.disks import harm_disk
 from tests.chaos.drains import drain_at_random
-from tests.chaos.kills import kill_at_random, kill_at_steps, kill_without_transactions
+from tests.chaos.kills import kill_at_random, kill_at_steps
 from tests.chaos.network import harm_requests
 from tests.chaos.operators import (
     grow_topics,
@@ -17,6 +17,7 @@ from tests.chaos.operators import (
 )
 from tests.chaos.outages import restart_broker
 from tests.chaos.pauses import pause_and_wake
+from tests.chaos.repeats import harm_at_least_once
 from tests.chaos.storms import rebalance_storm
 from tests.chaos.trial import PARTITIONS, Trial
 from tests.chaos.worker import STEPS
@@ -147,10 +148,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             "once",
-            "at least once: SIGKILL at random moments and named steps",
-            kill_without_transactions,
+            "at least once: SIGKILL, SIGTERM, SIGSTOP at random moments and named steps",
+            harm_at_least_once,
             rounds=4,
-            size=10,
+            size=8,
             promise="nothing lost; repeats are counted",
             may_repeat=True,
         ),

@@ -4,24 +4,21 @@ The steps are wrapped from outside, so the product has no hooks. What is to happ
 signal at a step, a disk that fails, or a promise that is broken on purpose, for the oracle's own test.
 """
 
-import errno
 import json
 import os
 import signal
 import sys
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from functools import wraps
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from tests.chaos.files import BadDisk, SteppingFs, tell
 from tests.failing_fs import WatchedFs
 
 VARIABLE = "CHAOS"
 REACHED = "chaos_reached"
-DISK_FAILED = "chaos_disk"
 
 TRANSACTION_STEPS = (
     "begun",
@@ -45,8 +42,6 @@ SNAPSHOT_STEPS = (
 )
 RESTORE_STEPS = ("fenced", "folded")
 STEPS = (*TRANSACTION_STEPS, *SNAPSHOT_STEPS, *RESTORE_STEPS)
-
-T = TypeVar("T")
 
 
 Wanted = Mapping[str, object]
@@ -91,87 +86,8 @@ class _Steps:
             self._reached[step] += 1
             due = step == self._step and self._reached[step] == self._passes
         if due:
-            _tell(REACHED, step=step, passes=self._passes)
+            tell(REACHED, step=step, passes=self._passes)
             os.kill(os.getpid(), self._deed)
-
-
-class _SteppingFs(WatchedFs):
-    """The file system of snapshots, of which every call of a save is a step."""
-
-    def __init__(self, steps: _Steps) -> None:
-        super().__init__()
-        self._steps = steps
-        self._directories: set[int] = set()
-        self._written: set[int] = set()
-
-    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        """As `os.open`."""
-        fd = os.open(path, flags, mode)
-        if flags & os.O_DIRECTORY:
-            self._directories.add(fd)
-        elif flags & os.O_CREAT and path.suffix == ".tmp":
-            self._written.add(fd)
-            self._steps.reached("snapshot_opened")
-        return fd
-
-    def write(self, fd: int, data: bytes | memoryview, /) -> int:
-        """As `os.write`."""
-        count = os.write(fd, data)
-        self._steps.reached("snapshot_written")
-        return count
-
-    def fsync(self, fd: int) -> None:
-        """As `os.fsync`."""
-        os.fsync(fd)
-        self._steps.reached(
-            "snapshot_directory_synced" if fd in self._directories else "snapshot_synced"
-        )
-
-    def close(self, fd: int) -> None:
-        """As `os.close`."""
-        os.close(fd)
-        self._directories.discard(fd)
-        if fd in self._written:
-            self._written.discard(fd)
-            self._steps.reached("snapshot_closed")
-
-    def rename(self, src: Path, dst: Path) -> None:
-        """As `os.rename`."""
-        super().rename(src, dst)
-        if src.suffix == ".tmp":
-            self._steps.reached("snapshot_renamed")
-
-
-class _BadDisk(WatchedFs):
-    """The file system of snapshots on a disk that fails, or is slow, for some calls."""
-
-    def __init__(self, first: int, count: int, error: str | None, slow_s: float) -> None:
-        super().__init__()
-        self._bad = range(first, first + count)
-        self._error = error and getattr(errno, error)
-        self._slow_s = slow_s
-        self._lock = threading.Lock()
-        self._count, self._saving = 0, False
-
-    def around(self, name: str, act: Callable[[], T]) -> T:
-        """Make the call, or fail."""
-        with self._lock:
-            self._saving |= name == "mkdir"  # what comes before belongs to a load
-            number, self._count = self._count, self._count + self._saving
-        if not self._saving or number not in self._bad:
-            return act()
-        _tell(DISK_FAILED, call=name, number=number)
-        if self._slow_s:
-            time.sleep(self._slow_s)
-        if not self._error:
-            return act()
-        if name == "close":  # a descriptor is gone after a failed close, too
-            act()
-        raise OSError(self._error, os.strerror(self._error))
-
-
-def _tell(event: str, **fields: object) -> None:
-    os.write(2, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
 def _wrap_writer(steps: _Steps) -> None:
@@ -305,9 +221,9 @@ def _prepare(wanted: Mapping[str, Any]) -> None:
         _wrap_writer(steps)
         _wrap_connection(steps)
         _wrap_shard(steps)
-        _give_snapshots(_SteppingFs(steps))
+        _give_snapshots(SteppingFs(steps.reached))
     if "disk" in wanted:
-        _give_snapshots(_BadDisk(**wanted["disk"]))
+        _give_snapshots(BadDisk(**wanted["disk"]))
     if "broken" in wanted:
         _MUTANTS[wanted["broken"]]()
 

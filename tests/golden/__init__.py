@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamdedup import filters
+from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Addable, Filter, Removable, Static, Windowed
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
@@ -42,6 +43,7 @@ LOG = Log(
     label=1000,
     counter=42,
 )
+FINGERPRINTED = replace(LOG, fingerprint=Fingerprint(998, 4000, 3, 0xDEADBEEF, 1_700_000_000_000))
 END_LABEL = 1010
 
 
@@ -82,6 +84,7 @@ GOLDEN = [
     Golden("bloom"),
     Golden("bloom", {"probe": "double"}, variant="double"),
     Golden("bloom", variant="log", log=LOG),
+    Golden("bloom", variant="fingerprint", log=FINGERPRINTED),
     Golden("blocked"),
     Golden("bitmap"),
     Golden("counting"),

@@ -1,0 +1,91 @@
+"""How far an audit reads, fixed before it reads: first what is committed, then where the written topics end.
+
+An event below the committed offset was written before that was committed, so it stands below an end that is asked for
+afterwards, once nothing below that end is undecided. The other way round, what a running worker commits in between
+would look lost.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from streamdedup.errors import ConfigError
+from streamdedup.fencing import BROKER_ANSWER_S_MAX, wait_decided
+from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.resume import Found
+from streamdedup.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Of one partition: `found` at the broker, and where each written topic, by name, ends for the audit."""
+
+    partition: int
+    found: Found
+    ends: dict[str, int]
+
+    @property
+    def committed(self) -> int | None:
+        """The committed offset, within the input; None where there is none, or it is of another log."""
+        found = self.found
+        if found.committed is None or not self.same_logs:
+            return None
+        return min(max(found.committed.offset, found.input_start), found.input_end)
+
+    @property
+    def same_logs(self) -> bool:
+        """Whether the offset was committed on this cluster, for this very input."""
+        found = self.found
+        if found.committed is None or found.committed.note is None:
+            return True
+        if found.note is None:  # it is of another cluster
+            return False
+        ids = (found.note.input_id, found.input_id)
+        return None in ids or ids[0] == ids[1]
+
+
+async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
+    """The topics; ConfigError where one is missing."""
+    names = [settings.source.topic, *sink_topics(settings.sink)]
+    topology = await cluster.describe(names)
+    if missing := [name for name in names if name not in topology.topics]:
+        raise ConfigError(
+            "\n".join(
+                f"the topic {name} does not exist or may not be seen; look at source and sink"
+                for name in missing
+            )
+        )
+    return topology
+
+
+async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partition: int) -> Extent:
+    """How far to read of `partition`. DeliveryError where a transaction stays open there."""
+    source, output = settings.source.topic, settings.sink.topic
+    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        committed = await cluster.committed(
+            settings.kafka.group_id,
+            source,
+            partition,
+            stable=settings.delivery.guarantee == "exactly_once",
+        )
+        ends = {
+            name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)
+        }
+    for name, end in ends.items():
+        await wait_decided(cluster, name, partition, end, settings.delivery.open_transaction_s)
+    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        found = Found(
+            committed,
+            topology.cluster_id,
+            topology[source].topic_id,
+            topology[output].topic_id,
+            await cluster.first_offset(source, partition),
+            await cluster.stable_offset(source, partition),
+            await cluster.first_offset(output, partition),
+            ends[output],
+            has_memory=False,
+            partition=partition,
+            partitions=topology[source].partitions,
+            others={},
+        )
+    return Extent(partition, found, ends)

@@ -1,0 +1,172 @@
+"""Rows of digests, sorted in bounded memory: runs in one temporary file, read back by ranges of digests.
+
+Equal rows are joined wherever they meet, so a key that comes a million times takes no more room than any other.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from io import BufferedRandom
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.events import Integers
+from streamdedup.keys.hashing import Digests
+
+Rows = npt.NDArray[np.void]
+
+# What an event is to the audit. The first four go by key, the others by all that the event holds.
+DUE, KNOWN, EMITTED, DROPPED, DUE_UNJUDGED, EMITTED_UNJUDGED, UNLETTERED = range(7)
+KINDS = 7
+
+ROW = np.dtype(
+    [
+        ("high", np.uint64),
+        ("low", np.uint64),
+        ("first", np.int64),  # the least offset of the events that the row stands for
+        ("last", np.int64),
+        ("count", np.uint32),
+        ("kind", np.uint8),
+    ]
+)
+TIMED_ROW = np.dtype([*ROW.descr, ("generation", np.int64), ("reach", np.int64)])
+
+RANGES = 1024  # of digests, by their highest bits
+_RANGE_BITS = np.uint64(54)
+SORTING = 3  # times the rows: themselves, their order, a sorted copy
+
+
+def rows_of(timed: bool, kind: int, digests: Digests, offsets: Integers) -> Rows:
+    """A row for each event; `timed` ones have a generation and a reach, to be set."""
+    made: Rows = np.zeros(len(offsets), dtype=TIMED_ROW if timed else ROW)
+    made["high"], made["low"] = digests[:, 0], digests[:, 1]
+    made["first"] = made["last"] = offsets
+    made["count"], made["kind"] = 1, kind
+    return made
+
+
+class Sorter(AbstractContextManager["Sorter"]):
+    """Takes rows, gives them back sorted by digest, kind and offset, in `size_bytes` of memory.
+
+    Timed rows of emitted events stay apart, since each is judged by its own time; all others of a digest and kind are
+    one row. The temporary file is gone with the process.
+    """
+
+    def __init__(self, *, timed: bool, size_bytes: int) -> None:
+        self._dtype = TIMED_ROW if timed else ROW
+        self._timed = timed
+        self._room = max(2, size_bytes // SORTING // self._dtype.itemsize)
+        self._waiting: list[Rows] = []
+        self._rows = 0
+        self._file: BufferedRandom | None = None
+        self._written = 0  # rows
+        self._runs: list[Integers] = []  # where each range begins in the file, and the last ends
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, rows: Rows) -> None:
+        """Take rows; StreamdedupError where the temporary directory does not."""
+        self._waiting.append(rows)
+        self._rows += len(rows)
+        if self._rows >= self._room:
+            joined = self._gather()
+            if len(joined) > self._room // 2:
+                self._spill(joined)
+            else:
+                self._waiting, self._rows = [joined], len(joined)
+
+    def parts(self) -> Iterator[Rows]:
+        """All rows, in parts; those of one digest are in one part. May be called again, and after further `add`."""
+        if not self._runs:
+            whole = self._gather()
+            self._waiting, self._rows = [whole], len(whole)
+            yield whole
+            return
+        if self._rows:
+            self._spill(self._gather())
+        sizes = np.sum([np.diff(run) for run in self._runs], axis=0)
+        start = held = 0
+        for at, size in enumerate(sizes.tolist()):
+            if held and held + size > self._room:
+                yield self._read(start, at)
+                start, held = at, 0
+            held += size
+        yield self._read(start, RANGES)
+
+    def _gather(self) -> Rows:
+        """All that waits, joined; nothing waits then."""
+        whole = np.concatenate((np.empty(0, self._dtype), *self._waiting))
+        self._waiting, self._rows = [], 0
+        return self._joined(whole)
+
+    def _spill(self, rows: Rows) -> None:
+        try:
+            file = self._opened()
+            file.seek(self._written * self._dtype.itemsize)
+            file.write(rows.view(np.uint8).data)
+            file.flush()
+        except OSError as error:
+            raise StreamdedupError(
+                f"the rows cannot be sorted in {tempfile.gettempdir()} ({error.strerror}), which takes some"
+                f" {self._dtype.itemsize} bytes an event of a partition; set TMPDIR to a directory with room"
+            ) from None
+        bounds = np.arange(1, RANGES, dtype=np.uint64) << _RANGE_BITS
+        inner = np.searchsorted(rows["high"], bounds)
+        self._runs.append(np.concatenate(([0], inner, [len(rows)])) + self._written)
+        self._written += len(rows)
+
+    def _opened(self) -> BufferedRandom:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="streamdedup-audit-")  # noqa: SIM115 - closed by __exit__
+        return self._file
+
+    def _read(self, start: int, stop: int) -> Rows:
+        """The rows of the ranges from `start` up to `stop`, of all runs."""
+        held: list[Rows] = []
+        rows = 0
+        for run in self._runs:
+            held.append(self._stretch(int(run[start]), int(run[stop])))
+            rows += len(held[-1])
+            if rows > self._room:  # one range alone is larger than the memory: keys that come often
+                held = [self._joined(np.concatenate(held))]
+                rows = len(held[0])
+        return self._joined(np.concatenate(held))
+
+    def _stretch(self, start: int, stop: int) -> Rows:
+        rows: Rows = np.empty(stop - start, self._dtype)
+        file = self._opened()
+        file.seek(start * self._dtype.itemsize)
+        if file.readinto(rows.view(np.uint8).data) != rows.nbytes:
+            raise StreamdedupError("the temporary file of the audit was cut short; run it again")
+        return rows
+
+    def _joined(self, rows: Rows) -> Rows:
+        """Sorted, and equal rows made one."""
+        keys: tuple[Any, ...] = (rows["kind"], rows["low"], rows["high"])
+        rows = rows[np.lexsort((rows["first"], *keys) if self._timed else keys)]
+        begins = np.ones(len(rows), dtype=np.bool_)
+        for name in ("high", "low", "kind"):
+            column = rows[name]
+            begins[1:] &= column[1:] == column[:-1]
+        np.logical_not(begins[1:], out=begins[1:])
+        if self._timed:
+            begins |= rows["kind"] == EMITTED
+        if begins.all():
+            return rows
+        at = np.flatnonzero(begins)
+        joined = rows[at]
+        joined["first"] = np.minimum.reduceat(rows["first"], at)
+        joined["last"] = np.maximum.reduceat(rows["last"], at)
+        joined["count"] = np.add.reduceat(rows["count"], at)
+        return joined

@@ -1,0 +1,73 @@
+"""The arguments of `streamdedup reset`, and the question that it asks."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from streamdedup.cli.arguments import Commands, add_settings, refusing
+from streamdedup.cli.streams import put, say
+from streamdedup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamdedup.reset import Target
+
+
+def add_reset(commands: Commands) -> None:
+    """The command `reset`."""
+    reset = commands.add_parser(
+        "reset",
+        help="move the group's offsets; with --forget, begin with empty filters",
+        description="Move the committed offsets of all partitions of the input, while no worker runs. What will happen"
+        " is said first, and asked about. Status 1 where the group is active or the answer is no.",
+    )
+    add_settings(reset)
+    reset.add_argument(
+        "--to",
+        type=refusing(_target),
+        required=True,
+        metavar="earliest|latest|TIME",
+        help="where reading goes on; TIME is a time like 2026-01-31T08:00Z (UTC unless it has a zone), for the first"
+        " event from it on, or how long ago, like 2h",
+    )
+    reset.add_argument(
+        "--forget",
+        action="store_true",
+        help="forget what was emitted: the filters start empty, and what is read again is emitted again",
+    )
+    reset.add_argument("--yes", action="store_true", help="do not ask")
+    reset.set_defaults(call=_reset)
+
+
+def _target(text: str) -> "Target":
+    from streamdedup.context import wall_clock_ms
+    from streamdedup.reset import target_of
+
+    return target_of(text, wall_clock_ms())
+
+
+def _reset(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from streamdedup import logs, reset, settings
+
+    tree = settings.load(arguments.config, arguments.overrides)
+    logs.set_up()
+    planned = asyncio.run(reset.plan(tree, arguments.to, forget=arguments.forget))
+    put(reset.as_text(tree, planned))
+    if not arguments.yes and not _agreed():
+        say("streamdedup: nothing was moved")
+        return 1
+    asyncio.run(reset.move(tree, planned))
+    say("streamdedup: moved")
+    return 0
+
+
+def _agreed() -> bool:
+    """What a person says; ConfigError where there is none to ask."""
+    if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
+        raise ConfigError(
+            "nothing was moved: standard input is no terminal, so nobody can be asked; add --yes"
+        )
+    sys.stderr.write("Move them? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,88 @@
+"""The consumer group as an operator sees it from outside: who is in it, and its offsets, moved by no member.
+
+The broker takes offsets without a generation only while the group has no members, so a worker that joins in between
+wins: nothing is moved then.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    IllegalGenerationError,
+    KafkaError,
+    NonEmptyGroup,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    for_code,
+)
+from aiokafka.protocol.admin import DescribeGroupsRequest
+from aiokafka.protocol.commit import OffsetCommitRequest
+
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.offsets import NOT_YET, RETRY_S
+
+NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED = -1, "", -1
+_HAS_MEMBERS = (
+    UnknownMemberIdError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    NonEmptyGroup,
+)
+
+
+async def members(client: Any, group: str) -> int:
+    """How many members the group has. Waits for its coordinator: bound it with a time-out."""
+
+    def count(response: Any) -> int:
+        code, _group, _state, _type, _protocol, found, *_ = response.groups[0]
+        _check(code)
+        return len(found)
+
+    return int(await _asked(client, group, DescribeGroupsRequest([group]), count))
+
+
+async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
+    """Commit partition -> (offset, metadata), all in one request, for a group without members.
+
+    DeliveryError where it has any. Waits for its coordinator: bound it with a time-out.
+    """
+    rows = [(partition, offset, note) for partition, (offset, note) in offsets.items()]
+    request = OffsetCommitRequest(
+        group, NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED, [(topic, rows)]
+    )
+
+    def taken(response: Any) -> None:
+        for _topic, partitions in response.topics:
+            for _partition, code in partitions:
+                _check(code)
+
+    try:
+        await _asked(client, group, request, taken)
+    except _HAS_MEMBERS:
+        raise DeliveryError(
+            f"the group {group} has members: a worker joined meanwhile; stop all workers, and try again"
+        ) from None
+
+
+async def _asked(client: Any, group: str, request: Any, take: Any) -> Any:
+    """What `take` makes of the coordinator's answer; asked again while it loads, moves or is away."""
+    while True:
+        try:
+            node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+            response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
+            return take(response)
+        except KafkaError as error:
+            if not (error.retriable or error.invalid_metadata):
+                raise
+        await client.force_metadata_update()
+        await asyncio.sleep(RETRY_S)
+
+
+def _check(code: int) -> None:
+    if code in NOT_YET:
+        raise GroupCoordinatorNotAvailableError
+    if code:
+        raise for_code(code)

@@ -1,0 +1,311 @@
+"""`streamdedup reset`: a group's offsets, moved on purpose, their notes kept true; with `forget`, a floor beside them.
+
+Planned and shown first; then every earlier writer of the output is fenced, so that no open transaction can end after
+us, and all partitions are moved in one request, which the broker refuses while the group has members.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.fencing import BROKER_ANSWER_S_MAX, FENCE_S_MAX, wait_decided
+from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
+from streamdedup.kafka.connection import refusal
+from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.topics import Topology
+from streamdedup.resume import Found, check_output
+from streamdedup.settings import Settings
+from streamdedup.units import counted, milliseconds
+
+FENCES_MAX = 16
+YEARS_MS = 100 * 366 * 86_400_000
+ENDS = ("earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to: `name` is "earliest", "latest" or "time"; `time_ms`, ms since 1970, is that time's."""
+
+    name: str
+    time_ms: int = 0
+
+    def __str__(self) -> str:
+        if self.name != "time":
+            return self.name
+        moment = datetime.fromtimestamp(self.time_ms / 1000, UTC)
+        return f"the first event from {moment:%Y-%m-%d %H:%M:%S} UTC on"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The move of one partition: from `at`, None where nothing is committed, `to` another offset of the input."""
+
+    partition: int
+    at: int | None
+    to: int
+    found: Found
+
+    @property
+    def again(self) -> int:
+        """How many offsets, at most, are read once more."""
+        return 0 if self.at is None else max(0, min(self.at, self.found.input_end) - self.to)
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets, at most, are never read."""
+        return 0 if self.at is None else max(0, self.to - max(self.at, self.found.input_start))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a reset will do."""
+
+    target: Target
+    forget: bool
+    steps: tuple[Step, ...]
+
+
+def target_of(text: str, now_ms: int) -> Target:
+    """`earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, as in 2h; ValueError."""
+    if text in ENDS:
+        return Target(text)
+    try:
+        return Target("time", now_ms - int(milliseconds(0, YEARS_MS, bare=False).parse(text)))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            "is neither earliest, latest, a time like 2026-01-31T08:00Z (UTC where it has no zone), nor how long ago,"
+            " like 2h or 7d"
+        ) from None
+    in_utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return Target("time", int(in_utc.timestamp() * 1000))
+
+
+async def plan(settings: Settings, target: Target, *, forget: bool) -> Plan:
+    """What the reset would do, as things stand; nothing is changed.
+
+    ConfigError where a topic is missing, DeliveryError where the group has members or the broker refuses us.
+    """
+    async with _opened(settings) as group:
+        return await group.plan(target, forget)
+
+
+async def move(settings: Settings, planned: Plan) -> None:
+    """Do it. DeliveryError where the group has members by now, or the broker refuses us: nothing is moved then."""
+    async with _opened(settings) as group:
+        await group.move(planned)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
+    async with kafka_cluster(settings.kafka) as cluster:
+        try:
+            yield _Group(settings, cluster)
+        except Exception as error:
+            if refused := refusal(error):
+                raise refused from error
+            if isinstance(error, TimeoutError):
+                raise DeliveryError(
+                    "the broker does not answer: whether anything was moved is not known; look at it, and try again"
+                ) from None
+            raise
+
+
+class _Group:
+    """The group, its input and its output."""
+
+    def __init__(self, settings: Settings, cluster: KafkaCluster) -> None:
+        self._settings, self._cluster = settings, cluster
+        self._name = settings.kafka.group_id
+        self._input, self._output = settings.source.topic, settings.sink.topic
+
+    async def plan(self, target: Target, forget: bool) -> Plan:
+        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+            await self._refuse_members()
+            topology = await self._topology()
+            partitions = range(topology[self._input].partitions)
+            steps = [await self._step(topology, partition, target) for partition in partitions]
+        if not forget:
+            for step in steps:
+                self._refuse_contradiction(step.partition, step.found)
+        return Plan(target, forget, tuple(steps))
+
+    async def move(self, planned: Plan) -> None:
+        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+            await self._refuse_members()
+            topology = await self._topology()
+        turns = asyncio.Semaphore(FENCES_MAX)
+
+        async def fenced(step: Step) -> tuple[int, str]:
+            async with turns:
+                await self._fence(step.partition)
+                async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+                    found = await self._found(topology, step.partition)
+            if not planned.forget:
+                self._refuse_contradiction(step.partition, found)
+            return step.to, note_after(found, step.to, forget=planned.forget).encode()
+
+        moved = await asyncio.gather(*map(fenced, planned.steps))
+        offsets = {step.partition: to for step, to in zip(planned.steps, moved, strict=True)}
+        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+            await self._cluster.move(self._name, self._input, offsets)
+
+    async def _refuse_members(self) -> None:
+        if count := await self._cluster.members(self._name):
+            raise DeliveryError(
+                f"the group {self._name} has {counted(count, 'member')}: stop all workers first; one that was killed"
+                " leaves after its session_timeout_ms"
+            )
+
+    async def _topology(self) -> Topology:
+        names = [self._input, self._output]
+        topology = await self._cluster.describe(names)
+        if missing := [name for name in names if name not in topology.topics]:
+            raise ConfigError(
+                f"the topic {' and the topic '.join(missing)} does not exist or may not be seen; look at source.topic"
+                " and sink.topic"
+            )
+        return topology
+
+    async def _step(self, topology: Topology, partition: int, target: Target) -> Step:
+        found = await self._found(topology, partition)
+        to = found.input_start if target.name == "earliest" else found.input_end
+        if target.name == "time":
+            young = await self._cluster.offset_of_time(self._input, partition, target.time_ms)
+            to = found.input_end if young is None else young
+        return Step(partition, found.committed.offset if found.committed else None, to, found)
+
+    async def _found(self, topology: Topology, partition: int) -> Found:
+        cluster, exactly_once = self._cluster, self._settings.delivery.guarantee == "exactly_once"
+        own = await cluster.committed(self._name, self._input, partition, stable=exactly_once)
+        partitions = topology[self._input].partitions
+        told = own is not None and own.note is not None
+        notes = {} if told else await cluster.notes(self._name, self._input, partitions)
+        return Found(
+            own,
+            topology.cluster_id,
+            topology[self._input].topic_id,
+            topology[self._output].topic_id,
+            await cluster.first_offset(self._input, partition),
+            await cluster.end_offset(self._input, partition),
+            await cluster.first_offset(self._output, partition),
+            await cluster.end_offset(self._output, partition),
+            has_memory=False,
+            partition=partition,
+            partitions=partitions,
+            others=notes,
+        )
+
+    async def _fence(self, partition: int) -> None:
+        """Shut out a worker that sleeps: what it left open is settled, what it may still send is refused."""
+        writer = self._cluster.writer(
+            self._settings.sink,
+            partition,
+            exactly_once=self._settings.delivery.guarantee == "exactly_once",
+        )
+        try:
+            async with asyncio.timeout(FENCE_S_MAX):
+                await writer.fence()
+        finally:
+            await writer.drop()
+        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+            end = await self._cluster.end_offset(self._output, partition)
+        within_s = self._settings.delivery.open_transaction_s
+        await wait_decided(self._cluster, self._output, partition, end, within_s)
+
+    def _refuse_contradiction(self, partition: int, found: Found) -> None:
+        """What would stop the shard must not be hidden by a note of ours."""
+        try:
+            check_output(found, self._settings.sink)
+        except DeliveryError as error:
+            raise DeliveryError(
+                f"partition {partition}: {error}; or add --forget, to go on and forget what was emitted"
+            ) from None
+
+
+def note_after(found: Found, to: int, *, forget: bool) -> Note:
+    """What is true once the input of a partition, found after fencing, is moved to the offset `to`.
+
+    The output has not moved: its label is its end, its window's time stays, and a floor does, too. What lies above that
+    is then read from `to` on, or was before. Growth of the input that was not accepted is not hidden.
+    """
+    note = found.committed.note if found.committed else None
+    before = [note.partitions for note in found.known if note.partitions]
+    floor, since = found.floor, found.since
+    if forget or (found.committed is None and found.output_end == 0):
+        floor, since = found.output_end, to
+    elif since is not None:
+        since = min(since, to)
+    return Note(
+        found.cluster_id,
+        found.input_id,
+        found.output_id,
+        found.output_end,
+        None if forget or note is None else note.watermark,
+        found.partitions if forget else min(before, default=found.partitions),
+        found.partitions if forget else found.born,
+        floor=floor,
+        since=since,
+    )
+
+
+def as_text(settings: Settings, planned: Plan) -> str:
+    """The plan for people: a table, and what it means."""
+    return "\n".join((*_table(settings, planned), "", *_meaning(settings, planned))) + "\n"
+
+
+def _table(settings: Settings, planned: Plan) -> Iterator[str]:
+    group, topic = settings.kafka.group_id, settings.source.topic
+    yield f"group {group} on {topic}, to {planned.target}:"
+    yield ""
+    rows = [("partition", "from", "to", "read again", "skipped")]
+    for step in planned.steps:
+        at = "-" if step.at is None else str(step.at)
+        row = (str(step.partition), at, str(step.to), f"{step.again:,}", f"{step.skipped:,}")
+        rows.append(row)
+    again, skipped = (
+        sum(getattr(step, name) for step in planned.steps) for name in ("again", "skipped")
+    )
+    rows.append(("all", "", "", f"{again:,}", f"{skipped:,}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *cells in rows:
+        middle = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        yield "  ".join((first.ljust(widths[0]), *middle))
+
+
+def _meaning(settings: Settings, planned: Plan) -> Iterator[str]:
+    output = settings.sink.topic
+    if planned.forget:
+        yield (
+            f"--forget: what {output} holds now counts as emitted no more. The filters start empty: of what is read"
+            " from then on, the first event of each key is emitted, also where it is in the output already. The output"
+            " keeps what it holds; snapshots made before are refused."
+        )
+    elif any(step.again for step in planned.steps):
+        yield (
+            f"What is read again is judged by what {output} holds: no key that is in it is emitted again. Events that"
+            " pass unjudged, dead letters and duplicates are written again."
+        )
+    if any(step.skipped for step in planned.steps):
+        yield "What is skipped is never judged nor emitted."
+    floors = {step.partition for step in planned.steps if step.found.floor}
+    if floors and not planned.forget:
+        yield (
+            f"An earlier --forget holds: what {output} held then still does not count (partitions"
+            f" {', '.join(map(str, sorted(floors)))})."
+        )
+    unknown = [
+        s.partition for s in planned.steps if s.found.committed and not s.found.committed.note
+    ]
+    if unknown and not planned.forget:
+        yield (
+            "The offsets of these partitions were committed by another tool, and a floor that an earlier --forget had"
+            f" set went with their notes: {', '.join(map(str, unknown))}. All that {output} holds counts as emitted."
+        )
+    yield "Offsets are counted: where the log has markers and gaps, events are fewer."

@@ -1,0 +1,79 @@
+"""`python -m tests.mutants [NAME ...]`, or `make mutants`: break each promise once, and see a test go red.
+
+The changes are made in a copy of the repository, one at a time; without any, all the tests named must be green. Ends
+with status 1 where a mutant survives, and 2 where its change does not fit the source any more.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.mutants.promises import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+LEFT_OUT = (".git", ".venv", "var", "dist", "build", "__pycache__", ".*_cache")
+TESTS_S_MAX = 600
+GREEN, RED = 0, 1  # pytest's exit statuses
+
+
+def main(names: Sequence[str]) -> int:
+    """Try all mutants, or those of `names`; prints a line for each."""
+    if unknown := set(names) - {mutant.name for mutant in MUTANTS}:
+        print(f"no such mutants: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+        copy = Path(directory) / "streamdedup"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        whole = sorted({test for mutant in chosen for test in mutant.tests})
+        if (status := _status(copy, whole)) != GREEN:
+            print(f"without any mutant the tests end with status {status}: mend them first")
+            return 2
+        results = [_try(copy, mutant) for mutant in chosen]
+    print(f"{sum(results)} of {len(results)} mutants turned a test red")
+    return 0 if all(results) else 1
+
+
+def _try(copy: Path, mutant: Mutant) -> bool:
+    began = time.monotonic()
+    with _mutated(copy, mutant):
+        status = _status(copy, mutant.tests)
+    outcome = {GREEN: "SURVIVED", RED: "red"}.get(status, f"pytest's status {status}")
+    seconds = time.monotonic() - began
+    print(f"{outcome:8}  {mutant.name:28}  {mutant.promise}  ({seconds:.0f} s)", flush=True)
+    return status == RED
+
+
+@contextmanager
+def _mutated(copy: Path, mutant: Mutant) -> Iterator[None]:
+    path = copy / "streamdedup" / mutant.file
+    source = path.read_text("utf-8")
+    try:
+        path.write_text(mutant.applied_to(source), "utf-8")
+        yield
+    finally:
+        path.write_text(source, "utf-8")
+
+
+def _status(copy: Path, tests: Sequence[str]) -> int:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=copy,
+        timeout=TESTS_S_MAX,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (GREEN, RED):
+        print(done.stdout[-3000:], file=sys.stderr)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,325 @@
+"""Claims about whether a filter is the fold of this very log: what tells it, and what happens where it is not."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from structlog.testing import capture_logs
+
+from streamdedup.events import Fingerprint
+from streamdedup.filters import build
+from streamdedup.fingerprint import contradiction, doubt_of
+from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
+from streamdedup.kafka.log import parse_head
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.topics import Topology
+from streamdedup.settings import load
+from streamdedup.snapshot import Identity, Snapshot, Store
+from tests.broker.base import Broker, OwnedBroker
+from tests.broker.process import ProcessBroker
+from tests.broker.topics import (
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    read_all,
+)
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.in_process import at_work, named, run_through
+from tests.test_worker import consumed
+
+ONE = Fingerprint(offset=7, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000)
+
+
+# --- the head of a record batch ---
+
+
+def batch_of(events: int, producer_id: int = 4000, base: int = 0) -> bytes:
+    """A record batch as it stands in a log."""
+    builder = DefaultRecordBatchBuilder(2, 0, 1, producer_id, 3, 0, 1 << 20)
+    for number in range(events):
+        builder.append(number, 1000 + number, b"key", b"value", [])
+    batch = builder.build()
+    batch[:8] = base.to_bytes(8, "big")
+    return bytes(batch)
+
+
+@pytest.mark.parametrize(("events", "base", "offset"), [(1, 0, 0), (3, 40, 40), (3, 40, 42)])
+def test_the_head_of_a_batch_tells_it(events: int, base: int, offset: int) -> None:
+    """Base offset, producer, epoch and checksum are read where Kafka's format has them."""
+    batch = batch_of(events, base=base)
+    crc = int.from_bytes(batch[17:21], "big")
+    assert parse_head(batch[:61], offset) == Fingerprint(base, 4000, 3, crc, 1000)
+
+
+@pytest.mark.parametrize(
+    ("head", "offset"),
+    [
+        (b"", 40),
+        (batch_of(3, base=40)[:60], 40),
+        (batch_of(3, base=40)[:61], 39),
+        (batch_of(3, base=40)[:61], 43),
+        (batch_of(3, base=40)[:16] + b"\1" + batch_of(3, base=40)[17:61], 40),
+    ],
+    ids=["nothing", "short", "a later batch", "an earlier batch", "an older format"],
+)
+def test_what_is_no_batch_with_that_offset_tells_nothing(head: bytes, offset: int) -> None:
+    """No fingerprint is made of half a head, of a batch beside the offset, or of a format without a CRC-32C."""
+    assert parse_head(head, offset) is None
+
+
+# --- what it proves ---
+
+
+@pytest.mark.parametrize("leaf", ["offset", "producer_id", "epoch", "crc", "stamped_ms"])
+def test_another_batch_in_the_place_of_ours_contradicts(leaf: str) -> None:
+    """In whichever field it differs; the message says where, and what may have happened."""
+    other = replace(ONE, **{leaf: 1})
+    assert "at offset 7 " in (contradiction(ONE, other) or "")
+    assert "unclean leader election" in (contradiction(ONE, other) or "")
+
+
+@pytest.mark.parametrize("folded", [None, ONE])
+def test_what_cannot_be_compared_contradicts_nothing(folded: Fingerprint | None) -> None:
+    """The same batch, or none on one side, as where retention has deleted it."""
+    assert contradiction(folded, None) is None
+    assert contradiction(folded, folded) is None
+    assert contradiction(None, folded) is None
+
+
+def snapshot(fingerprint: Fingerprint | None, topic_id: str | None) -> Snapshot:
+    """One that was loaded."""
+    seen = build({"kind": "bloom", "capacity": 10, "error_rate": 0.1})
+    return Snapshot(seen, 9, 9, fingerprint, topic_id, Path("x"), 1, 0.0, "a test")
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "held", "ids", "word"),
+    [
+        (ONE, ONE, ("id", "id"), None),
+        (ONE, ONE, (None, None), None),
+        (ONE, replace(ONE, crc=1), ("id", "id"), "replaced"),
+        (ONE, replace(ONE, crc=1), (None, None), "replaced"),
+        (ONE, None, ("id", "id"), None),
+        (ONE, None, ("id", None), "tells no topic ids"),
+        (ONE, None, (None, "id"), "tells no topic ids"),
+        (None, None, ("id", "id"), None),
+        (None, None, (None, None), "tells no topic ids"),
+    ],
+)
+def test_a_snapshot_is_used_where_one_of_two_signs_holds(
+    fingerprint: Fingerprint | None,
+    held: Fingerprint | None,
+    ids: tuple[str | None, str | None],
+    word: str | None,
+) -> None:
+    """The fingerprint decides; where its batch is gone, the topic id has to; where that is unknown, nothing is left."""
+    identity = Identity("h", "c", {}, "none", {}, "out", 0, 1, topic_id=ids[1])
+    reason = doubt_of(snapshot(fingerprint, ids[0]), identity, held)
+    assert reason is None if word is None else word in (reason or "")
+
+
+# --- on a real broker ---
+
+
+def store_of(deployment: Deployment) -> Store:
+    """The snapshots of partition 0."""
+    directory = Path(deployment.config["snapshot"]["directory"])
+    return Store(directory, group=deployment.group, topic=deployment.sink, partition=0)
+
+
+def newest_log(deployment: Deployment) -> Any:
+    """What the newest snapshot's header says of its log."""
+    store = store_of(deployment)
+    with store._opened(store._generations()[0]) as (reader, _):
+        return reader.header.of_log()
+
+
+@asynccontextmanager
+async def cluster_of(deployment: Deployment) -> AsyncIterator[Cluster]:
+    """A client of the broker."""
+    async with kafka_cluster(load(deployment.write_config()).kafka) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition without events."""
+    return Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+
+
+@pytest.mark.broker
+async def test_the_broker_tells_the_batch_at_an_offset(deployment: Deployment) -> None:
+    """That which contains it, markers too; none behind the end or before the log's start."""
+    bootstrap, sink = deployment.bootstrap, deployment.sink
+    produce(bootstrap, sink, keyed(range(10), 1), transactional_id=sink)
+    produce(bootstrap, sink, keyed(range(5), 1), transactional_id=sink, abort=True)
+    async with cluster_of(deployment) as cluster, asyncio.timeout(20):
+        batches = [await cluster.batch_at(sink, 0, offset) for offset in range(18)]
+        first, marker, aborted, end = batches[0], batches[10], batches[11], batches[16]
+        assert first is not None and marker is not None and aborted is not None
+        assert batches[:10] == [first] * 10
+        assert [batch.offset for batch in (first, marker, aborted, end) if batch] == [0, 10, 11, 16]
+        assert marker.producer_id == first.producer_id
+        assert len({batch.crc for batch in batches if batch}) == 4
+        assert batches[17] is None
+        assert await cluster.batch_at(sink, 0, 10**6) is None
+        delete_records(bootstrap, sink, {0: 11})
+        assert await cluster.batch_at(sink, 0, 10) is None
+        assert await cluster.batch_at(sink, 0, 11) == aborted
+        assert await cluster.first_offsets(sink, [0]) == {0: 11}
+
+
+@pytest.mark.broker
+async def test_a_snapshot_names_the_last_batch_that_it_folded(deployment: Deployment) -> None:
+    """Right below its label: the marker of the last transaction, or its events where the broker was slower than we."""
+    deployment.feed(keyed(range(100), 1))
+    await run_through(deployment, 100)
+    log = newest_log(deployment)
+    assert log.label == 101
+    async with cluster_of(deployment) as cluster, asyncio.timeout(20):
+        last = [await cluster.batch_at(deployment.sink, 0, offset) for offset in (99, 100)]
+    assert log.fingerprint is not None
+    assert log.fingerprint in last
+
+
+@pytest.mark.broker
+async def test_a_snapshot_of_another_log_is_refused_and_the_one_before_used(
+    deployment: Deployment,
+) -> None:
+    """Though topic id, label and checksums are right: the output does not have the batch that it says it folded."""
+    deployment.feed(keyed(range(100), 1))
+    await run_through(deployment, 100)
+    log, store = newest_log(deployment), store_of(deployment)
+    assert log.fingerprint is not None
+    hostile = build({"kind": "bloom", "capacity": 1_200_000, "error_rate": 1e-9})
+    foreign = replace(log.fingerprint, crc=log.fingerprint.crc ^ 1)
+    path = store.save(hostile, log.label, lambda: log.label, log.identity, fingerprint=foreign).path
+    deployment.feed(keyed(range(200), 1))
+    lines = await run_through(deployment, 200)
+    (refused,) = named(lines, "snapshot_refused")
+    assert refused["path"] == str(path)
+    assert "unclean leader election" in refused["reason"]
+    assert refused["instead"] == "an older one is used"
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+async def test_a_memory_of_another_log_is_dropped(deployment: Deployment) -> None:
+    """An output that is replaced under a running worker is noticed at the next save; memory and pending are void."""
+    deployment.config["snapshot"]["interval_s"] = 0.2
+    deployment.feed(keyed(range(100), 1))
+    with capture_logs() as lines:
+        async with at_work(deployment) as worker:
+            await consumed(worker, 100)
+            (delivery,) = worker.deliveries.values()
+            folding = delivery._folding
+            deployment.feed(keyed(range(50, 150), 1))
+            await consumed(worker, 200)
+            async with asyncio.timeout(20):
+                while folding._fingerprint is None:
+                    await asyncio.sleep(0.02)
+            folding._fingerprint = replace(folding._fingerprint, crc=1)
+            number = 150
+            async with asyncio.timeout(20):
+                while not named(lines, "memory_dropped"):
+                    deployment.feed(keyed([number], 1))
+                    number += 1
+                    await asyncio.sleep(0.1)
+            deployment.feed(keyed(range(number), 1))
+            await consumed(worker, 200 + number - 150 + number)
+    assert any("not the log that was folded" in line["error"] for line in named(lines, "doubt"))
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+class NamelessCluster(KafkaCluster):
+    """A cluster that tells no topic ids, as before Kafka 2.8."""
+
+    async def describe(self, names: Sequence[str]) -> Topology:
+        """Without ids."""
+        told = await super().describe(names)
+        return replace(
+            told, topics={n: replace(topic, topic_id=None) for n, topic in told.topics.items()}
+        )
+
+    async def changed(self, _known: Topology) -> list[str]:
+        """Nobody can tell."""
+        return []
+
+
+@asynccontextmanager
+async def without_ids(options: KafkaOptions) -> AsyncIterator[Cluster]:
+    """Open such a cluster."""
+    async with kafka_cluster(options) as cluster:
+        assert isinstance(cluster, KafkaCluster)
+        yield NamelessCluster(options, cluster._client, cluster.patience)
+
+
+@pytest.mark.private_broker
+async def test_without_topic_ids_the_fingerprint_tells_a_topic_that_was_made_again(
+    private_broker: OwnedBroker, tmp_path: Path
+) -> None:
+    """Its name, and an end beyond the label, are those of the old one; what the old one held passes again."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.feed(keyed(range(100), 1))
+    await run_through(deployment, 100, without_ids)
+    delete_topic(deployment.bootstrap, deployment.sink)
+    create_topic(deployment.bootstrap, deployment.sink, 1)
+    produce(deployment.bootstrap, deployment.sink, keyed(range(1000, 1300), 1))
+    deployment.feed(keyed(range(100), 1))
+    lines = await run_through(deployment, 100, without_ids)
+    (refused,) = named(lines, "snapshot_refused")
+    assert "another record batch" in refused["reason"]
+    assert lost_and_doubled(deployment) == (0, 0, 300)
+
+
+@contextmanager
+def _down(broker: ProcessBroker) -> Any:
+    broker.stop()
+    try:
+        yield
+    finally:
+        broker.start()
+
+
+@pytest.mark.private_broker
+async def test_a_fail_back_to_an_older_copy_is_noticed(
+    private_broker: OwnedBroker, tmp_path: Path
+) -> None:
+    """The broker comes back from a backup and goes on with other events, past the label: only the fingerprint tells.
+
+    What the lost end of the output held is not in the output: so it passes when it comes again.
+    """
+    if not isinstance(private_broker, ProcessBroker):
+        pytest.skip("the broker's files are in a container")
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
+    ours, elsewhere = tmp_path / "snapshots", tmp_path / "elsewhere"
+    data, backup = private_broker.data_directory, tmp_path / "backup"
+    deployment.feed(keyed(range(100), 1))
+    await run_through(deployment, 100)
+    with _down(private_broker):
+        shutil.copytree(data, backup)
+    deployment.feed(keyed(range(100, 200), 1))
+    await run_through(deployment, 100)
+    before, lost = store_of(deployment).labels()[::-1]
+    with _down(private_broker):
+        shutil.rmtree(data)
+        shutil.move(backup, data)
+    deployment.config["snapshot"]["directory"] = str(elsewhere)
+    deployment.feed(keyed(range(1000, 1300), 1))
+    await run_through(deployment, 300)
+    deployment.config["snapshot"]["directory"] = str(ours)
+    deployment.feed(keyed(range(200), 1))
+    lines = await run_through(deployment, 200)
+    (refused,) = named(lines, "snapshot_refused")
+    assert "fail-back" in refused["reason"]
+    assert lost < read_all(deployment.bootstrap, deployment.sink)[-1].offset
+    assert [line["label"] for line in named(lines, "snapshot_loaded")] == [before]
+    assert lost_and_doubled(deployment) == (0, 0, 0)
