@@ -3,11 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-<<<<<<< HEAD
-.PHONY: run test check format chaos acceptance bench-copy bench-filters clean
-=======
-.PHONY: run test check format acceptance bench-copy bench-filters mutants clean
->>>>>>> main
+.PHONY: run test check format chaos acceptance bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
