@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.broker.base import wait_until
 from tests.chaos.files import DISK_FAILED
 from tests.chaos.trial import Trial
 from tests.chaos.worker import Wanted, with_disk
-from tests.deployment import WorkerProcess
+from tests.deployment import EXIT_S, WorkerProcess
 
 FOR_GOOD = 1_000_000
 DISK_BYTES = 64 << 20
@@ -71,7 +72,8 @@ def _real_disk(trial: Trial, case: str) -> None:
         if "ENOSPC" in case:
             _fill(disk)
         else:
-            _mount("remount,ro", disk)
+            # Not while a file is being written.
+            wait_until(lambda: _mount("remount,ro", disk), EXIT_S, lambda: "the disk stays busy")
         worker.wait_for("snapshot_failed", known + 1)
         _goes_on(trial, f"{case}, a real one", worker)
         if "EROFS" in case:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.chaos.brokers import Brokers
 from tests.chaos.matrix import Scenario
-from tests.chaos.oracle import Verdict
+from tests.chaos.oracle import Verdict, audit_breach
 from tests.chaos.results import Result, Results
 from tests.chaos.trial import Trial
 
@@ -102,6 +102,10 @@ def check(scenario: Scenario, trial: Trial, verdict: Verdict) -> None:
         trial.failed(f"lost {verdict.lost}, doubled {verdict.doubled}, foreign {verdict.foreign}")
     if verdict.zombie_batches and not scenario.may_repeat:
         trial.failed(f"{verdict.zombie_batches} batches were written by a fenced producer")
+    if trial.model.is_plain and not scenario.may_repeat:
+        breach = audit_breach(trial.deployment.write_config())
+        if (breach is None) != verdict.exact:
+            trial.failed(f"`streamdedup audit` does not agree with the oracle: {breach}")
 
 
 def line_of(result: Result) -> str:

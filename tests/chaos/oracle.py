@@ -4,6 +4,8 @@ The model knows which input was read at least once, where an operator skipped so
 somebody deleted it. Each key of what was read is to be in the output once, and no other.
 """
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,8 @@ from tests.broker.topics import Record, read_all
 from tests.chaos.brokers import Brokers
 from tests.chaos.segments import Aborted, aborted, log_batches, zombie_batches
 from tests.deployment import Deployment, differences
+
+AUDIT_S = 120.0
 
 
 @dataclass
@@ -26,6 +30,11 @@ class Model:
     """The offsets that were read, by partition; None for all."""
     forgotten: bool = False
     """Whether the operator accepted that the keys of `emitted_before` may be emitted once more."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the topics tell all there is to know, so that `streamdedup audit` can judge, too."""
+        return not (self.read_before or self.emitted_before or self.covered is not None)
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,18 @@ def judge(deployment: Deployment, brokers: Brokers, model: Model) -> Verdict:
             zombie_batches(log_batches(directory)) for directory in _logs(deployment, brokers)
         ),
     )
+
+
+def audit_breach(config: Path) -> str | None:
+    """What the users' own tool says against the same topics; None where it finds the promise kept."""
+    done = subprocess.run(
+        [sys.executable, "-m", "streamdedup", "audit", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=AUDIT_S,
+        check=False,
+    )
+    return None if done.returncode == 0 else f"{done.stdout}{done.stderr}".strip()
 
 
 def aborted_in(deployment: Deployment, brokers: Brokers) -> Aborted:

@@ -133,7 +133,10 @@ class Proxy:
             there_writer.close()
             writer.close()
             down.cancel()
-            await asyncio.gather(up, down, return_exceptions=True)
+            with suppress(
+                asyncio.CancelledError
+            ):  # a second one: asyncio's streams cannot take it from us
+                await asyncio.gather(up, down, return_exceptions=True)
 
     async def _requests(
         self,

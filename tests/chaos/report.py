@@ -28,8 +28,9 @@ What the worker promises was put to the test by real faults, on real workers and
 
 Each round has topics, a feeder and workers of its own. The feeder writes transactions while the faults happen, a tenth
 of them aborted, a third of the events duplicates. In the end a worker reads all that is left, and an oracle that knows
-nothing of filters compares the whole input with the whole output, by another client library. Aborted records are
-counted in the log files of the broker itself.
+nothing of filters compares the whole input with the whole output, by another client library. Where no operator took a
+part of the topics away, `streamdedup audit` judges as well, and must agree. Aborted records are counted in the log
+files of the broker itself.
 
 A fault is *tried* when it was done to something alive. It is a *hit* when, at that moment, records stood in the output
 of which nobody knew yet whether they would be committed: these are the faults that could break the promise. Where the

@@ -202,7 +202,7 @@ class Trial:
         self.end_workers()
         self.deployment.config["kafka"].pop("group_instance_id", None)
         self.deployment.config["kafka"]["bootstrap_servers"] = self.brokers.bootstrap_servers
-        last = self.start()
+        last = self.start_live()
         self.wait_until_all_read()
         if status := last.interrupt():
             self.failed(f"the last worker ended with status {status}")
