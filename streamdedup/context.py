@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
+from streamdedup.meters import Meters
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity
 
@@ -37,6 +38,7 @@ class Context:
     partitions: int
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
+    meters: Meters = field(default_factory=Meters)
 
     @property
     def exactly_once(self) -> bool:

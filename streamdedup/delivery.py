@@ -14,8 +14,9 @@ from streamdedup.emission import Emission
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.fencing import fence
-from streamdedup.folding import Folding, in_turns
+from streamdedup.folding import Fold, Folding, in_turns
 from streamdedup.kafka.connection import Backoff, describe_error, refusal
+from streamdedup.kafka.doubts import doubt_cause
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import DoubtError, ForeignWriteError
 from streamdedup.kafka.source import UnreadableError
@@ -52,6 +53,8 @@ class Delivery:
         settings = context.settings
         self.state = State.ASSIGNED
         self.partition = partition
+        self.trouble: str | None = None  # why it is full or stopped
+        self._meters = context.meters.of(partition)
         self._context, self._settings = context, settings
         self._extractor = context.extractor()
         self._writer = context.cluster.writer(
@@ -62,6 +65,7 @@ class Delivery:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._foreign: tuple[int, int] | None = None
         self._next_offset = self._committed_offset = 0
+        self._input_end: int | None = None  # as last asked for
         self._committed_at = 0.0
         self._one_by_one = 0  # how many events are still to be read so
         self._unreadable_tries = 0
@@ -80,6 +84,28 @@ class Delivery:
     def snapshots(self) -> ShardSnapshots:
         """The shard's snapshots."""
         return self._folding.snapshots
+
+    @property
+    def fold(self) -> Fold | None:
+        """The last fold, which may be under way."""
+        return self._folding.progress
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets lie between what is done and the end of the input; None until that is known."""
+        if self._input_end is None:
+            return None
+        if self.state is not State.LIVE:
+            return max(0, self._input_end - self._committed_offset)
+        read = self._input_end - self._next_offset
+        return max(0, read, self._context.source.lag(self.partition))
+
+    async def look_up_end(self) -> None:
+        """Ask for the end of the input where nothing is fetched that would tell it; not for the first time."""
+        if self._input_end is not None and self.state is not State.LIVE:
+            self._input_end = await self._context.cluster.end_offset(
+                self._settings.source.topic, self.partition
+            )
 
     @property
     def hangs(self) -> bool:
@@ -106,14 +132,19 @@ class Delivery:
                 await self._live(epoch)
                 await self._leaving.wait()  # another epoch has begun: whose we are is not known yet
             except (DeliveryError, ConfigError) as error:
+                self._meters.take_back("stopped")
                 await self._stop(error)
             except Exception as error:
                 if refused := refusal(error):
+                    self._meters.take_back("stopped")
                     await self._stop(refused)
                     continue
+                self._meters.doubt(doubt_cause(error))
                 self._log.warning("doubt", state=self.state, **describe_error(error))
+                self.state = State.FENCING
                 await self._pause(self._backoff.next_s())
             finally:
+                self._meters.take_back("left")
                 if self.shard:
                     self.shard.forget()
         await self._writer.drop()
@@ -133,7 +164,7 @@ class Delivery:
 
     async def _live(self, epoch: int) -> None:
         source = self._context.source
-        self.state = State.FENCING
+        self.state, self.trouble = State.FENCING, None
         source.hold(self.partition)
         remembers = await self._folding.remembers()
         topology, found = await fence(
@@ -141,11 +172,12 @@ class Delivery:
         )
         self._emission.observe(topology)
         resume = input_offset(found, self._settings.source, self._settings.sink)
+        self._next_offset = self._committed_offset = resume.offset
+        self._input_end = found.input_end
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._foreign)
         self._foreign = None
-        self._next_offset = self._committed_offset = resume.offset
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it
             await self._commit_nothing(shard, topology)
         if source.epoch != epoch:
@@ -159,6 +191,7 @@ class Delivery:
             if shard.full or not (whole or self._next_offset > before):
                 await self._wait_full(shard)
             elif not whole and source.epoch == epoch:  # what waited took more room than it does now
+                self._meters.take_back("full")
                 source.go_to(self.partition, self._next_offset)
 
     async def _transaction(self, shard: Shard, topology: Topology, epoch: int) -> bool:
@@ -171,8 +204,8 @@ class Delivery:
         if batch is None:
             await self._commit_position(shard, topology)
             return True
-        deadline_s = self._writer.transaction_s_max
-        closes_at = loop.time() + min(delivery.commit_interval_ms / 1000, deadline_s / 2)
+        began_at, deadline_s = loop.time(), self._writer.transaction_s_max
+        closes_at = began_at + min(delivery.commit_interval_ms / 1000, deadline_s / 2)
         events = size_bytes = 0
         async with asyncio.timeout(deadline_s):
             await self._writer.begin()
@@ -186,6 +219,7 @@ class Delivery:
                     break
                 batch = await self._read_on(epoch, closes_at, delivery.batch_events_max - events)
             await self._settle_and_commit(shard, topology)
+        self._context.meters.transactions.observe(loop.time() - began_at)
         self._tell_beyond(shard)
         return whole
 
@@ -212,6 +246,7 @@ class Delivery:
             self._one_by_one = ONE_BY_ONE_EVENTS
             raise
         if batch is not None:
+            self._meters.read(batch)
             self._one_by_one = max(0, self._one_by_one - len(batch))
             await self._folding.ready_for(len(batch))
         elif source.epoch == epoch:
@@ -258,6 +293,7 @@ class Delivery:
             label += 1  # the transaction's own marker follows its last event
         await self._commit(shard, topology, label)
         await in_turns(shard.admit(label))
+        self._meters.commit(self._next_offset)
         self._unreadable_tries = 0
         self._backoff.reset()
 
@@ -293,8 +329,10 @@ class Delivery:
         self._committed_at = asyncio.get_running_loop().time()
 
     async def _wait_full(self, shard: Shard) -> None:
-        self.state = State.FULL
+        self._meters.take_back("full")
         self._context.source.hold(self.partition)
+        self.trouble = f"its filter holds {len(shard.seen)} keys of {shard.seen.capacity}: {self._context.larger}"
+        self.state = State.FULL
         self._log.error(
             "filter_full",
             keys=len(shard.seen),
@@ -317,6 +355,7 @@ class Delivery:
             )
 
     async def _stop(self, error: Exception) -> None:
+        self.trouble = str(error)
         self.state = State.STOPPED
         self._context.source.hold(self.partition)
         self._log.error(

@@ -47,12 +47,19 @@ class Tally:
 class Shard:
     """The state of one partition. `label` is the output offset up to which `seen` has folded the output."""
 
-    def __init__(self, partition: int, seen: Addable | Windowed, *, stop_when_full: bool) -> None:
+    def __init__(
+        self,
+        partition: int,
+        seen: Addable | Windowed,
+        *,
+        stop_when_full: bool,
+        tally: Tally | None = None,
+    ) -> None:
         self.partition, self.seen = partition, seen
         self.label = 0
         self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
         self.moving = False  # whether `seen` is between two states: what it holds is not the fold of any offset
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally  # outlives this shard where it is given
         self._stop_when_full = stop_when_full
         self._rule = duplicates_rule(seen)
         self._grows = seen if isinstance(seen, Growing) else None

@@ -9,7 +9,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Any
 
@@ -22,11 +22,13 @@ from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Connect, Source
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.connection import describe_error, refusal, start_patiently
+from streamdedup.kafka.connection import away_s, describe_error, refusal, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
+from streamdedup.meters import Meters
 from streamdedup.preparation import announce, prepared_topics
 from streamdedup.rules import warm_up
+from streamdedup.server import Listener, Phase, Pulse, pages
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
@@ -35,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 TURN_S = 0.2
 TOPICS_EVERY_S = 30.0
+ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 FOLDS_MAX = 4
 HANGING_CLIENT_S = 2.0
@@ -55,8 +58,11 @@ class Worker:
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._forgotten: dict[asyncio.Task[None], Delivery] = {}
-        self._past = Tally()  # of partitions that went to other members
+        self._meters = Meters()
+        self._phase = Phase.CONNECTING
+        self._epoch = -1  # the assignment that our shards are of
         self._stop = asyncio.Event()
+        self._port: int | None = None
 
     @property
     def deliveries(self) -> Mapping[int, Delivery]:
@@ -66,15 +72,42 @@ class Worker:
     @property
     def tally(self) -> Tally:
         """What became of all events since the start."""
-        total = Tally()
-        total.add(self._past)
-        for delivery in self._deliveries.values():
-            if delivery.shard:
-                total.add(delivery.shard.tally)
-        return total
+        return self._meters.tally
+
+    @property
+    def meters(self) -> Meters:
+        """What was counted, by partition."""
+        return self._meters
+
+    @property
+    def phase(self) -> Phase:
+        """Where we stand in our life."""
+        return self._phase
+
+    @property
+    def topic(self) -> str:
+        """The input."""
+        return self._settings.source.topic
+
+    @property
+    def assigned(self) -> frozenset[int] | None:
+        """The partitions that are ours; None while the group settles who gets which, and we hand over."""
+        source = self._source
+        return source.assigned if source and source.epoch == self._epoch else None
+
+    @property
+    def broker_away_s(self) -> float:
+        """For how many seconds something has waited for a broker that is away."""
+        return away_s()
+
+    @property
+    def server_port(self) -> int | None:
+        """Where metrics and probes are served; None where they are not."""
+        return self._port
 
     def stop(self) -> None:
         """Drain and end; `run` then returns."""
+        self._phase = Phase.DRAINING
         self._stop.set()
 
     @property
@@ -85,6 +118,7 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
         async with AsyncExitStack() as stack:
+            await self._serve_pages(stack)
             work = asyncio.create_task(self._work(stack))
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -104,6 +138,18 @@ class Worker:
             finally:
                 await self._shut_down()
 
+    async def _serve_pages(self, stack: AsyncExitStack) -> None:
+        """Tell how we are, over HTTP, from before the first connection until the last snapshot."""
+        options, pulse = self._settings.server, Pulse()
+        if options.port is None:
+            return
+        made = pages(self, pulse)
+        listener = await asyncio.to_thread(Listener, options, options.port, made)
+        stack.push_async_callback(asyncio.to_thread, listener.close)
+        stack.callback(asyncio.create_task(pulse.beat()).cancel)
+        self._port = listener.port
+        log.info("server_listens", host=options.host, port=self._port, pages=list(made))
+
     async def _work(self, stack: AsyncExitStack) -> None:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
@@ -115,27 +161,30 @@ class Worker:
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
         folds = asyncio.Semaphore(FOLDS_MAX)
-        context = Context(self._settings, cluster, source, partitions, folds, self._now_ms)
+        context = Context(
+            self._settings, cluster, source, partitions, folds, self._now_ms, self._meters
+        )
         empty = await asyncio.to_thread(context.empty_filter)
         announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
-        self._source = source
+        self._source, self._phase = source, Phase.JOINING
         await source.start()
+        self._phase = Phase.SERVING
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
         loop = asyncio.get_running_loop()
-        epoch = -1
         snapshots = asyncio.create_task(self._save_periodically())
+        ends = asyncio.create_task(self._look_up_ends())
         topics_at = progress_at = loop.time()
         try:
             while not snapshots.done():
-                if context.source.epoch != epoch:
-                    epoch = await self._reassign(context)
-                self._revive(epoch)
+                if context.source.epoch != self._epoch:
+                    self._epoch = await self._reassign(context)
+                self._revive(self._epoch)
                 try:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
@@ -157,6 +206,7 @@ class Worker:
             snapshots.result()
         finally:
             snapshots.cancel()
+            ends.cancel()
 
     async def _reassign(self, context: Context) -> int:
         """End every shard of the last assignment, begin those of this one; filters that stay ours are kept."""
@@ -185,8 +235,6 @@ class Worker:
     def _forget(self, partition: int) -> None:
         """The partition went to another member: what is left of it here is its snapshot."""
         delivery = self._deliveries.pop(partition)
-        if delivery.shard:
-            self._past.add(delivery.shard.tally)
         saving = asyncio.create_task(delivery.save())
         self._forgotten[saving] = delivery
         saving.add_done_callback(self._forgotten.pop)
@@ -223,6 +271,15 @@ class Worker:
             await asyncio.sleep(self._settings.snapshot.interval_s)
             await self._save_all()
 
+    async def _look_up_ends(self) -> None:
+        """The lag of what is not read, for the metric."""
+        while True:
+            await asyncio.sleep(ENDS_EVERY_S)
+            for delivery in list(self._deliveries.values()):
+                with suppress(Exception):  # the next turn asks again
+                    async with asyncio.timeout(ENDS_EVERY_S):
+                        await delivery.look_up_end()
+
     async def _save_all(self) -> None:
         for delivery in self._all_deliveries():
             await delivery.save()
@@ -235,6 +292,7 @@ class Worker:
             )
 
     async def _shut_down(self) -> None:
+        self._phase = Phase.DRAINING
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._settings.delivery.drain_s
 
@@ -270,7 +328,7 @@ class Worker:
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             **({"late": tally.late} if tally.late else {}),
-            "lag": sum(self._source.lag(p) for p in self._tasks) if self._source else 0,
+            "lag": sum(delivery.lag or 0 for delivery in self._deliveries.values()),
             "partitions": len(self._tasks),
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},

@@ -6,6 +6,7 @@
 import asyncio
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -108,17 +109,30 @@ async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> b
 async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
     """The result of `start`, tried again while the broker is away; cancel it to give up."""
     loop, backoff = asyncio.get_running_loop(), Backoff(BACKOFF_S, BACKOFF_S_MAX)
-    logged_at = float("-inf")
-    while True:
-        try:
-            return await start()
-        except (KafkaError, OSError) as error:
-            if not (isinstance(error, OSError | KafkaConnectionError) or error.retriable):
-                raise
-            if loop.time() - logged_at >= LOG_EVERY_S:
-                log.warning("broker_away", what=what, remedy=_AWAY, **describe_error(error))
-                logged_at = loop.time()
-        await asyncio.sleep(backoff.next_s())
+    logged_at, waits = float("-inf"), object()
+    try:
+        while True:
+            try:
+                return await start()
+            except (KafkaError, OSError) as error:
+                if not (isinstance(error, OSError | KafkaConnectionError) or error.retriable):
+                    raise
+                _waiting_since.setdefault(waits, time.monotonic())
+                if loop.time() - logged_at >= LOG_EVERY_S:
+                    log.warning("broker_away", what=what, remedy=_AWAY, **describe_error(error))
+                    logged_at = loop.time()
+            await asyncio.sleep(backoff.next_s())
+    finally:
+        _waiting_since.pop(waits, None)
+
+
+_waiting_since: dict[object, float] = {}
+
+
+def away_s() -> float:
+    """For how many seconds something in this process has waited for a broker that is away; 0 where nothing does."""
+    since = list(_waiting_since.values())
+    return max(0.0, time.monotonic() - min(since)) if since else 0.0
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
