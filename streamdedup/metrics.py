@@ -322,3 +322,14 @@ METRICS: tuple[Metric, ...] = (
     *PROCESS,
 )
 """All of them, in the order in which they stand above."""
+
+
+def reference_markdown() -> str:
+    """The tables of docs/metrics.md: every metric, then the causes that are values of labels."""
+    rows = [
+        f"| `{m.name}` | {m.kind} | {m.unit} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
+        for m in METRICS
+    ]
+    causes = [f"| `{cause}` | {meaning} |" for cause, meaning in TAKEN_BACK.items()]
+    head = ["| Name | Kind | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows, "", "| `cause` | Meaning |", "|---|---|", *causes]) + "\n"

@@ -22,13 +22,13 @@ from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Connect, Source
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.connection import away_s, describe_error, refusal, start_patiently
+from streamdedup.kafka.connection import describe_error, refusal, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.meters import Meters
 from streamdedup.preparation import announce, prepared_topics
 from streamdedup.rules import warm_up
-from streamdedup.server import Listener, Phase, Pulse, pages
+from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
@@ -58,11 +58,8 @@ class Worker:
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._forgotten: dict[asyncio.Task[None], Delivery] = {}
-        self._meters = Meters()
-        self._phase = Phase.CONNECTING
-        self._epoch = -1  # the assignment that our shards are of
+        self._status = Status(settings.source.topic, self._deliveries, Meters())
         self._stop = asyncio.Event()
-        self._port: int | None = None
 
     @property
     def deliveries(self) -> Mapping[int, Delivery]:
@@ -72,42 +69,16 @@ class Worker:
     @property
     def tally(self) -> Tally:
         """What became of all events since the start."""
-        return self._meters.tally
+        return self._status.meters.tally
 
     @property
-    def meters(self) -> Meters:
-        """What was counted, by partition."""
-        return self._meters
-
-    @property
-    def phase(self) -> Phase:
-        """Where we stand in our life."""
-        return self._phase
-
-    @property
-    def topic(self) -> str:
-        """The input."""
-        return self._settings.source.topic
-
-    @property
-    def assigned(self) -> frozenset[int] | None:
-        """The partitions that are ours; None while the group settles who gets which, and we hand over."""
-        source = self._source
-        return source.assigned if source and source.epoch == self._epoch else None
-
-    @property
-    def broker_away_s(self) -> float:
-        """For how many seconds something has waited for a broker that is away."""
-        return away_s()
-
-    @property
-    def server_port(self) -> int | None:
-        """Where metrics and probes are served; None where they are not."""
-        return self._port
+    def status(self) -> Status:
+        """How we are, as the pages of the server tell it."""
+        return self._status
 
     def stop(self) -> None:
         """Drain and end; `run` then returns."""
-        self._phase = Phase.DRAINING
+        self._status.phase = Phase.DRAINING
         self._stop.set()
 
     @property
@@ -118,7 +89,7 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
         async with AsyncExitStack() as stack:
-            await self._serve_pages(stack)
+            await stack.enter_async_context(serving(self._settings.server, self._status))
             work = asyncio.create_task(self._work(stack))
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -138,18 +109,6 @@ class Worker:
             finally:
                 await self._shut_down()
 
-    async def _serve_pages(self, stack: AsyncExitStack) -> None:
-        """Tell how we are, over HTTP, from before the first connection until the last snapshot."""
-        options, pulse = self._settings.server, Pulse()
-        if options.port is None:
-            return
-        made = pages(self, pulse)
-        listener = await asyncio.to_thread(Listener, options, options.port, made)
-        stack.push_async_callback(asyncio.to_thread, listener.close)
-        stack.callback(asyncio.create_task(pulse.beat()).cancel)
-        self._port = listener.port
-        log.info("server_listens", host=options.host, port=self._port, pages=list(made))
-
     async def _work(self, stack: AsyncExitStack) -> None:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
@@ -161,18 +120,18 @@ class Worker:
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
         folds = asyncio.Semaphore(FOLDS_MAX)
-        context = Context(
-            self._settings, cluster, source, partitions, folds, self._now_ms, self._meters
-        )
+        meters = self._status.meters
+        context = Context(self._settings, cluster, source, partitions, folds, self._now_ms, meters)
         empty = await asyncio.to_thread(context.empty_filter)
         announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
-        self._source, self._phase = source, Phase.JOINING
+        self._source = self._status.source = source
+        self._status.phase = Phase.JOINING
         await source.start()
-        self._phase = Phase.SERVING
+        self._status.phase = Phase.SERVING
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
@@ -182,9 +141,9 @@ class Worker:
         topics_at = progress_at = loop.time()
         try:
             while not snapshots.done():
-                if context.source.epoch != self._epoch:
-                    self._epoch = await self._reassign(context)
-                self._revive(self._epoch)
+                if context.source.epoch != self._status.epoch:
+                    self._status.epoch = await self._reassign(context)
+                self._revive(self._status.epoch)
                 try:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
@@ -292,7 +251,7 @@ class Worker:
             )
 
     async def _shut_down(self) -> None:
-        self._phase = Phase.DRAINING
+        self._status.phase = Phase.DRAINING
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._settings.delivery.drain_s
 

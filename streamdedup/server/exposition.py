@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from prometheus_client import Metric as Family
 from prometheus_client.core import (
@@ -20,7 +21,7 @@ from streamdedup.folding import Fold
 from streamdedup.meters import Histogram, ShardMeters
 from streamdedup.metrics import Metric
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.watched import Watched
+from streamdedup.server.status import Status
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import Newest
 
@@ -70,16 +71,16 @@ _OF_SNAPSHOT: dict[Metric, Callable[[Newest, Shard], float]] = {
 class WorkerCollector(Collector):
     """Reads a worker. Several threads may scrape at once."""
 
-    def __init__(self, watched: Watched, pulse: Pulse, is_ready: Callable[[], bool]) -> None:
-        self._watched, self._pulse, self._is_ready = watched, pulse, is_ready
+    def __init__(self, status: Status, pulse: Pulse, is_ready: Callable[[], bool]) -> None:
+        self._status, self._pulse, self._is_ready = status, pulse, is_ready
 
     def collect(self) -> Iterator[Family]:
         """Each metric of `metrics.METRICS` but those of the process, with all of its samples."""
         shards = {
-            (self._watched.topic, str(partition)): delivery
-            for partition, delivery in sorted(dict(self._watched.deliveries).items())
+            (self._status.topic, str(partition)): delivery
+            for partition, delivery in sorted(dict(self._status.deliveries).items())
         }
-        for family in (*self._of_worker(), *self._counts(), *self._of_shards(shards)):
+        for family in chain(self._of_worker(), self._counts(), self._of_shards(shards)):
             yield family
             time.sleep(BREATH_S)
 
@@ -94,14 +95,14 @@ class WorkerCollector(Collector):
             {"version": __version__, "python": platform.python_version()},
         )
         yield _family(metrics.READY, [((), self._is_ready())])
-        yield _family(metrics.BROKER_AWAY, [((), self._watched.broker_away_s)])
+        yield _family(metrics.BROKER_AWAY, [((), self._status.broker_away_s)])
         yield _histogram(metrics.LOOP_STALL, self._pulse.stalls)
         yield _family(metrics.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
-        yield _histogram(metrics.TRANSACTION, self._watched.meters.transactions)
+        yield _histogram(metrics.TRANSACTION, self._status.meters.transactions)
 
     def _counts(self) -> Iterator[Family]:
-        topic = self._watched.topic
-        shards = {(topic, str(p)): meters for p, meters in self._watched.meters.shards.items()}
+        topic = self._status.topic
+        shards = {(topic, str(p)): meters for p, meters in self._status.meters.shards.items()}
         for metric, count in _COUNTED.items():
             yield _family(metric, ((labels, count(meters)) for labels, meters in shards.items()))
         for metric, counts in _BY_LABEL.items():

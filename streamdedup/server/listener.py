@@ -17,7 +17,6 @@ import structlog
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.connection import describe_error
-from streamdedup.settings import ServerOptions
 
 log = structlog.get_logger(__name__)
 
@@ -45,19 +44,16 @@ Request = socket.socket | tuple[bytes, socket.socket]
 class Listener:
     """Serves `pages`, by path, from when it is made until it is closed."""
 
-    def __init__(self, options: ServerOptions, port: int, pages: Mapping[str, Make]) -> None:
+    def __init__(self, host: str, port: int, pages: Mapping[str, Make]) -> None:
         """Blocking. ConfigError where nothing can listen there."""
         try:
-            self._server = _Server(options.host, port, pages)
+            self._server = _Server(host, port, pages)
         except OSError as error:
             raise ConfigError(
-                f"server.port = {port}: nothing can listen at {options.host}:{port} ({error.strerror}); set another"
-                " port, 0 for any that is free, or another server.host"
+                f"server.port = {port}: nothing can listen at {host}:{port} ({error.strerror}); set another port, 0"
+                " for any that is free, or another server.host"
             ) from None
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(POLL_S,), name="server", daemon=True
-        )
-        self._thread.start()
+        _in_thread(self._serve)
 
     @property
     def port(self) -> int:
@@ -65,9 +61,17 @@ class Listener:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Answer no more. Blocking, for `POLL_S`; answers that are under way are not waited for."""
-        self._server.shutdown()
+        """Answer no more, within `POLL_S`. Waits for nothing."""
+        _in_thread(self._server.shutdown)
+
+    def _serve(self) -> None:
+        self._server.serve_forever(POLL_S)
         self._server.server_close()
+
+
+def _in_thread(call: Callable[[], None]) -> None:
+    """One of its own: those of the loop may all be held up by a disk."""
+    threading.Thread(target=call, name="server", daemon=True).start()
 
 
 class _Server(ThreadingTCPServer):
@@ -107,6 +111,9 @@ class _Server(ThreadingTCPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "streamdedup", ""
+    default_request_version = (
+        "HTTP/1.0"  # of one that names none; 0.9 would have answers without a status
+    )
     error_content_type, error_message_format = PLAIN_TEXT, "%(message)s\n"
 
     def handle(self) -> None:

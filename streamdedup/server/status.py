@@ -6,10 +6,12 @@ where one page shows both; what must fit together is one value (`meters.Ledger`)
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from streamdedup.delivery import Delivery
+from streamdedup.kafka.base import Source
+from streamdedup.kafka.connection import away_s
 from streamdedup.meters import Meters
 
 
@@ -22,29 +24,28 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
-class Watched(Protocol):
-    """A worker, as its pages see it."""
+@dataclass
+class Status:
+    """How a worker is. `deliveries`, its own dictionary, has every partition that is, or was last, its.
 
-    @property
-    def phase(self) -> Phase:
-        """Where it stands in its life."""
+    `epoch` is the assignment that they serve; `port`, where this is told, None where it is not.
+    """
 
-    @property
-    def topic(self) -> str:
-        """The input."""
+    topic: str
+    deliveries: Mapping[int, Delivery]
+    meters: Meters
+    phase: Phase = Phase.CONNECTING
+    source: Source | None = None
+    epoch: int = -1
+    port: int | None = None
 
     @property
     def assigned(self) -> frozenset[int] | None:
-        """The partitions that it serves; None while the group settles who gets which."""
-
-    @property
-    def deliveries(self) -> Mapping[int, Delivery]:
-        """What is known of every partition that is, or was last, its own."""
-
-    @property
-    def meters(self) -> Meters:
-        """What was counted."""
+        """The partitions that it serves; None while the group settles who gets which, and shards change hands."""
+        source = self.source
+        return source.assigned if source and source.epoch == self.epoch else None
 
     @property
     def broker_away_s(self) -> float:
         """For how many seconds something has waited for a broker that is away."""
+        return away_s()

@@ -9,23 +9,23 @@ from streamdedup.delivery import Delivery, State
 from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.watched import Phase, Watched
+from streamdedup.server.status import Phase, Status
 
 STALL_S_MAX = 10.0
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def pages(watched: Watched, pulse: Pulse) -> Mapping[str, Make]:
+def pages(status: Status, pulse: Pulse) -> Mapping[str, Make]:
     """What makes the page of each path."""
     registry = CollectorRegistry()
-    registry.register(WorkerCollector(watched, pulse, lambda: not list(_unready(watched, pulse))))
+    registry.register(WorkerCollector(status, pulse, lambda: not list(_unready(status, pulse))))
     ProcessCollector(registry=registry)
     return {
         "/metrics": lambda: Page(
             HTTPStatus.OK, generate_latest(registry).decode(), PROMETHEUS_TEXT
         ),
         "/livez": lambda: _probe("alive", _unlive(pulse)),
-        "/readyz": lambda: _probe(_ready(watched), _unready(watched, pulse)),
+        "/readyz": lambda: _probe(_ready(status), _unready(status, pulse)),
     }
 
 
@@ -41,28 +41,28 @@ def _unlive(pulse: Pulse) -> Iterator[str]:
         yield f"the event loop has stood still for {stalled_s:.0f} s"
 
 
-def _ready(watched: Watched) -> str:
-    assigned = watched.assigned
+def _ready(status: Status) -> str:
+    assigned = status.assigned
     if assigned:
-        return f"ready: {len(assigned)} of {watched.topic} live"
+        return f"ready: {len(assigned)} of {status.topic} live"
     return "ready: no partition is assigned, since the group has more workers than partitions"
 
 
-def _unready(watched: Watched, pulse: Pulse) -> Iterator[str]:
+def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
     """Why not every event that is ours would be decided now, a line a reason."""
     yield from _unlive(pulse)
-    if (away_s := watched.broker_away_s) > 0:
+    if (away_s := status.broker_away_s) > 0:
         yield f"the broker is away, for {away_s:.0f} s now"
-    phase, assigned = watched.phase, watched.assigned
+    phase, assigned = status.phase, status.assigned
     if phase is not Phase.SERVING:
         yield _PHASES[phase]
     elif assigned is None:
         yield "waiting for the group to assign partitions"
     else:
-        deliveries = dict(watched.deliveries)
+        deliveries = dict(status.deliveries)
         for partition in sorted(assigned):
             if reason := _not_live(deliveries.get(partition)):
-                yield f"{watched.topic}/{partition}: {reason}"
+                yield f"{status.topic}/{partition}: {reason}"
 
 
 _PHASES = {
