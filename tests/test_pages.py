@@ -254,6 +254,27 @@ async def test_a_stopped_shard_says_why_and_its_lag_grows(
 
 
 @pytest.mark.broker
+async def test_a_full_filter_says_so_and_what_it_could_not_take(deployment: Deployment) -> None:
+    """What was read beyond its room is taken back and stays in the lag; what was decided is in the ledger."""
+    deployment.config["filter"] |= {"capacity": 200, "on_full": "stop", "partition_headroom": 0}
+    deployment.feed(keyed([*range(300), *range(50)], 2))
+    async with working(deployment) as worker:
+        await until(lambda: sum(bool(d.trouble) for d in worker.deliveries.values()) == 2)
+        code, text = await get(worker, "/readyz")
+        samples = await scraped(worker)
+    assert code == 503
+    assert [line.partition(": raise")[0] for line in text.splitlines()] == [
+        f"{deployment.source}/{p}: full: its filter holds 100 keys of 100" for p in (0, 1)
+    ]
+    assert by_partition(samples, "streamdedup_events_total", "pass") == [100, 100]
+    assert by_partition(samples, "streamdedup_events_consumed_total") == [100, 100]
+    assert by_partition(samples, "streamdedup_lag_offsets") == [75, 75]
+    assert all(by_partition(samples, "streamdedup_events_taken_back_total", "full"))
+    assert by_partition(samples, "streamdedup_in_flight_events") == [0, 0]
+    assert by_partition(samples, "streamdedup_ledger_difference_events") == [0, 0]
+
+
+@pytest.mark.broker
 async def test_counts_do_not_fall_when_partitions_move(deployment: Deployment) -> None:
     """One that went to another member stays in the counts; a member without any is ready; coming back goes on."""
     deployment.feed(keyed([*range(100), *range(100)], 2))
