@@ -218,8 +218,7 @@ class Delivery:
                 if not whole or size_bytes >= delivery.batch_bytes_max:
                     break
                 batch = await self._read_on(epoch, closes_at, delivery.batch_events_max - events)
-            await self._settle_and_commit(shard, topology)
-        self._context.meters.transactions.observe(loop.time() - began_at)
+            await self._settle_and_commit(shard, topology, began_at)
         self._tell_beyond(shard)
         return whole
 
@@ -281,7 +280,7 @@ class Delivery:
         await self._emission.emit(taken, verdicts, keys, rejected, now_ms)
         return taken, whole
 
-    async def _settle_and_commit(self, shard: Shard, topology: Topology) -> None:
+    async def _settle_and_commit(self, shard: Shard, topology: Topology, began_at: float) -> None:
         try:
             label = await self._writer.settle(shard.label)
         except ForeignWriteError as error:
@@ -292,6 +291,7 @@ class Delivery:
         if self._writer.wrote_output and self._context.exactly_once:
             label += 1  # the transaction's own marker follows its last event
         await self._commit(shard, topology, label)
+        self._context.meters.transactions.observe(self._committed_at - began_at)
         await in_turns(shard.admit(label))
         self._meters.commit(self._next_offset)
         self._unreadable_tries = 0

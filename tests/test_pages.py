@@ -81,7 +81,12 @@ async def ready(worker: Worker) -> None:
 
 async def consumed(events: int, *workers: Worker) -> None:
     """Wait until so many events are committed."""
-    await until(lambda: sum(worker.tally.consumed for worker in workers) == events)
+
+    def settled() -> int:
+        counted = [meters for worker in workers for meters in worker.status.meters.shards.values()]
+        return sum(meters.ledger.consumed for meters in counted)
+
+    await until(lambda: settled() == events)
 
 
 async def scraped(worker: Worker) -> Samples:

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -178,8 +179,8 @@ def test_a_port_that_is_taken_is_refused(listener: Listener) -> None:
 
 
 def test_a_host_that_is_none_of_ours_is_refused() -> None:
-    """An address of another machine, or a name that is none, is the operator's mistake."""
-    for host in ("192.0.2.1", "no-such-host.invalid"):
+    """An address of another machine, or a name that can be none, is the operator's mistake."""
+    for host in ("192.0.2.1", "no..name"):
         with pytest.raises(ConfigError, match=rf"at {host}:0 \(.+\)"):
             Listener(host, 0, {})
 
@@ -235,12 +236,12 @@ def test_livez_tells_of_a_loop_that_stands_still(monkeypatch: pytest.MonkeyPatch
         )
         loop.call_soon_threadsafe(go_on.wait, DEADLINE_S)
         wait_until(lambda: livez().status == 503, DEADLINE_S, tell)
-        assert "the event loop has stood still for 0 s" in livez().text
+        assert re.fullmatch(r"the event loop has stood still for \d+ s\n", livez().text)
         go_on.set()
         wait_until(lambda: livez().status == 200, DEADLINE_S, tell)
         assert pulse.longest_s >= 0.3
         buckets, _ = pulse.stalls.read()
-        assert buckets[-1][1] - dict(buckets)["0.25"] == 1
+        assert buckets[-1][1] > dict(buckets)["0.25"]
 
 
 def test_the_longest_stall_is_forgotten_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

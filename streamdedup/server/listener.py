@@ -48,9 +48,10 @@ class Listener:
         """Blocking. ConfigError where nothing can listen there."""
         try:
             self._server = _Server(host, port, pages)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no host has such a name"
             raise ConfigError(
-                f"server.port = {port}: nothing can listen at {host}:{port} ({error.strerror}); set another port, 0"
+                f"server.port = {port}: nothing can listen at {host}:{port} ({reason}); set another port, 0"
                 " for any that is free, or another server.host"
             ) from None
         _in_thread(self._serve)
