@@ -121,7 +121,10 @@ def test_a_page_that_fails_tells_nothing(listener: Listener) -> None:
     assert "jane" not in text
 
 
-def test_who_is_slow_is_dropped(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [b"", b"h"], ids=["silent", "a byte now and then"])
+def test_who_is_slow_is_dropped(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, more: bytes
+) -> None:
     """A request that is not whole in time is not waited for, even where a byte comes now and then."""
     monkeypatch.setattr(listener_module, "HEAD_S_MAX", 0.2)
     with socket.create_connection((HOST, listener.port), timeout=DEADLINE_S) as connection:
@@ -129,7 +132,7 @@ def test_who_is_slow_is_dropped(listener: Listener, monkeypatch: pytest.MonkeyPa
 
         def dropped() -> bool:
             try:
-                connection.sendall(b"h")
+                connection.sendall(more)
                 connection.setblocking(False)
                 return connection.recv(1) == b""
             except BlockingIOError:

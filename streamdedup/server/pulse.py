@@ -12,7 +12,7 @@ SLOT_S, SLOTS = 10, 6  # the longest of the last 60 s
 
 
 class Pulse:
-    """Beats while the loop runs. The loop writes, any thread reads."""
+    """Beats while the loop runs, the first time as soon as it is made. The loop writes, any thread reads."""
 
     def __init__(self) -> None:
         self.stalls = Histogram(LOOP_STALL.bounds)
@@ -22,9 +22,9 @@ class Pulse:
     async def beat(self) -> None:
         """Beat until cancelled."""
         while True:
+            self._note(self.stalled_s)
             self._due_at = time.monotonic() + PERIOD_S
             await asyncio.sleep(PERIOD_S)
-            self._note(self.stalled_s)
 
     @property
     def stalled_s(self) -> float:
