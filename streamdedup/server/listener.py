@@ -137,10 +137,13 @@ class _Handler(BaseHTTPRequestHandler):
         """What comes, up to the empty line. TimeoutError or ConnectionError where it does not come."""
         ends_at, head = time.monotonic() + HEAD_S_MAX, b""
         while HEAD_END not in head and len(head) < HEAD_BYTES_MAX:
-            self.connection.settimeout(max(0.001, ends_at - time.monotonic()))
+            left_s = ends_at - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            self.connection.settimeout(left_s)
             part = self.connection.recv(HEAD_BYTES_MAX)
-            if not part or time.monotonic() >= ends_at:
-                raise ConnectionError("the request is not whole")
+            if not part:
+                raise ConnectionError("it went away")
             head += part
         return head
 
