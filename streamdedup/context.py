@@ -17,7 +17,9 @@ from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
 from streamdedup.meters import Meters
 from streamdedup.settings import Settings
+from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
+from streamdedup.watch import Watch
 
 
 def wall_clock_ms() -> int:
@@ -38,6 +40,7 @@ class Context:
     partitions: int
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
+    watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
 
     @property
@@ -104,6 +107,12 @@ class Context:
         if isinstance(loaded, Windowed):
             loaded.set_policy(options.late, options.refresh)
         return cast("Addable | Windowed", loaded)
+
+    def shard(self, partition: int, seen: Addable | Windowed) -> Shard:
+        """The shard of `partition` over `seen`."""
+        stops = self.stops_when_full
+        tally = self.meters.of(partition).tally
+        return Shard(partition, seen, stop_when_full=stops, watch=self.watch, tally=tally)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

@@ -31,8 +31,12 @@ async def fence(
         output_end = await cluster.end_offset(output, partition)
     await _wait_decided(context, partition, output_end)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
+        partitions = topology[source].partitions
+        told = own is not None and own.note is not None
+        notes = {} if told else await cluster.notes(group, source, partitions)
         found = Found(
-            await cluster.committed(group, source, partition, stable=context.exactly_once),
+            own,
             topology.cluster_id,
             topology[source].topic_id,
             topology[output].topic_id,
@@ -41,6 +45,9 @@ async def fence(
             await cluster.first_offset(output, partition),
             output_end,
             has_memory,
+            partition,
+            partitions,
+            notes,
         )
     return topology, found
 

@@ -15,7 +15,6 @@ import numpy as np
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
-from streamdedup.filters.base import Addable, Windowed
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
@@ -73,6 +72,9 @@ class Folding:
 
     def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.shard: Shard | None = None
+        self.turn = (
+            asyncio.Lock()
+        )  # the filter is judged, or changed, or gets memory: one at a time
         self.progress: Fold | None = None  # of the last fold
         self._meters = context.meters.of(partition)
         self.snapshots = ShardSnapshots(context.settings, partition, log, self._meters)
@@ -145,14 +147,10 @@ class Folding:
         snapshot = await self.snapshots.load(identity, found.output_end)
         if snapshot is None:
             empty = await asyncio.to_thread(self._context.empty_filter)
-            return self._shard(empty)
-        shard = self._shard(self._context.adopt(snapshot.filter))
+            return self._context.shard(self._partition, empty)
+        shard = self._context.shard(self._partition, self._context.adopt(snapshot.filter))
         shard.label, shard.end_label = snapshot.label, snapshot.end_label
         return shard
-
-    def _shard(self, seen: Addable | Windowed) -> Shard:
-        stops, tally = self._context.stops_when_full, self._meters.tally
-        return Shard(self._partition, seen, stop_when_full=stops, tally=tally)
 
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)

@@ -85,11 +85,18 @@ class ShardMeters:
             self.tally.expected_false,
         )
 
-    def take_back(self, cause: str) -> None:
-        """Nothing is in hand any more: it is to be read again. `cause` is one of `TAKEN_BACK`."""
-        self.taken_back[cause] += self.in_flight
-        self.in_flight = 0
-        self._in_hand.clear()
+    def take_back(self, cause: str, offset: int = 0) -> None:
+        """What is in hand from `offset` on is not any more, to be read again. `cause` is one of `TAKEN_BACK`."""
+        taken = 0
+        while self._in_hand and self._in_hand[-1][-1] >= offset:
+            offsets = self._in_hand.pop()
+            below = int(np.searchsorted(offsets, offset))
+            taken += len(offsets) - below
+            if below:
+                self._in_hand.append(offsets[:below])
+                break
+        self.taken_back[cause] += taken
+        self.in_flight -= taken
 
     def doubt(self, cause: str) -> None:
         """An outcome is unknown; `cause` is one of `DOUBTS`. What is in hand is taken back."""

@@ -17,6 +17,7 @@ DOUBTS: Mapping[str, str] = {
     "foreign_write": "our events came to stand behind those of somebody else",
     "connection": "a connection was cut, refused or replaced",
     "timeout": "an answer did not come in time",
+    "refused": "the broker will not take a record, which is looked for among fewer",
     "unreadable": "what was fetched could not be parsed",
     "broker": "the broker answered with another error",
     "mismatch": "an offset is not what it must be",
@@ -85,6 +86,19 @@ TRANSACTION = Metric(
     "seconds",
     "From the begin to the commit of a transaction with events; without transactions, of what is committed together.",
     bounds=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+
+UNSEEN = Metric(
+    "streamdedup_cross_partition_events_total",
+    "counter",
+    "events",
+    "Of a sample, one key in 4,096: events that passed though another partition of this worker had their key before.",
+)
+UNSEEN_SHARE = Metric(
+    "streamdedup_cross_partition_duplicates_ratio",
+    "gauge",
+    "ratio",
+    "The share of all duplicates that cannot be seen because they are in another partition, as that sample has it.",
 )
 
 # --- events ---

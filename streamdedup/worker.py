@@ -22,7 +22,8 @@ from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Connect, Source
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.connection import describe_error, refusal, start_patiently
+from streamdedup.kafka.connection import describe_error, refusal
+from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.meters import Meters
@@ -32,11 +33,13 @@ from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
+from streamdedup.watch import Watch
 
 log = structlog.get_logger(__name__)
 
 TURN_S = 0.2
-TOPICS_EVERY_S = 30.0
+TOPICS_EVERY_S = 10.0
+AWAY_EVERY_S = 1.0
 ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 FOLDS_MAX = 4
@@ -57,7 +60,9 @@ class Worker:
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
         self._forgotten: dict[asyncio.Task[None], Delivery] = {}
+        self._told_unseen = False
         self._status = Status(settings.source.topic, self._deliveries, Meters())
         self._stop = asyncio.Event()
 
@@ -113,29 +118,38 @@ class Worker:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
-        cluster = await stack.enter_async_context(self._connect(kafka))
+        status = self._status
+        cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
-            lambda: prepared_topics(self._settings, cluster), "the topics"
+            lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
         )
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
         folds = asyncio.Semaphore(FOLDS_MAX)
-        meters = self._status.meters
-        context = Context(self._settings, cluster, source, partitions, folds, self._now_ms, meters)
+        context = Context(
+            self._settings,
+            cluster,
+            source,
+            partitions,
+            folds,
+            self._now_ms,
+            status.watch,
+            status.meters,
+        )
         empty = await asyncio.to_thread(context.empty_filter)
         announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
-        self._source = self._status.source = source
-        self._status.phase = Phase.JOINING
+        self._source = status.source = source
+        status.phase = Phase.JOINING
         await source.start()
-        self._status.phase = Phase.SERVING
+        status.phase = Phase.SERVING
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
-        loop = asyncio.get_running_loop()
+        loop, patience = asyncio.get_running_loop(), context.cluster.patience
         snapshots = asyncio.create_task(self._save_periodically())
         ends = asyncio.create_task(self._look_up_ends())
         topics_at = progress_at = loop.time()
@@ -148,12 +162,22 @@ class Worker:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
                     raise DeliveryError(f"{error}; restart the worker") from error
+                except DeliveryError:
+                    raise
                 except Exception as error:
                     if refusal(error):
                         raise
-                    log.warning("consumer_trouble", **describe_error(error))
+                    if is_away(error):
+                        patience.away("the consumer", error)
+                    else:
+                        log.warning("consumer_trouble", **describe_error(error))
                     await asyncio.sleep(TURN_S)
-                if loop.time() - topics_at >= TOPICS_EVERY_S:
+                else:
+                    patience.back("the consumer")
+                patience.check()
+                self._tell_unseen(context.watch)
+                topics_every_s = AWAY_EVERY_S if patience.away_s else TOPICS_EVERY_S
+                if loop.time() - topics_at >= topics_every_s:
                     topics_at = loop.time()
                     await self._check_topics(context, topology)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
@@ -175,10 +199,13 @@ class Worker:
             log.info("revoked")
             return epoch
         log.info("assigned", partitions=sorted(assigned))
-        for partition in sorted(set(self._deliveries) - assigned):
-            self._forget(partition)
+        back = {partition: self._kept.pop(partition) for partition in assigned & set(self._kept)}
+        self._kept = {p: self._deliveries.pop(p) for p in sorted(set(self._deliveries) - assigned)}
+        for delivery in self._kept.values():
+            self._save_apart(delivery)
         for partition in sorted(assigned):
-            delivery = self._deliveries.setdefault(partition, Delivery(context, partition))
+            known = self._deliveries.get(partition) or back.get(partition)
+            self._deliveries[partition] = delivery = known or Delivery(context, partition)
             self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
         return epoch
 
@@ -191,9 +218,8 @@ class Worker:
                 log.error("shard_died", partition=partition, remedy="it begins again", **details)
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
-    def _forget(self, partition: int) -> None:
-        """The partition went to another member: what is left of it here is its snapshot."""
-        delivery = self._deliveries.pop(partition)
+    def _save_apart(self, delivery: Delivery) -> None:
+        """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
         saving = asyncio.create_task(delivery.save())
         self._forgotten[saving] = delivery
         saving.add_done_callback(self._forgotten.pop)
@@ -225,6 +251,17 @@ class Worker:
         await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
         self._tasks = {}
 
+    def _tell_unseen(self, watch: Watch) -> None:
+        """Once: the same key comes in two partitions."""
+        if watch.unseen and not self._told_unseen:
+            self._told_unseen = True
+            log.warning(
+                "duplicates_across_partitions",
+                sampled_events=watch.unseen,
+                share_of_duplicates=round(watch.unseen_share, 3),
+                remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
+            )
+
     async def _save_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._settings.snapshot.interval_s)
@@ -245,7 +282,16 @@ class Worker:
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
-        if remade := await context.cluster.changed(topology):
+        patience, what = context.cluster.patience, "the cluster"
+        try:
+            remade = await context.cluster.changed(topology)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            patience.away(what, error)
+            return
+        patience.back(what)
+        if remade:
             raise DeliveryError(
                 f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
             )

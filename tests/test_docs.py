@@ -193,12 +193,16 @@ class TestStopMessages:
         "folding.py",
         "preparation.py",
         "delivery.py",
+        "reading.py",
+        "committing.py",
         "emission.py",
         "worker.py",
         "shard_snapshots.py",
         "kafka/topics.py",
         "kafka/connection.py",
         "server/listener.py",
+        "kafka/patience.py",
+        "kafka/source.py",
     )
 
     def test_every_message_is_explained(self) -> None:

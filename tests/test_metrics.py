@@ -130,6 +130,18 @@ def test_a_doubt_takes_back_all_that_is_in_hand() -> None:
     assert (meters.doubts["timeout"], sum(meters.taken_back.values())) == (1, 3)
 
 
+def test_what_a_full_filter_could_not_take_is_taken_back_from_its_offset_on() -> None:
+    """What was decided before, in this batch and in transactions before it, stays in flight."""
+    meters = ShardMeters()
+    for offsets in ([0, 1], [2, 3, 5], [6, 7]):
+        meters.read(batch(offsets))
+    meters.take_back("full", 4)
+    assert (meters.taken_back["full"], meters.in_flight) == (3, 4)
+    decide(meters, 4)
+    meters.commit(4)
+    assert (meters.ledger.consumed, meters.ledger.difference, meters.in_flight) == (4, 0, 0)
+
+
 def test_a_partition_that_comes_back_goes_on_with_its_counts() -> None:
     """The meters of a partition are the same ones whoever asks, and the sum is over all."""
     meters = Meters()

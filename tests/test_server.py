@@ -276,7 +276,7 @@ def status(
     """A worker that was assigned the partitions of `deliveries` in epoch 1; None: it waits for the group."""
     assigned = None if deliveries is None else frozenset(deliveries)
     source: Any = SimpleNamespace(epoch=1, assigned=assigned)
-    return Status("events", dict(deliveries or {}), Meters(), phase, source, epoch)
+    return Status("events", dict(deliveries or {}), Meters(), phase, source=source, epoch=epoch)
 
 
 def readyz(of: Status) -> tuple[int, list[str]]:

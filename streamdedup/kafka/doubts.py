@@ -13,7 +13,12 @@ from aiokafka.errors import (
     UnknownProducerId,
 )
 
-from streamdedup.kafka.sink import DoubtError, ForeignWriteError, ReplacedConnectionError
+from streamdedup.kafka.sink import (
+    DoubtError,
+    ForeignWriteError,
+    RefusedError,
+    ReplacedConnectionError,
+)
 from streamdedup.kafka.source import UnreadableError
 
 _CAUSES: tuple[tuple[str, tuple[type[Exception], ...]], ...] = (
@@ -28,6 +33,7 @@ _CAUSES: tuple[tuple[str, tuple[type[Exception], ...]], ...] = (
         ),
     ),
     ("foreign_write", (ForeignWriteError,)),
+    ("refused", (RefusedError,)),
     ("unreadable", (UnreadableError,)),
     ("timeout", (TimeoutError, KafkaTimeoutError, RequestTimedOutError)),
     (

@@ -99,6 +99,8 @@ class WorkerCollector(Collector):
         yield _histogram(metrics.LOOP_STALL, self._pulse.stalls)
         yield _family(metrics.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
         yield _histogram(metrics.TRANSACTION, self._status.meters.transactions)
+        yield _family(metrics.UNSEEN, [((), self._status.watch.unseen)])
+        yield _family(metrics.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
 
     def _counts(self) -> Iterator[Family]:
         topic = self._status.topic

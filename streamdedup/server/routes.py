@@ -12,6 +12,7 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Phase, Status
 
 STALL_S_MAX = 10.0
+AWAY_S_MAX = 1.0  # a connection takes its time
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -51,7 +52,7 @@ def _ready(status: Status) -> str:
 def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
     """Why not every event that is ours would be decided now, a line a reason."""
     yield from _unlive(pulse)
-    if (away_s := status.broker_away_s) > 0:
+    if (away_s := status.broker_away_s) > AWAY_S_MAX:
         yield f"the broker is away, for {away_s:.0f} s now"
     phase, assigned = status.phase, status.assigned
     if phase is not Phase.SERVING:

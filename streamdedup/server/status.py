@@ -5,14 +5,15 @@ before they are gone through, which no other thread can come into the middle of.
 where one page shows both; what must fit together is one value (`meters.Ledger`).
 """
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from streamdedup.delivery import Delivery
-from streamdedup.kafka.base import Source
-from streamdedup.kafka.connection import away_s
+from streamdedup.kafka.base import Cluster, Source
 from streamdedup.meters import Meters
+from streamdedup.watch import Watch
 
 
 class Phase(StrEnum):
@@ -35,9 +36,12 @@ class Status:
     deliveries: Mapping[int, Delivery]
     meters: Meters
     phase: Phase = Phase.CONNECTING
+    cluster: Cluster | None = None
     source: Source | None = None
     epoch: int = -1
     port: int | None = None
+    watch: Watch = field(default_factory=Watch)
+    began_at: float = field(default_factory=time.monotonic)
 
     @property
     def assigned(self) -> frozenset[int] | None:
@@ -47,5 +51,9 @@ class Status:
 
     @property
     def broker_away_s(self) -> float:
-        """For how many seconds something has waited for a broker that is away."""
-        return away_s()
+        """For how many seconds something has waited for a broker, the first connection included."""
+        if self.cluster is not None:
+            since = self.cluster.patience.since
+        else:
+            since = self.began_at if self.phase is Phase.CONNECTING else None
+        return 0.0 if since is None else max(0.0, time.monotonic() - since)
