@@ -15,6 +15,7 @@ from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
+from streamdedup.meters import Meters
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
@@ -40,6 +41,7 @@ class Context:
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
     watch: Watch = field(default_factory=Watch)
+    meters: Meters = field(default_factory=Meters)
 
     @property
     def exactly_once(self) -> bool:
@@ -109,7 +111,8 @@ class Context:
     def shard(self, partition: int, seen: Addable | Windowed) -> Shard:
         """The shard of `partition` over `seen`."""
         stops = self.stops_when_full
-        return Shard(partition, seen, stop_when_full=stops, watch=self.watch)
+        tally = self.meters.of(partition).tally
+        return Shard(partition, seen, stop_when_full=stops, watch=self.watch, tally=tally)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

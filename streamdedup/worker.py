@@ -8,8 +8,8 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Any
 
@@ -27,8 +27,10 @@ from streamdedup.kafka.connection import describe_error, refusal
 from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
+from streamdedup.meters import Meters
 from streamdedup.preparation import announce, prepared_topics
 from streamdedup.rules import warm_up
+from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
@@ -39,6 +41,7 @@ log = structlog.get_logger(__name__)
 TURN_S = 0.2
 TOPICS_EVERY_S = 10.0
 AWAY_EVERY_S = 1.0
+ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
 RETENTION_ANSWER_S_MAX = 10.0
@@ -63,7 +66,7 @@ class Worker:
         self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
         self._forgotten: dict[asyncio.Task[None], Delivery] = {}
         self._told_unseen = False
-        self._past = Tally()  # of partitions that went to other members
+        self._status = Status(settings.source.topic, self._deliveries, Meters())
         self._stop = asyncio.Event()
 
     @property
@@ -74,15 +77,16 @@ class Worker:
     @property
     def tally(self) -> Tally:
         """What became of all events since the start."""
-        total = Tally()
-        total.add(self._past)
-        for delivery in (*self._deliveries.values(), *self._kept.values()):
-            if delivery.shard:
-                total.add(delivery.shard.tally)
-        return total
+        return self._status.meters.tally
+
+    @property
+    def status(self) -> Status:
+        """How we are, as the pages of the server tell it."""
+        return self._status
 
     def stop(self) -> None:
         """Drain and end; `run` then returns."""
+        self._status.phase = Phase.DRAINING
         self._stop.set()
 
     @property
@@ -93,6 +97,7 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(serving(self._settings.server, self._status))
             work = asyncio.create_task(self._work(stack))
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,34 +121,46 @@ class Worker:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
-        cluster = await stack.enter_async_context(self._connect(kafka))
+        status = self._status
+        cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
             lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
         )
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
         folds = asyncio.Semaphore(FOLDS_MAX)
-        context = Context(self._settings, cluster, source, partitions, folds, self._now_ms)
+        context = Context(
+            self._settings,
+            cluster,
+            source,
+            partitions,
+            folds,
+            self._now_ms,
+            status.watch,
+            status.meters,
+        )
         empty = await asyncio.to_thread(context.empty_filter)
         announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
-        self._source = source
+        self._source = status.source = source
+        status.phase = Phase.JOINING
         await source.start()
+        status.phase = Phase.SERVING
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), context.cluster.patience
-        epoch = -1
         snapshots = asyncio.create_task(self._save_periodically(context))
+        ends = asyncio.create_task(self._look_up_ends())
         topics_at = progress_at = loop.time()
         try:
             while not snapshots.done():
-                if context.source.epoch != epoch:
-                    epoch = await self._reassign(context)
-                self._revive(epoch)
+                if context.source.epoch != self._status.epoch:
+                    self._status.epoch = await self._reassign(context)
+                self._revive(self._status.epoch)
                 try:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
@@ -175,6 +192,7 @@ class Worker:
             snapshots.result()
         finally:
             snapshots.cancel()
+            ends.cancel()
 
     async def _reassign(self, context: Context) -> int:
         """End every shard of the last assignment, begin those of this one; filters that stay ours are kept."""
@@ -185,8 +203,6 @@ class Worker:
             return epoch
         log.info("assigned", partitions=sorted(assigned))
         back = {partition: self._kept.pop(partition) for partition in assigned & set(self._kept)}
-        for partition in sorted(self._kept):
-            self._forget(partition)
         self._kept = {p: self._deliveries.pop(p) for p in sorted(set(self._deliveries) - assigned)}
         for delivery in self._kept.values():
             self._save_apart(delivery)
@@ -205,15 +221,14 @@ class Worker:
                 log.error("shard_died", partition=partition, remedy="it begins again", **details)
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
-    def _forget(self, partition: int) -> None:
-        """It did not come back with the next assignment: what is left of it here is its snapshot."""
-        delivery = self._kept.pop(partition)
-        if delivery.shard:
-            self._past.add(delivery.shard.tally)
-
     def _save_apart(self, delivery: Delivery) -> None:
         """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
-        saving = asyncio.create_task(_save([delivery]))
+
+        async def save() -> None:
+            await delivery.look_at_log(LOG_ANSWER_S_MAX)
+            await delivery.save()
+
+        saving = asyncio.create_task(save())
         self._forgotten[saving] = delivery
         saving.add_done_callback(self._forgotten.pop)
 
@@ -255,6 +270,13 @@ class Worker:
                 remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
             )
 
+    async def save(self, within_s: float = LOG_ANSWER_S_MAX) -> None:
+        """Save what all shards remember, one after the other, once the logs of all were looked at for `within_s`."""
+        deliveries = self._all_deliveries()
+        await asyncio.gather(*(delivery.look_at_log(within_s) for delivery in deliveries))
+        for delivery in deliveries:
+            await delivery.save()
+
     async def _save_periodically(self, context: Context) -> None:
         """Every `interval_s`; and at once where the output's retention comes too near to what is saved."""
         loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
@@ -263,7 +285,7 @@ class Worker:
             await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, saves_at - loop.time())))
             await self._outrun_retention(context)
             if loop.time() >= saves_at:
-                await _save(self._all_deliveries())
+                await self.save()
                 saves_at = loop.time() + interval_s
 
     async def _outrun_retention(self, context: Context) -> None:
@@ -277,6 +299,15 @@ class Worker:
         for partition, log_start in starts.items():
             if delivery := self._deliveries.get(partition):
                 await delivery.outrun(log_start)
+
+    async def _look_up_ends(self) -> None:
+        """The lag of what is not read, for the metric."""
+        while True:
+            await asyncio.sleep(ENDS_EVERY_S)
+            for delivery in list(self._deliveries.values()):
+                with suppress(Exception):  # the next turn asks again
+                    async with asyncio.timeout(ENDS_EVERY_S):
+                        await delivery.look_up_end()
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
@@ -295,6 +326,7 @@ class Worker:
             )
 
     async def _shut_down(self) -> None:
+        self._status.phase = Phase.DRAINING
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._settings.delivery.drain_s
 
@@ -307,7 +339,7 @@ class Worker:
                 "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
             )
         try:
-            saving = _save(self._all_deliveries(), min(LOG_ANSWER_S_MAX, left_s() / 2))
+            saving = self.save(min(LOG_ANSWER_S_MAX, left_s() / 2))
             await asyncio.wait_for(saving, left_s())
         except TimeoutError:
             for delivery in self._all_deliveries():
@@ -331,18 +363,11 @@ class Worker:
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             **({"late": tally.late} if tally.late else {}),
-            "lag": sum(self._source.lag(p) for p in self._tasks) if self._source else 0,
+            "lag": sum(delivery.lag or 0 for delivery in self._deliveries.values()),
             "partitions": len(self._tasks),
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},
         }
-
-
-async def _save(deliveries: Sequence[Delivery], within_s: float = LOG_ANSWER_S_MAX) -> None:
-    """Save them all, one after the other, once the logs of all were looked at for so long."""
-    await asyncio.gather(*(delivery.look_at_log(within_s) for delivery in deliveries))
-    for delivery in deliveries:
-        await delivery.save()
 
 
 def serve(settings: Settings) -> int:

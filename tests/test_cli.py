@@ -31,7 +31,7 @@ EXAMPLE = ROOT / "config" / "dedup.yaml"
 COMMAND = [sys.executable, "-m", "streamdedup"]
 # Python's own buffering is what a user has, and would hide behind this variable a missing flush.
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-HEAVY = {"numba", "numpy", "aiokafka", "pydantic", "orjson", "mmh3"}
+HEAVY = {"numba", "numpy", "aiokafka", "prometheus_client", "pydantic", "orjson", "mmh3"}
 
 
 @dataclass(frozen=True)

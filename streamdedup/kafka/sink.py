@@ -70,6 +70,10 @@ class RefusedError(DoubtError):
         self.topic, self.reason = topic, reason
 
 
+class ReplacedConnectionError(DoubtError):
+    """A connection was replaced within a transaction, so a request may have gone out twice."""
+
+
 class KafkaWriter:
     """Writes partition `partition` of the output and of the side topics, one commit at a time."""
 
@@ -243,7 +247,7 @@ class KafkaWriter:
         """A request that went out twice can hit the next transaction; a replaced connection is its only trace."""
         now = self._producer.client._conns
         if any(now.get(name) is not conn for name, conn in self._connections.items()):
-            raise DoubtError("a connection was replaced within a transaction")
+            raise ReplacedConnectionError("a connection was replaced within a transaction")
         self._connections = dict(now)  # those that were opened since are watched from here on
 
 
