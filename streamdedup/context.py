@@ -1,6 +1,7 @@
 """What all shards of a worker share: settings, the client and the consumer; and what a shard derives from them."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity
+from streamdedup.snapshot.files import FileSystem
 
 
 def wall_clock_ms() -> int:
@@ -37,6 +39,7 @@ class Context:
     partitions: int
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
+    fs: FileSystem = os  # under the snapshots
 
     @property
     def exactly_once(self) -> bool:

@@ -39,7 +39,7 @@ class Folding:
 
     def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.shard: Shard | None = None
-        self.snapshots = ShardSnapshots(context.settings, partition, log)
+        self.snapshots = ShardSnapshots(context.settings, partition, log, context.fs)
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()
         self._growth: asyncio.Task[None] | None = None

@@ -15,6 +15,7 @@ from streamdedup.kafka.connection import describe_error
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
+from streamdedup.snapshot.files import FileSystem
 
 TRIES = 3
 RETRY_S = 0.1
@@ -23,7 +24,13 @@ RETRY_S = 0.1
 class ShardSnapshots:
     """Saves and loads the filter of one output partition, one save at a time."""
 
-    def __init__(self, settings: Settings, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
+    def __init__(
+        self,
+        settings: Settings,
+        partition: int,
+        log: Any,  # noqa: ANN401 - structlog's
+        fs: FileSystem = os,
+    ) -> None:
         self.saved: Saved | None = None
         self._saved_label = 0  # nothing is folded at label 0, so there is nothing to save
         self._saving: asyncio.Task[None] | None = None
@@ -36,6 +43,7 @@ class ShardSnapshots:
             topic=settings.sink.topic,
             partition=partition,
             keep=settings.snapshot.keep,
+            fs=fs,
         )
 
     @property

@@ -30,6 +30,7 @@ from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
+from streamdedup.snapshot.files import FileSystem
 
 log = structlog.get_logger(__name__)
 
@@ -49,8 +50,10 @@ class Worker:
         settings: Settings,
         connect: Connect = kafka_cluster,
         now_ms: Callable[[], int] = wall_clock_ms,
+        fs: FileSystem = os,
     ) -> None:
-        self._settings, self._connect, self._now_ms = settings, connect, now_ms
+        self._settings, self._connect = settings, connect
+        self._now_ms, self._fs = now_ms, fs
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -115,7 +118,9 @@ class Worker:
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
         folds = asyncio.Semaphore(FOLDS_MAX)
-        context = Context(self._settings, cluster, source, partitions, folds, self._now_ms)
+        context = Context(
+            self._settings, cluster, source, partitions, folds, self._now_ms, self._fs
+        )
         empty = await asyncio.to_thread(context.empty_filter)
         announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)

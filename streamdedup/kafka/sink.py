@@ -47,6 +47,27 @@ class ForeignWriteError(DoubtError):
         self.expected, self.found = expected, found
 
 
+def check_contiguous(topic: str, partition: int, base: int, label: int) -> None:
+    """Raise unless the broker put a batch of ours, whose first offset it tells as `base`, right at `label`."""
+    if base < 0:
+        raise DoubtError(f"the broker took a batch for {topic} but told no offset")
+    if base != label:
+        raise ForeignWriteError(
+            f"{topic}/{partition}: our events came to stand at offset {base}, not at {label}",
+            label,
+            base,
+        )
+
+
+def transaction_s_max(options: KafkaOptions) -> float:
+    """The deadline of a commit: what is resent after a request's time-out could hit the next transaction."""
+    defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
+    request_ms, transaction_ms = (
+        float(defaulted[f"{name}_timeout_ms"]) for name in ("request", "transaction")
+    )
+    return DEADLINE_SHARE * min(request_ms, transaction_ms) / 1000
+
+
 class KafkaWriter:
     """Writes partition `partition` of the output and of the side topics, one commit at a time."""
 
@@ -68,11 +89,8 @@ class KafkaWriter:
 
     @property
     def transaction_s_max(self) -> float:
-        """The deadline of a commit: what is resent after a request's time-out could hit the next transaction."""
-        request_ms, transaction_ms = (
-            float(self._defaulted[f"{name}_timeout_ms"]) for name in ("request", "transaction")
-        )
-        return DEADLINE_SHARE * min(request_ms, transaction_ms) / 1000
+        """As `Writer.transaction_s_max`."""
+        return transaction_s_max(self._options)
 
     async def fence(self) -> None:
         """Shut out every earlier writer of this partition, and settle what it left open."""
@@ -119,17 +137,9 @@ class KafkaWriter:
         for topic, batches in self._batches.items():
             for future, count in batches:
                 base = (await future).offset
-                if topic != self._sink.topic:
-                    continue
-                if base < 0:
-                    raise DoubtError(f"the broker took a batch for {topic} but told no offset")
-                if base != label:
-                    raise ForeignWriteError(
-                        f"{topic}/{self._partition}: our events came to stand at offset {base}, not at {label}",
-                        label,
-                        base,
-                    )
-                label = base + count
+                if topic == self._sink.topic:
+                    check_contiguous(topic, self._partition, base, label)
+                    label = base + count
         return label
 
     @property

@@ -1,0 +1,111 @@
+"""One partition's log in memory: events, the markers that end transactions, and what a reader sees of them.
+
+As Kafka's: a marker takes an offset, nobody who reads committed events gets beyond the first undecided one, and what
+was trimmed is gone for readers. It is kept for whoever judges a test.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from streamdedup.events import Headers
+from streamdedup.kafka.sink import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """An event as it stands in a log; `timestamp` is ms since 1970."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class _Span:
+    """What one transaction wrote to one partition. `committed` is None while that is undecided."""
+
+    __slots__ = ("committed", "first")
+
+    def __init__(self, first: int, *, committed: bool | None = None) -> None:
+        self.first, self.committed = first, committed
+
+
+class MemoryLog:
+    """One partition. `start` is the first offset that is still held, `end` the high watermark."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self._entries: list[tuple[Logged | None, _Span]] = []  # a marker is None
+        self._open: dict[str, _Span] = {}
+        self._plain = _Span(0, committed=True)
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def end(self) -> int:
+        """The offset after the last entry."""
+        return len(self._entries)
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: all below it is decided."""
+        return min((span.first for span in self._open.values()), default=self.end)
+
+    def append(self, records: Iterable[Record], transactional_id: str | None = None) -> int:
+        """Append `records`, undecided where they are of a transaction; the offset of the first."""
+        base, span = self.end, self._plain
+        if transactional_id is not None:
+            span = self._open.setdefault(transactional_id, _Span(base))
+        for offset, (timestamp, key, value, headers) in enumerate(records, base):
+            self._entries.append((Logged(offset, timestamp, key, value, headers), span))
+        self._wake()
+        return base
+
+    def mark(self, transactional_id: str, *, committed: bool) -> None:
+        """End what that transaction wrote here: its marker takes an offset."""
+        span = self._open.pop(transactional_id, self._plain)
+        if span is not self._plain:
+            span.committed = committed
+        self._entries.append((None, span))
+        self._wake()
+
+    def trim(self, before: int) -> None:
+        """Delete what stands before an offset, as retention does."""
+        self.start = max(self.start, min(before, self.end))
+        self._wake()
+
+    def read(self, position: int, events_max: int) -> tuple[list[Logged], int]:
+        """At most so many committed events from `position` on, and where reading goes on.
+
+        That is behind the last of them, or behind all that is decided where nothing more is to be read.
+        """
+        found: list[Logged] = []
+        for logged, span in self._entries[position : self.stable]:
+            if logged is None or not span.committed:
+                continue
+            if len(found) == events_max:
+                return found, found[-1].offset + 1
+            found.append(logged)
+        return found, max(position, self.stable)
+
+    def committed(self, *, trimmed: bool = False) -> list[Logged]:
+        """All committed events below the last stable offset; with those that were trimmed, if asked for."""
+        entries = self._entries[0 if trimmed else self.start : self.stable]
+        return [logged for logged, span in entries if logged is not None and span.committed]
+
+    def aborted(self) -> Sequence[Logged]:
+        """The events of aborted transactions."""
+        return [logged for logged, span in self._entries if logged and span.committed is False]
+
+    def moved(self) -> "asyncio.Future[None]":
+        """Done at the next change."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done() and not future.get_loop().is_closed():
+                future.set_result(None)
