@@ -5,6 +5,7 @@ What a worker asks goes through a `Network`, which may delay or lose it; what a 
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
@@ -98,7 +99,8 @@ class MemoryBroker:
             self.log(topic, partition).append([(self.now_ms(), key, value, ())], name)
             written.add(partition)
         for partition in sorted(written) if name else ():
-            self.log(topic, partition).mark(name or "", committed=False)
+            self.log(topic, partition).decide(name or "", committed=False)
+            self.log(topic, partition).mark(name or "")
 
     def read_all(self, topic: str) -> list[list[Logged]]:
         """The committed events of each partition."""
@@ -108,6 +110,12 @@ class MemoryBroker:
         """The group's committed offset of each partition that has one."""
         offsets = self.group(group).offsets
         return {partition: at[0] for (name, partition), at in offsets.items() if name == topic}
+
+    def members(self, group: str) -> int:
+        """How many members a group has whose sessions are not over."""
+        with suppress(RuntimeError):  # without a loop no time passes
+            self._tick()
+        return len(self.group(group).members)
 
     def move_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Set the group's committed offsets; ConfigError while it has members."""
@@ -172,5 +180,5 @@ class MemoryBroker:
         return now
 
     def _check_empty(self, group: str) -> None:
-        if members := len(self.group(group).members):
+        if members := self.members(group):
             raise ConfigError(f"the group {group} has {members} members; stop them first")

@@ -189,10 +189,11 @@ class PowerFs(WatchedFs):
         return {_state(outcome, made) for outcome in product(*_choices(log))}
 
     def lose_power(self, chance: Random, root: Path) -> None:
-        """Have what lies under `root` be one of the states that the disk may now be found in; nobody has it open."""
+        """Have what lies in directories of `root` be one of the states that a disk may now be found in."""
         outcome = tuple(map(chance.choice, _choices(self.log)))
         directories, files = _state(outcome, _made(self.log))
-        shutil.rmtree(root, ignore_errors=True)
+        for child in root.iterdir() if root.exists() else ():
+            shutil.rmtree(child)
         self.log, self._names, self._written = [], {}, {}
         for directory in sorted(directories):
             directory.mkdir()
@@ -222,7 +223,7 @@ def _made(log: list[Operation]) -> set[Path]:
 
 
 def _choices(log: list[Operation]) -> list[list[Operation | None]]:
-    """List what may have become of each operation: done, not done, done in part; done, where a later fsync settled it."""
+    """List what may have become of each operation: done where a later fsync settled it; else also not, or in part."""
     choices: list[list[Operation | None]] = []
     settled: set[int | Path] = set()
     for operation in reversed(log):

@@ -42,8 +42,7 @@ class Group:
         else:
             member.partitions = self.members[name].partitions  # sticky: what it had it gets again
         self.members[name] = member
-        if self.settles_at is None:
-            self._rebalance(now, rebalance_s)
+        self._rebalance(now, rebalance_s)
         member.joined = True
         return name
 
@@ -53,6 +52,8 @@ class Group:
         """The generation and what is the member's in it; None while others are waited for."""
         member = self._member(name)
         member.alive_until = now + member.session_s
+        if not member.joined:
+            raise RebalanceInProgressError
         if self.settles_at is not None:
             if not all(other.joined for other in self.members.values()) and now < self.settles_at:
                 return None
@@ -86,8 +87,7 @@ class Group:
 
     def begin_anew(self, now: float, rebalance_s: float) -> None:
         """Have all join again, as when the topic has more partitions."""
-        if self.settles_at is None:
-            self._rebalance(now, rebalance_s)
+        self._rebalance(now, rebalance_s)
 
     def _member(self, name: str) -> Member:
         if name not in self.members:
@@ -95,6 +95,8 @@ class Group:
         return self.members[name]
 
     def _rebalance(self, now: float, rebalance_s: float) -> None:
+        if self.settles_at is not None:
+            return
         for member in self.members.values():
             member.joined = False
         self.settles_at = now + rebalance_s

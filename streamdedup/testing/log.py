@@ -24,7 +24,7 @@ class Logged:
 
 
 class _Span:
-    """What one transaction wrote to one partition. `committed` is None while that is undecided."""
+    """What one transaction wrote to one partition. `committed` is None until the coordinator has decided."""
 
     __slots__ = ("committed", "first")
 
@@ -62,12 +62,14 @@ class MemoryLog:
         self._wake()
         return base
 
-    def mark(self, transactional_id: str, *, committed: bool) -> None:
-        """End what that transaction wrote here: its marker takes an offset."""
-        span = self._open.pop(transactional_id, self._plain)
-        if span is not self._plain:
-            span.committed = committed
-        self._entries.append((None, span))
+    def decide(self, transactional_id: str, *, committed: bool) -> None:
+        """The coordinator knows how that transaction ends; readers hear of it by its marker."""
+        if transactional_id in self._open:
+            self._open[transactional_id].committed = committed
+
+    def mark(self, transactional_id: str) -> None:
+        """Write the marker of a transaction that is decided; it takes an offset."""
+        self._entries.append((None, self._open.pop(transactional_id, self._plain)))
         self._wake()
 
     def trim(self, before: int) -> None:
@@ -89,10 +91,18 @@ class MemoryLog:
             found.append(logged)
         return found, max(position, self.stable)
 
-    def committed(self, *, trimmed: bool = False) -> list[Logged]:
-        """All committed events below the last stable offset; with those that were trimmed, if asked for."""
-        entries = self._entries[0 if trimmed else self.start : self.stable]
-        return [logged for logged, span in entries if logged is not None and span.committed]
+    def committed(self) -> list[Logged]:
+        """All events that a reader of committed ones sees."""
+        return self.read(self.start, self.end)[0]
+
+    def emitted(self) -> list[Logged]:
+        """All events that were ever committed: those that were trimmed, and those whose marker is on its way, too."""
+        return [logged for logged, span in self._entries if logged is not None and span.committed]
+
+    @property
+    def end_decided(self) -> int:
+        """The end when the markers of all transactions are written that are decided."""
+        return self.end + sum(span.committed is not None for span in self._open.values())
 
     def aborted(self) -> Sequence[Logged]:
         """The events of aborted transactions."""

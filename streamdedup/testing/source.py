@@ -63,7 +63,7 @@ class MemorySource:
 
     async def start(self) -> None:
         """As `Source.start`."""
-        await start_patiently(self._join, "the consumer group")
+        await start_patiently(lambda: self._group("find_coordinator", lambda _: None), "the group")
         self._membership = asyncio.create_task(self._keep())
 
     async def stop(self, within_s: float) -> bool:
@@ -150,23 +150,28 @@ class MemorySource:
         return events
 
     async def _keep(self) -> None:
-        """Stay a member for as long as we run."""
+        """Become a member, and stay one for as long as we run."""
+        await self._join_again()
         while True:
             await asyncio.sleep(self._heartbeat_s)
             try:
                 await self._group("heartbeat", self._beat)
             except RebalanceInProgressError:
+                self._revoke()
                 await self._join_again()
             except (UnknownMemberIdError, IllegalGenerationError):
                 self._name = None
+                self._revoke()
                 await self._join_again()
             except KafkaError as error:
                 if not error.retriable:
                     raise
 
-    async def _join_again(self) -> None:
+    def _revoke(self) -> None:
         self._epoch += 1
         self._assigned = None
+
+    async def _join_again(self) -> None:
         while True:
             try:
                 return await self._join()

@@ -114,12 +114,13 @@ class Transactions:
         logs, staged, self._logs = self._logs, self._staged, []
         self.ending = len(logs) + len(staged)
         for log in logs:
-            self.later(partial(self._mark, log, commit))
+            log.decide(self.transactional_id, committed=commit)
+            self.later(partial(self._mark, log))
         for key in list(staged):
             self.later(partial(self._apply, key, commit))
 
-    def _mark(self, log: MemoryLog, commit: bool) -> None:
-        log.mark(self.transactional_id, committed=commit)
+    def _mark(self, log: MemoryLog) -> None:
+        log.mark(self.transactional_id)
         self.ending -= 1
 
     def _apply(self, key: tuple[int, str, int], commit: bool) -> None:

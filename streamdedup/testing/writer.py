@@ -75,19 +75,13 @@ class MemoryWriter:
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """As `Writer.send`."""
-        if self._exactly_once and topic not in self._open:
-            transaction, epoch = self._broker.transaction(self._transactional_id), self._epoch
-            log = self._broker.log(topic, self._partition)
-            await self._until_free(
-                "add_partitions_to_txn", lambda now: transaction.add(epoch, log, now)
-            )
         batch = self._open.setdefault(topic, [])
         bytes_max = min(bytes_max, BATCH_BYTES_MAX)
         size_bytes = sum(map(_size_bytes, batch))
         for record in records:
             size_bytes += _size_bytes(record)
             if batch and size_bytes > bytes_max:
-                self._flush(topic, batch)
+                await self._flush(topic, batch)
                 batch, size_bytes = [], _size_bytes(record)
                 self._open[topic] = batch
             batch.append(record)
@@ -96,7 +90,7 @@ class MemoryWriter:
         """As `Writer.settle`."""
         for topic, batch in self._open.items():
             if batch:
-                self._flush(topic, batch)
+                await self._flush(topic, batch)
         self._open = {}
         for topic, answer, count in self._sent:
             base = await answer
@@ -133,7 +127,13 @@ class MemoryWriter:
             answer.cancel()
         self._connection, self._sent, self._open = None, [], {}
 
-    def _flush(self, topic: str, batch: list[Record]) -> None:
+    async def _flush(self, topic: str, batch: list[Record]) -> None:
+        if self._exactly_once and all(topic != sent for sent, _, _ in self._sent):
+            transaction, epoch = self._broker.transaction(self._transactional_id), self._epoch
+            log = self._broker.log(topic, self._partition)
+            await self._until_free(
+                "add_partitions_to_txn", lambda now: transaction.add(epoch, log, now)
+            )
         writer = (self._transactional_id, self._epoch) if self._exactly_once else None
         act = partial(self._broker.append, topic, self._partition, batch, writer)
         answer = self._broker.request(self._connected, "produce", lambda _: act())

@@ -1,0 +1,236 @@
+"""One seed: draw a plan, run it with its faults, let everything heal, and have the oracle judge."""
+
+import asyncio
+import gc
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import structlog
+
+from streamdedup.testing import VirtualLoop
+from streamdedup.testing.broker import Event
+from tests.simulation.oracle import BreachError, Oracle
+from tests.simulation.plan import Plan, drawn
+from tests.simulation.world import Machine, World
+
+HEAL_S_MAX = 240.0
+SESSION_S = 0.7  # a little more than `session_timeout_ms` of the plans
+LAG_S_MAX = 0.01
+COLLECT_EVERY = 100
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a seed. `breach` is None where every promise was kept; `digest` is that of its history."""
+
+    seed: int
+    plan: Plan
+    breach: str | None
+    digest: str
+    virtual_s: float
+    trace: list[str] | None
+
+
+def simulate(seed: int, *, traced: bool = False) -> Outcome:
+    """Run a seed."""
+    chance = Random(seed)
+    plan = drawn(chance)
+    random.seed(seed)  # the jitter of back-offs
+    loop = VirtualLoop(lambda: chance.random() * LAG_S_MAX)
+    with tempfile.TemporaryDirectory(prefix="simulation-") as directory:
+        world = World(chance, plan, loop, Path(directory))
+        world.trace = [f"{plan}"] if traced else None
+        breach = None
+        with _logs_to(world), _closing(loop):
+            try:
+                loop.run_until_complete(_Driver(world).run())
+            except BreachError as error:
+                breach = str(error)
+    if seed % COLLECT_EVERY == 0:
+        gc.unfreeze()  # a worker freezes what it finds
+        gc.collect()
+    return Outcome(seed, plan, breach, world.digest, loop.time(), world.trace)
+
+
+class _Driver:
+    """Feeds, harms, heals; is no process of the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._plan, self._chance = world, world.plan, world.chance
+        self._oracle = Oracle(world)
+        self._tombstones = 0
+        self._faults: dict[str, Callable[[], object]] = {
+            "kill": lambda: self._some().kill(),
+            "pause": self._pause,
+            "drain": lambda: self._some().stop(),
+            "power": lambda: self._some().lose_power(),
+            "away": lambda: self._for_a_while("away"),
+            "loading": lambda: self._for_a_while("loading"),
+            "disk error": self._disk_error,
+            "disk crash": self._disk_crash,
+            "offsets back": self._offsets_back,
+            "group deleted": self._group_deleted,
+            "snapshots deleted": lambda: self._some().forget(),
+            "output trimmed": self._output_trimmed,
+            "input made again": self._input_made_again,
+        }
+
+    async def run(self) -> None:
+        """All of it."""
+        world, plan, chance = self._world, self._plan, self._chance
+        world.broker.create_topic("in", plan.partitions)
+        world.broker.create_topic("out", plan.partitions)
+        fed = 0
+        for step in range(plan.steps):
+            share = plan.events // plan.steps if step else plan.events // 2
+            self._feed(min(share, plan.events - fed))
+            fed += share
+            self._start_some()
+            await asyncio.sleep(chance.random() * plan.step_s_max)
+            if plan.faults:
+                fault = chance.choice(plan.faults)
+                world.note(f"{world.loop.time():.6f} fault: {fault}")
+                if waits := self._faults[fault]():
+                    await waits  # type: ignore[misc]  # those that return something return a coroutine
+            self._check()
+        await self._heal()
+        self._oracle.check_end()
+        await self._end()
+
+    async def _heal(self) -> None:
+        """Nothing goes wrong any more, and who ended is started again; until all is read."""
+        world = self._world
+        world.network.away = world.network.loading = False
+        chances = world.network.chances
+        chances.slow = chances.request_lost = chances.answer_lost = chances.repeated = 0.0
+        world.note(f"{world.loop.time():.6f} heals")
+        for machine in world.machines:
+            machine.calls_to_error = machine.calls_to_crash = -1
+            if machine.process is not None:
+                world.loop.resume(machine.process)
+        until = world.loop.time() + HEAL_S_MAX
+        while not self._oracle.caught_up():
+            if not any(machine.runs for machine in world.machines):
+                self._chance.choice(world.machines).start()
+            if world.loop.time() > until:
+                raise BreachError("it does not heal")
+            await asyncio.sleep(0.1)
+            self._check()
+
+    async def _end(self) -> None:
+        for machine in self._world.machines:
+            machine.stop()
+        for machine in self._world.machines:
+            await machine.ended()
+
+    def _check(self) -> None:
+        self._oracle.check_now()
+        if self._world.stops:
+            raise BreachError(f"it stopped: {self._world.stops[0]}")
+
+    def _feed(self, events: int) -> None:
+        """Keys of which some come again; a few events without a value; now and then one that is aborted."""
+        chance, partitions = self._chance, self._plan.partitions
+        made: list[Event] = []
+        for _ in range(events):
+            number = chance.randrange(self._plan.keys)
+            made.append((number % partitions, b"key-%d" % number, b"value"))
+            if chance.random() < 0.05:
+                self._tombstones += 1
+                key = b"tombstone-%d" % self._tombstones
+                made.append((chance.randrange(partitions), key, None))
+        if chance.random() < 0.2:
+            self._world.broker.produce("in", [(0, b"aborted", b"value")], abort=True)
+        self._world.broker.produce("in", made)
+        for partition, key, _value in made:
+            self._oracle.fed[partition].add(key or b"")
+
+    def _start_some(self) -> None:
+        for machine in self._world.machines:
+            if not machine.runs and self._chance.random() < 0.6:
+                machine.start()
+
+    def _some(self) -> Machine:
+        return self._chance.choice(self._world.machines)
+
+    def _pause(self) -> None:
+        process, loop = self._some().process, self._world.loop
+        if process is not None and not process.dead:
+            loop.pause(process)
+            loop.call_later(self._chance.uniform(0.05, 3 * SESSION_S), loop.resume, process)
+
+    def _for_a_while(self, trouble: str) -> None:
+        network, loop = self._world.network, self._world.loop
+        setattr(network, trouble, True)
+        loop.call_later(self._chance.uniform(0.05, 1.5), setattr, network, trouble, False)
+
+    def _disk_error(self) -> None:
+        self._some().calls_to_error = self._chance.randint(1, 60)
+
+    def _disk_crash(self) -> None:
+        self._some().calls_to_crash = self._chance.randint(1, 60)
+
+    async def _offsets_back(self) -> None:
+        await self._empty_group()
+        self._oracle.again = True
+        broker = self._world.broker
+        at = broker.committed("group", "in")
+        broker.move_offsets("group", "in", {p: self._chance.randint(0, o) for p, o in at.items()})
+
+    async def _group_deleted(self) -> None:
+        await self._empty_group()
+        self._oracle.again = True
+        self._world.broker.delete_group("group")
+
+    async def _empty_group(self) -> None:
+        """An operator stops all workers, one way or the other, and waits until the group is empty."""
+        for machine in self._world.machines:
+            if machine.process is not None and self._chance.random() < 0.5:
+                machine.kill()
+            machine.stop()
+            if machine.process is not None:
+                self._world.loop.resume(machine.process)
+        for machine in self._world.machines:
+            await machine.ended()
+        while self._world.broker.members("group"):
+            await asyncio.sleep(0.1)
+
+    def _output_trimmed(self) -> None:
+        log = self._world.broker.log("out", self._chance.randrange(self._plan.partitions))
+        log.trim(self._chance.randint(log.start, log.stable))
+
+    def _input_made_again(self) -> None:
+        broker, chance = self._world.broker, self._chance
+        self._oracle.again = True
+        broker.delete_topic("in", with_offsets=chance.random() < 0.5)
+        broker.create_topic("in", self._plan.partitions)
+        self._feed(self._plan.events // 2)
+        for machine in self._world.machines:
+            if chance.random() < 0.7:
+                machine.kill()
+
+
+@contextmanager
+def _logs_to(world: World) -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.configure(processors=[world.note_log])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+@contextmanager
+def _closing(loop: VirtualLoop) -> Iterator[None]:
+    """End whatever is left, as a kill would."""
+    try:
+        yield
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.close()
