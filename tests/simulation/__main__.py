@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 
+from tests.simulation.mutants import mutants
 from tests.simulation.run import simulate
 
 
@@ -14,7 +15,10 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first (default: 0)")
     parser.add_argument("--trace", action="store_true", help="print the history of each")
     parser.add_argument("--most", type=int, default=10, help="end after so many failures")
+    parser.add_argument("--mutants", action="store_true", help="see how soon each is seen")
     options = parser.parse_args()
+    if options.mutants:
+        return _mutants(options.start, options.seeds)
     began, failed = time.perf_counter(), 0
     for seed in range(options.start, options.start + options.seeds):
         outcome = simulate(seed, traced=options.trace)
@@ -32,6 +36,19 @@ def main() -> int:
     tried = seed - options.start + 1
     print(f"{tried} seeds, {failed} failed, {1000 * seconds / tried:.1f} ms a seed")
     return 1 if failed else 0
+
+
+def _mutants(start: int, seeds: int) -> int:
+    """The exit status: 1 where any survives."""
+    survivors = 0
+    for name, broken in mutants().items():
+        with broken:
+            outcomes = (simulate(seed) for seed in range(start, start + seeds))
+            breach = next((outcome for outcome in outcomes if outcome.breach), None)
+        survivors += breach is None
+        told = f"seed {breach.seed}: {breach.breach}" if breach else f"survived {seeds} seeds"
+        print(f"{name}: {told}", flush=True)
+    return 1 if survivors else 0
 
 
 if __name__ == "__main__":

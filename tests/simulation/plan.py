@@ -21,7 +21,7 @@ FAULTS = (
     "output trimmed",
     "input made again",
 )
-KINDS = ("bloom", "bloom", "blocked", "cuckoo", "exact")
+KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact")
 CALM = 0.05  # the share of seeds without any fault
 
 
@@ -35,6 +35,7 @@ class Plan:
     workers_max: int
     steps: int
     step_s_max: float
+    feed_s: float
     faults: tuple[str, ...]
     chances: Chances
     fetch_events_max: int
@@ -50,14 +51,15 @@ def drawn(chance: Random) -> Plan:
     """Each fault is there in half of the seeds, so that rare meetings of few are tried, too."""
     calm = chance.random() < CALM
     faults = () if calm else tuple(fault for fault in FAULTS if chance.random() < 0.4)
-    partitions, keys = chance.randint(1, 3), chance.randint(10, 80)
+    partitions, keys = chance.choice((1, 1, 2, 3)), chance.randint(10, 60)
     return Plan(
         partitions=partitions,
         keys=keys,
-        events=chance.randint(keys, 3 * keys),
+        events=chance.randint(keys, 2 * keys),
         workers_max=chance.choice((1, 1, 2, 2, 3, 4)),
-        steps=chance.randint(2, 10),
-        step_s_max=chance.choice((0.05, 0.2, 0.5)),
+        steps=chance.randint(2, 8),
+        step_s_max=chance.choice((0.1, 0.3, 1.0)),
+        feed_s=chance.choice((0.3, 1.0, 2.0)),
         faults=faults,
         chances=Chances() if calm else _chances(chance),
         fetch_events_max=chance.choice((2, 7, 1000)),
@@ -82,7 +84,7 @@ def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, An
         "kafka": {
             "bootstrap_servers": "memory:1",
             "group_id": "group",
-            "consumer": {"session_timeout_ms": 600, "heartbeat_interval_ms": 150},
+            "consumer": {"session_timeout_ms": 600, "heartbeat_interval_ms": 100},
             "producer": {"request_timeout_ms": 1500, "transaction_timeout_ms": 2000},
         },
         "source": {
@@ -95,8 +97,8 @@ def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, An
         "delivery": {
             "guarantee": "exactly_once" if once else "at_least_once",
             "commit_interval_ms": chance.choice((1, 20, 100)),
-            "batch_events_max": chance.choice((1, 5, 20, 1000)),
-            "drain_s": 1.0,
+            "batch_events_max": chance.choice((1, 5, 5, 20, 20, 1000)),
+            "drain_s": chance.choice((1.0, 4.0)),
         },
         "snapshot": {"interval_s": chance.choice((0.1, 0.3, 1.0)), "keep": chance.choice((1, 3))},
     }

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from random import Random
 import structlog
 
 from streamdedup.testing import VirtualLoop
-from streamdedup.testing.broker import Event
 from tests.simulation.oracle import BreachError, Oracle
 from tests.simulation.plan import Plan, drawn
 from tests.simulation.world import Machine, World
@@ -22,6 +21,8 @@ HEAL_S_MAX = 240.0
 SESSION_S = 0.7  # a little more than `session_timeout_ms` of the plans
 LAG_S_MAX = 0.01
 COLLECT_EVERY = 100
+FEEDS = 12
+_RAM = Path("/dev/shm")  # noqa: S108 - each run has a directory of its own, which is to be fast
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def simulate(seed: int, *, traced: bool = False) -> Outcome:
     plan = drawn(chance)
     random.seed(seed)  # the jitter of back-offs
     loop = VirtualLoop(lambda: chance.random() * LAG_S_MAX)
-    with tempfile.TemporaryDirectory(prefix="simulation-") as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="simulation-", dir=_RAM if _RAM.is_dir() else None
+    ) as directory:
         world = World(chance, plan, loop, Path(directory))
         world.trace = [f"{plan}"] if traced else None
         breach = None
@@ -64,7 +67,7 @@ class _Driver:
         self._world, self._plan, self._chance = world, world.plan, world.chance
         self._oracle = Oracle(world)
         self._tombstones = 0
-        self._faults: dict[str, Callable[[], object]] = {
+        self._faults: dict[str, Callable[[], Awaitable[None] | None]] = {
             "kill": lambda: self._some().kill(),
             "pause": self._pause,
             "drain": lambda: self._some().stop(),
@@ -85,22 +88,37 @@ class _Driver:
         world, plan, chance = self._world, self._plan, self._chance
         world.broker.create_topic("in", plan.partitions)
         world.broker.create_topic("out", plan.partitions)
-        fed = 0
-        for step in range(plan.steps):
-            share = plan.events // plan.steps if step else plan.events // 2
-            self._feed(min(share, plan.events - fed))
-            fed += share
-            self._start_some()
+        self._feed(plan.events // 2)
+        self._start_some()
+        feeding = asyncio.create_task(self._keep_feeding())
+        if chance.random() < 0.8:
+            await self._work_begins()
+        for _ in range(plan.steps if plan.faults else 0):
             await asyncio.sleep(chance.random() * plan.step_s_max)
-            if plan.faults:
-                fault = chance.choice(plan.faults)
-                world.note(f"{world.loop.time():.6f} fault: {fault}")
-                if waits := self._faults[fault]():
-                    await waits  # type: ignore[misc]  # those that return something return a coroutine
+            fault = chance.choice(plan.faults)
+            world.note(f"{world.loop.time():.6f} fault: {fault}")
+            if waits := self._faults[fault]():
+                await waits
+            self._start_some()
             self._check()
+        await feeding
         await self._heal()
         self._oracle.check_end()
         await self._end()
+
+    async def _work_begins(self) -> None:
+        """Faults before anything is decided are not what most seeds are to try."""
+        until = self._world.loop.time() + 3.0
+        while not self._world.broker.log("out", 0).end and self._world.loop.time() < until:
+            await asyncio.sleep(0.05)
+
+    async def _keep_feeding(self) -> None:
+        """So that at any moment some transaction is open."""
+        plan = self._plan
+        left, pause_s = plan.events - plan.events // 2, plan.feed_s / FEEDS
+        for _ in range(FEEDS):
+            await asyncio.sleep(self._chance.random() * 2 * pause_s)
+            self._feed(left // FEEDS + 1)
 
     async def _heal(self) -> None:
         """Nothing goes wrong any more, and who ended is started again; until all is read."""
@@ -136,27 +154,26 @@ class _Driver:
     def _feed(self, events: int) -> None:
         """Keys of which some come again; a few events without a value; now and then one that is aborted."""
         chance, partitions = self._chance, self._plan.partitions
-        made: list[Event] = []
         for _ in range(events):
             number = chance.randrange(self._plan.keys)
-            made.append((number % partitions, b"key-%d" % number, b"value"))
+            partition, key, value = number % partitions, b"key-%d" % number, b"value"
+            made: list[tuple[int, bytes, bytes | None]] = [(partition, key, value)]
             if chance.random() < 0.05:
                 self._tombstones += 1
-                key = b"tombstone-%d" % self._tombstones
-                made.append((chance.randrange(partitions), key, None))
-        if chance.random() < 0.2:
+                made.append((partition, b"tombstone-%d" % self._tombstones, None))
+            self._world.broker.produce("in", made)
+            self._oracle.fed[partition].update(key for _, key, _ in made)
+        if chance.random() < 0.1:
             self._world.broker.produce("in", [(0, b"aborted", b"value")], abort=True)
-        self._world.broker.produce("in", made)
-        for partition, key, _value in made:
-            self._oracle.fed[partition].add(key or b"")
 
     def _start_some(self) -> None:
         for machine in self._world.machines:
-            if not machine.runs and self._chance.random() < 0.6:
+            if not machine.runs and self._chance.random() < 0.7:
                 machine.start()
 
     def _some(self) -> Machine:
-        return self._chance.choice(self._world.machines)
+        machines = self._world.machines
+        return self._chance.choice([machine for machine in machines if machine.runs] or machines)
 
     def _pause(self) -> None:
         process, loop = self._some().process, self._world.loop

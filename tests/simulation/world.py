@@ -67,6 +67,9 @@ class Machine:
         self.worker: Worker | None = None
         self.task: asyncio.Task[None] | None = None
         self._started = 0
+        tree: Any = world.plan.settings
+        directory = {"directory": str(self.root / "snapshots")}
+        self._settings = Settings(**{**tree, "snapshot": {**tree["snapshot"], **directory}})
 
     @property
     def runs(self) -> bool:
@@ -76,12 +79,10 @@ class Machine:
     def start(self) -> None:
         """Start a worker; the one before is gone."""
         world = self._world
-        tree = {**world.plan.settings}
-        tree["snapshot"] = {**tree["snapshot"], "directory": str(self.root / "snapshots")}
         self._started += 1
         self.process = Process(f"{self.number}.{self._started}")
         self.worker = Worker(
-            Settings(**tree), connect=connected_to(world.broker), now_ms=world.now_ms, fs=self.disk
+            self._settings, connect=connected_to(world.broker), now_ms=world.now_ms, fs=self.disk
         )
         self.task = world.loop.spawn(self.process, self.worker.run())
 
@@ -137,7 +138,7 @@ class World:
         self.network = FaultyNetwork(chance, plan.chances, self.note)
         self.broker = MemoryBroker(self.network, self.now_ms)
         self.broker.fetch_events_max = plan.fetch_events_max
-        self.broker.rebalance_s = 1.0
+        self.broker.rebalance_s = 0.5
         self.machines = [Machine(self, number) for number in range(plan.workers_max)]
         self.stops: list[str] = []
 
