@@ -28,11 +28,14 @@ async def fence(
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
+        # more than we see of the output would look like a log that lost its end.
+        committed = await cluster.committed(group, source, partition, stable=context.exactly_once)
         output_end = await cluster.end_offset(output, partition)
     await _wait_decided(context, partition, output_end)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         found = Found(
-            await cluster.committed(group, source, partition, stable=context.exactly_once),
+            committed,
             topology.cluster_id,
             topology[source].topic_id,
             topology[output].topic_id,
