@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from streamdedup.delivery import State
 from streamdedup.filters.base import Mask
+from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import digests
 from streamdedup.shard import Shard
 from streamdedup.testing import Logged
@@ -53,7 +54,7 @@ class Oracle:
     def caught_up(self) -> bool:
         """Whether the group has committed that all events are read."""
         broker = self._world.broker
-        at = broker.committed("group", "in")
+        at = self.committed_offsets()
         for partition in range(self._world.plan.partitions):
             events = broker.log("in", partition).committed()
             if events and at.get(partition, 0) <= events[-1].offset:
@@ -61,6 +62,17 @@ class Oracle:
             if broker.log("out", partition).end not in self._live_labels(partition):
                 return False
         return True
+
+    def committed_offsets(self) -> dict[int, int]:
+        """The group's offsets of this very input, by partition."""
+        broker = self._world.broker
+        input_id, offsets = broker.topics["in"].topic.topic_id, broker.group("group").offsets
+        notes = {partition: Note.decode(note) for (_, partition), (_, note) in offsets.items()}
+        return {
+            partition: offset
+            for (_, partition), (offset, _) in offsets.items()
+            if (note := notes[partition]) is None or note.input_id == input_id
+        }
 
     def _live_labels(self, partition: int) -> list[int]:
         return [

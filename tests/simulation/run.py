@@ -196,7 +196,7 @@ class _Driver:
         await self._empty_group()
         self._oracle.again = True
         broker = self._world.broker
-        at = broker.committed("group", "in")
+        at = self._oracle.committed_offsets()
         broker.move_offsets("group", "in", {p: self._chance.randint(0, o) for p, o in at.items()})
 
     async def _group_deleted(self) -> None:
