@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup import delivery, resume
+from streamdedup import delivery, fencing, resume
 from streamdedup.context import Context
 from streamdedup.folding import Folding
 from streamdedup.kafka.base import Writer
@@ -42,7 +42,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
 
 
 _decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
-_save, _fence = Store.save, delivery.fence
+_save, _fence = Store.save, fencing.fence
 _init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
 _numbers = count()
 
