@@ -4,7 +4,7 @@
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
@@ -65,8 +65,10 @@ def _ahead(self: Shard, label: int) -> Iterator[None]:
     return _admit(self, label + 1)
 
 
-def _saved_ahead(self: Store, filter_: Any, label: int, *rest: Any, **more: Any) -> Any:
-    return _save(self, filter_, label + 2, *rest, **more)
+def _saved_ahead(
+    self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
+) -> Any:
+    return _save(self, filter_, label + 1, lambda: end_label() + 1, *rest, **more)
 
 
 async def _unfolded(_self: Folding, shard: Shard, found: Found, _foreign: object) -> None:

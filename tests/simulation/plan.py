@@ -35,11 +35,15 @@ class Plan:
     workers_max: int
     steps: int
     step_s_max: float
-    feed_s: float
     faults: tuple[str, ...]
     chances: Chances
     fetch_events_max: int
     settings: dict[str, dict[str, Any]]
+
+    @property
+    def feed_s(self) -> float:
+        """For how long events come: about as long as faults do."""
+        return 0.3 + 0.6 * self.steps * self.step_s_max
 
     @property
     def exactly_once(self) -> bool:
@@ -57,9 +61,8 @@ def drawn(chance: Random) -> Plan:
         keys=keys,
         events=chance.randint(keys, 2 * keys),
         workers_max=chance.choice((1, 1, 2, 2, 3, 4)),
-        steps=chance.randint(2, 8),
-        step_s_max=chance.choice((0.1, 0.3, 1.0)),
-        feed_s=chance.choice((0.3, 1.0, 2.0)),
+        steps=chance.randint(2, 7),
+        step_s_max=chance.choice((0.1, 0.3, 0.8)),
         faults=faults,
         chances=Chances() if calm else _chances(chance),
         fetch_events_max=chance.choice((2, 7, 1000)),

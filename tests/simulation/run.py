@@ -21,7 +21,7 @@ HEAL_S_MAX = 240.0
 SESSION_S = 0.7  # a little more than `session_timeout_ms` of the plans
 LAG_S_MAX = 0.01
 COLLECT_EVERY = 100
-FEEDS = 12
+FEEDS = 20
 _RAM = Path("/dev/shm")  # noqa: S108 - each run has a directory of its own, which is to be fast
 
 
@@ -88,7 +88,7 @@ class _Driver:
         world, plan, chance = self._world, self._plan, self._chance
         world.broker.create_topic("in", plan.partitions)
         world.broker.create_topic("out", plan.partitions)
-        self._feed(plan.events // 2)
+        self._feed(plan.events // 3)
         self._start_some()
         feeding = asyncio.create_task(self._keep_feeding())
         if chance.random() < 0.8:
@@ -115,10 +115,10 @@ class _Driver:
     async def _keep_feeding(self) -> None:
         """So that at any moment some transaction is open."""
         plan = self._plan
-        left, pause_s = plan.events - plan.events // 2, plan.feed_s / FEEDS
+        left, pause_s = plan.events - plan.events // 3, plan.feed_s / FEEDS
         for _ in range(FEEDS):
             await asyncio.sleep(self._chance.random() * 2 * pause_s)
-            self._feed(left // FEEDS + 1)
+            self._feed(-(-left // FEEDS))
 
     async def _heal(self) -> None:
         """Nothing goes wrong any more, and who ended is started again; until all is read."""
