@@ -158,7 +158,7 @@ class _Driver:
             number = chance.randrange(self._plan.keys)
             partition, key, value = number % partitions, b"key-%d" % number, b"value"
             made: list[tuple[int, bytes, bytes | None]] = [(partition, key, value)]
-            if chance.random() < 0.05:
+            if chance.random() < self._plan.unjudged:
                 self._tombstones += 1
                 made.append((partition, b"tombstone-%d" % self._tombstones, None))
             self._world.broker.produce("in", made)
