@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,8 +17,10 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
 from streamdedup.settings import Settings
+from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
 from streamdedup.snapshot.files import FileSystem
+from streamdedup.watch import Watch
 
 
 def wall_clock_ms() -> int:
@@ -40,6 +42,7 @@ class Context:
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
     fs: FileSystem = os  # under the snapshots
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def exactly_once(self) -> bool:
@@ -105,6 +108,11 @@ class Context:
         if isinstance(loaded, Windowed):
             loaded.set_policy(options.late, options.refresh)
         return cast("Addable | Windowed", loaded)
+
+    def shard(self, partition: int, seen: Addable | Windowed) -> Shard:
+        """The shard of `partition` over `seen`."""
+        stops = self.stops_when_full
+        return Shard(partition, seen, stop_when_full=stops, watch=self.watch)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

@@ -9,29 +9,28 @@ from enum import StrEnum
 
 import structlog
 
+from streamdedup.committing import Committing
 from streamdedup.context import Context
+from streamdedup.deciding import Deciding
 from streamdedup.emission import Emission
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.events import EventBatch
 from streamdedup.fencing import fence
-from streamdedup.folding import Folding, in_turns
-from streamdedup.kafka.connection import Backoff, describe_error, refusal
-from streamdedup.kafka.offsets import Note
-from streamdedup.kafka.sink import DoubtError, ForeignWriteError
-from streamdedup.kafka.source import UnreadableError
+from streamdedup.flight import Flights, Transaction, together
+from streamdedup.folding import Folding
+from streamdedup.kafka.connection import describe_error, refusal
+from streamdedup.kafka.patience import Backoff, is_away
+from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
-from streamdedup.resume import input_offset
+from streamdedup.pace import Pace
+from streamdedup.reading import Reading
+from streamdedup.resume import growth, input_offset
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
 
 log = structlog.get_logger(__name__)
 
-IDLE_WAIT_S = 0.2
-IDLE_COMMIT_S = 5.0
 BACKOFF_S = 0.1
 BACKOFF_S_MAX = 10.0
-UNREADABLE_TRIES = 3
-ONE_BY_ONE_EVENTS = 100_000  # more than one fetch holds, so that what was unreadable is behind
 
 
 class State(StrEnum):
@@ -53,23 +52,30 @@ class Delivery:
         self.state = State.ASSIGNED
         self.partition = partition
         self._context, self._settings = context, settings
-        self._extractor = context.extractor()
-        self._writer = context.cluster.writer(
-            settings.sink, partition, exactly_once=context.exactly_once
-        )
-        self._emission = Emission(settings, self._writer)
-        self._leaving = asyncio.Event()
-        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
-        self._foreign: tuple[int, int] | None = None
-        self._next_offset = self._committed_offset = 0
-        self._committed_at = 0.0
-        self._one_by_one = 0  # how many events are still to be read so
-        self._unreadable_tries = 0
-        self._told_beyond = False
         self._log = log.bind(
             topic=settings.source.topic, partition=partition, output=settings.sink.topic
         )
+        self._leaving = asyncio.Event()
+        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        self._told_beyond = False
+        self._writer = context.cluster.writer(
+            settings.sink, partition, exactly_once=context.exactly_once
+        )
+        self._name = f"{settings.source.topic}/{partition}"
         self._folding = Folding(context, partition, self._log)
+        self._emission = Emission(settings, self._writer)
+        self._reading = Reading(context, partition)
+        self._pace = pace = Pace(settings.delivery.batch_events_max)
+        self._deciding = Deciding(context, self._folding, self._emission, self._reading, pace)
+        self._committing = Committing(
+            context,
+            partition,
+            self._writer,
+            self._emission,
+            self._folding,
+            pace=pace,
+            passed=self._passed,
+        )
 
     @property
     def shard(self) -> Shard | None:
@@ -111,12 +117,16 @@ class Delivery:
                 if refused := refusal(error):
                     await self._stop(refused)
                     continue
-                self._log.warning("doubt", state=self.state, **describe_error(error))
-                await self._pause(self._backoff.next_s())
+                self._tell(error)
+                if not isinstance(
+                    error, RefusedError
+                ):  # then the broker is there, and fewer are tried
+                    await self._pause(self._backoff.next_s())
             finally:
                 if self.shard:
                     self.shard.forget()
         await self._writer.drop()
+        self._context.cluster.patience.back(self._name)
         self.state = State.ASSIGNED
 
     def leave(self) -> None:
@@ -135,162 +145,70 @@ class Delivery:
         source = self._context.source
         self.state = State.FENCING
         source.hold(self.partition)
+        if not await self._confirmed(epoch):
+            return
         remembers = await self._folding.remembers()
         topology, found = await fence(
             self._context, self._writer, self.partition, has_memory=remembers
         )
         self._emission.observe(topology)
         resume = input_offset(found, self._settings.source, self._settings.sink)
+        if warning := growth(found, self._settings.source):
+            self._log.warning("input_grown", detail=warning)
+        self._committing.born = found.born
         self.state = State.FOLDING
         async with self._context.folds:
-            shard = await self._folding.catch_up(found, topology, self._foreign)
-        self._foreign = None
-        self._next_offset = self._committed_offset = resume.offset
+            shard = await self._folding.catch_up(found, topology, self._committing.foreign)
+        self._committing.foreign = None
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it
-            await self._commit_nothing(shard, topology)
+            await self._commit_birth(shard, topology, resume.offset)
         if source.epoch != epoch:
             return
-        source.go_to(self.partition, resume.offset)
+        self._reading.begin(epoch, resume.offset)
         self.state = State.LIVE
+        self._context.cluster.patience.back(self._name)
         self._log.info("shard_live", offset=resume.offset, why=resume.why, label=shard.label)
-        while not self._leaving.is_set() and source.epoch == epoch:
-            before = self._next_offset
-            whole = await self._transaction(shard, topology, epoch)
-            if shard.full or not (whole or self._next_offset > before):
-                await self._wait_full(shard)
-            elif not whole and source.epoch == epoch:  # what waited took more room than it does now
-                source.go_to(self.partition, self._next_offset)
+        flights = Flights(self._settings.delivery.max_in_flight)
+        closes_s_max = self._writer.transaction_s_max / 2
+        await together(
+            self._deciding.run(shard, flights, closes_s_max, self._leaving),
+            self._committing.run(shard, topology, flights),
+        )
+        if self._deciding.full:
+            await self._wait_full(shard)
 
-    async def _transaction(self, shard: Shard, topology: Topology, epoch: int) -> bool:
-        """Gather, decide and emit until the interval, the events or the bytes are reached; commit; admit.
+    async def _confirmed(self, epoch: int) -> bool:
+        """Wait until the group says that the partition is still ours; False where it is not.
 
-        False where there was no more room before all that was read could be decided: the rest is to be read again.
+        A worker that was paused would else shut out the one that took its place.
         """
-        delivery, loop = self._settings.delivery, asyncio.get_running_loop()
-        batch = await self._read(epoch, IDLE_WAIT_S, delivery.batch_events_max)
-        if batch is None:
-            await self._commit_position(shard, topology)
-            return True
-        deadline_s = self._writer.transaction_s_max
-        closes_at = loop.time() + min(delivery.commit_interval_ms / 1000, deadline_s / 2)
-        events = size_bytes = 0
-        async with asyncio.timeout(deadline_s):
-            await self._writer.begin()
-            while batch is not None:
-                batch, whole = await self._decide_and_send(shard, batch)
-                self._next_offset = batch.next_offset
-                events += len(batch)
-                size_bytes += batch.size_bytes
-                await asyncio.sleep(0)  # what is prefetched comes without waiting
-                if not whole or size_bytes >= delivery.batch_bytes_max:
-                    break
-                batch = await self._read_on(epoch, closes_at, delivery.batch_events_max - events)
-            await self._settle_and_commit(shard, topology)
-        self._tell_beyond(shard)
-        return whole
+        source, backoff = self._context.source, Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        while source.epoch == epoch and not self._leaving.is_set():
+            if await source.confirms(epoch):
+                return True
+            await self._pause(backoff.next_s())
+        return False
 
-    async def _read(self, epoch: int, wait_s: float, events_max: int) -> EventBatch | None:
-        """The next events, those that follow `_next_offset`."""
-        source = self._context.source
-        if source.epoch != epoch:
-            return None
-        if (position := source.position(self.partition)) != self._next_offset:
-            raise DoubtError(f"the consumer stands at offset {position}, not {self._next_offset}")
-        one_by_one = self._one_by_one > 0
-        try:
-            batch = await source.read(
-                self.partition, epoch, wait_s, 1 if one_by_one else events_max
-            )
-        except UnreadableError as error:
-            if one_by_one and self._unreadable_tries >= UNREADABLE_TRIES:
-                topic = self._settings.source.topic
-                raise DeliveryError(
-                    f"{topic}/{self.partition} offset {self._next_offset} cannot be read ({error}):"
-                    " its record batch is damaged, or not as Kafka's format wants it; move the group's offset behind it"
-                ) from None
-            self._unreadable_tries = self._unreadable_tries + 1 if one_by_one else 0
-            self._one_by_one = ONE_BY_ONE_EVENTS
-            raise
-        if batch is not None:
-            self._one_by_one = max(0, self._one_by_one - len(batch))
-            await self._folding.ready_for(len(batch))
-        elif source.epoch == epoch:
-            self._next_offset = source.position(self.partition)  # behind markers and aborted events
-        return batch
+    def _tell(self, error: Exception) -> None:
+        """Doubt, in the log; but not from each shard again while a broker is away, which is told for all of them."""
+        if is_away(error):
+            self._context.cluster.patience.away(self._name, error)
+        if self.state is State.LIVE or not is_away(error):
+            self._log.warning("doubt", state=self.state, **describe_error(error))
 
-    async def _read_on(self, epoch: int, closes_at: float, events_max: int) -> EventBatch | None:
-        """The next events for the open transaction; None where it is time to commit it."""
-        loop, source = asyncio.get_running_loop(), self._context.source
-        while (
-            events_max > 0
-            and (left_s := closes_at - loop.time()) > 0
-            and not self._leaving.is_set()
-            and source.epoch == epoch
-        ):
-            try:
-                batch = await self._read(epoch, min(left_s, IDLE_WAIT_S), events_max)
-            except UnreadableError:  # it must not take back what was read before it
-                return None
-            if batch is not None:
-                return batch
-        return None
-
-    async def _decide_and_send(self, shard: Shard, batch: EventBatch) -> tuple[EventBatch, bool]:
-        """Emit what passes; the events taken, and whether they are all: they are not where the filter is full."""
-        now_ms = self._context.now_ms()
-        keys = self._extractor.extract(batch)
-        rejected = self._emission.rejected(batch, keys, now_ms)
-        verdicts = shard.decide(keys, batch.timestamps, list(rejected))
-        whole = len(verdicts) == len(batch)
-        taken = batch if whole else batch.head(len(verdicts))
-        await self._emission.emit(taken, verdicts, keys, rejected, now_ms)
-        return taken, whole
-
-    async def _settle_and_commit(self, shard: Shard, topology: Topology) -> None:
-        try:
-            label = await self._writer.settle(shard.label)
-        except ForeignWriteError as error:
-            if self._context.exactly_once:
-                self._foreign = (error.expected, error.found)
-                await self._writer.abort()
-            raise
-        if self._writer.wrote_output and self._context.exactly_once:
-            label += 1  # the transaction's own marker follows its last event
-        await self._commit(shard, topology, label)
-        await in_turns(shard.admit(label))
-        self._unreadable_tries = 0
+    def _passed(self, transaction: Transaction) -> None:
+        """`transaction` is committed and admitted."""
+        self._pace.passed(transaction.next_offset)
+        self._reading.passed()
         self._backoff.reset()
+        if self.shard:
+            self._tell_beyond(self.shard)
 
-    async def _commit_position(self, shard: Shard, topology: Topology) -> None:
-        """Nothing to read: commit, now and then, that markers and aborted events are behind us.
-
-        Otherwise their deletion would look like that of events which were not read.
-        """
-        quiet_s = asyncio.get_running_loop().time() - self._committed_at
-        if self._next_offset > self._committed_offset and quiet_s >= IDLE_COMMIT_S:
-            await self._commit_nothing(shard, topology)
-
-    async def _commit_nothing(self, shard: Shard, topology: Topology) -> None:
-        async with asyncio.timeout(self._writer.transaction_s_max):
-            await self._writer.begin()
-            await self._commit(shard, topology, shard.label)
-
-    async def _commit(self, shard: Shard, topology: Topology, label: int) -> None:
-        settings, offset = self._settings, self._next_offset
-        source = settings.source.topic
-        note = Note(
-            topology.cluster_id,
-            topology[source].topic_id,
-            topology[settings.sink.topic].topic_id,
-            label,
-            shard.watermark,
-        ).encode()
-        if self._context.exactly_once:
-            await self._writer.commit(source, offset, note, settings.kafka.group_id)
-        else:
-            await self._context.source.commit(self.partition, offset, note)
-        self._committed_offset = offset
-        self._committed_at = asyncio.get_running_loop().time()
+    async def _commit_birth(self, shard: Shard, topology: Topology, offset: int) -> None:
+        birth = Transaction()
+        shard.seal()
+        birth.close(offset, shard.watermark)
+        await self._committing.commit(shard, topology, birth)
 
     async def _wait_full(self, shard: Shard) -> None:
         self.state = State.FULL

@@ -4,13 +4,14 @@ Nothing is dropped that the operator did not ask to drop: what the output would 
 stops the shard where there is none.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import structlog
 
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Integers, Verdict, Verdicts
+from streamdedup.events import EventBatch, Integers, Verdict
+from streamdedup.flight import Part
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.sink import Record
@@ -36,26 +37,27 @@ class Emission:
             name: Limits.of(topology[name], compression) for name in sink_topics(self._sink)
         }
 
-    def rejected(self, batch: EventBatch, keys: Keys, now_ms: int) -> dict[int, str]:
-        """Row -> reason, for the events that are to go to the output, which would not take or not keep them."""
+    def rejected(
+        self, batch: EventBatch, keys: Keys, now_ms: int, refused: Mapping[int, str]
+    ) -> dict[int, str]:
+        """Row -> reason, for the events that are to go to the output, which would not take or not keep them.
+
+        And for those at the offsets in `refused`, of which the broker has shown it.
+        """
         reasons = self._limits[self._sink.topic].rejected(batch, now_ms)
         if self._on_malformed != "pass":
             for row in reasons.keys() & keys.malformed.keys():
                 del reasons[row]
+        for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
+            reasons[row] = refused[int(batch.offsets[row])]
         return reasons
 
-    async def emit(
-        self,
-        batch: EventBatch,
-        verdicts: Verdicts,
-        keys: Keys,
-        rejected: dict[int, str],
-        now_ms: int,
-    ) -> None:
-        """Send every event of `batch` where its verdict takes it.
+    async def emit(self, part: Part) -> None:
+        """Send every event of `part` where its verdict takes it.
 
-        Raises DeliveryError where an event is rejected and there is no dead-letter topic.
+        Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
         """
+        batch, verdicts, keys = part.batch, part.verdicts, part.keys
         sink, on_malformed = self._sink, self._on_malformed
         passing = verdicts == Verdict.PASS
         if on_malformed == "pass":
@@ -65,13 +67,14 @@ class Emission:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._send(sink.duplicates_topic, _copies(batch, duplicates))
         reasons = {
-            row: rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
+            row: part.rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
         }
-        if reasons and not sink.dead_letter_topic:
+        if reasons and sink.on_rejected == "stop":
             row, reason = next(iter(reasons.items()))
             raise DeliveryError(
                 f"{batch.topic}/{batch.partition} offset {batch.offsets[row]} is {reason}: {sink.topic} would refuse it"
-                f" or delete it at once; set sink.dead_letter_topic, or raise the limits of {sink.topic}"
+                " or delete it at once; set sink.dead_letter_topic and on_rejected: dead_letter, or raise the limits of"
+                f" {sink.topic}"
             )
         if on_malformed == "dead_letter":
             reasons |= {
@@ -79,7 +82,7 @@ class Emission:
                 for row in np.flatnonzero(verdicts == Verdict.MALFORMED).tolist()
             }
         if reasons and sink.dead_letter_topic:
-            letters = self._dead_letters(batch, dict(sorted(reasons.items())), now_ms)
+            letters = self._dead_letters(batch, dict(sorted(reasons.items())), part.now_ms)
             await self._send(sink.dead_letter_topic, letters)
 
     async def _send(self, topic: str, records: Iterable[Record]) -> None:

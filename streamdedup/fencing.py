@@ -30,12 +30,15 @@ async def fence(
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
-        committed = await cluster.committed(group, source, partition, stable=context.exactly_once)
+        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
         output_end = await cluster.end_offset(output, partition)
     await _wait_decided(context, partition, output_end)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        partitions = topology[source].partitions
+        told = own is not None and own.note is not None
+        notes = {} if told else await cluster.notes(group, source, partitions)
         found = Found(
-            committed,
+            own,
             topology.cluster_id,
             topology[source].topic_id,
             topology[output].topic_id,
@@ -44,6 +47,9 @@ async def fence(
             await cluster.first_offset(output, partition),
             output_end,
             has_memory,
+            partition,
+            partitions,
+            notes,
         )
     return topology, found
 

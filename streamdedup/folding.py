@@ -39,6 +39,9 @@ class Folding:
 
     def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.shard: Shard | None = None
+        self.turn = (
+            asyncio.Lock()
+        )  # the filter is judged, or changed, or gets memory: one at a time
         self.snapshots = ShardSnapshots(context.settings, partition, log, context.fs)
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()
@@ -107,11 +110,10 @@ class Folding:
 
     async def _restore(self, identity: Identity, found: Found) -> Shard:
         snapshot = await self.snapshots.load(identity, found.output_end)
-        stops = self._context.stops_when_full
         if snapshot is None:
             empty = await asyncio.to_thread(self._context.empty_filter)
-            return Shard(self._partition, empty, stop_when_full=stops)
-        shard = Shard(self._partition, self._context.adopt(snapshot.filter), stop_when_full=stops)
+            return self._context.shard(self._partition, empty)
+        shard = self._context.shard(self._partition, self._context.adopt(snapshot.filter))
         shard.label, shard.end_label = snapshot.label, snapshot.end_label
         return shard
 

@@ -4,6 +4,7 @@ A committed offset counts only for the logs that its note names. Starting too ea
 folded first; so whatever does not fit starts at the earliest event, and what would contradict the output stops.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamdedup.errors import DeliveryError
@@ -25,6 +26,21 @@ class Found:
     output_start: int
     output_end: int
     has_memory: bool  # a snapshot exists, or a filter is in memory
+    partition: int
+    partitions: int  # of the input
+    others: Mapping[int, Note]  # of the group's other partitions, where `committed` has no note
+
+    @property
+    def known(self) -> list[Note]:
+        """What tells of the group's past in this very input: its own note, else those of other partitions."""
+        own = self.committed.note if self.committed else None
+        notes = [own] if own else self.others.values()
+        return [note for note in notes if not _differs(note.input_id, self.input_id)]
+
+    @property
+    def born(self) -> int:
+        """How many partitions the input had when the group began, as far as anything tells."""
+        return min((note.born for note in self.known if note.born), default=self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +101,32 @@ def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: in
     return now_ms - output.retention_ms <= watermark - window_ms
 
 
+def growth(found: Found, source: SourceOptions) -> str | None:
+    """Whether the input has got partitions since the last commit.
+
+    Returns a warning where the operator accepts that duplicates pass; raises DeliveryError where not.
+    """
+    before = min((note.partitions for note in found.known if note.partitions), default=None)
+    if before is None or before >= found.partitions:
+        return None
+    grown = (
+        f"{source.topic} has grown from {before} to {found.partitions} partitions: keys move to others, and their"
+        " duplicates pass there"
+    )
+    if source.on_growth == "refuse":
+        raise DeliveryError(
+            f"{grown}; set source.on_growth: accept to go on, or begin anew with an input of as many partitions"
+        )
+    return grown
+
+
 def _without_offset(found: Found, source: SourceOptions) -> Resume:
     if found.output_end > 0 or found.has_memory:
         return Resume(
             found.input_start, False, "no offset is committed, but the output is not empty"
         )
+    if found.partition >= found.born:
+        return Resume(found.input_start, True, "the partition was born after the group")
     start = found.input_start if source.start == "earliest" else found.input_end
     return Resume(start, True, f"born at {source.start}")
 

@@ -4,6 +4,7 @@ The filter is the fold of the output up to the label. A digest waits in pending 
 that event is known to be committed; only then is it admitted. A doubt forgets pending and keeps the filter.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from streamdedup.filters.base import Addable, Growing, Windowed
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules import duplicates_rule
+from streamdedup.watch import Watch
 
 
 @dataclass
@@ -47,8 +49,15 @@ class Tally:
 class Shard:
     """The state of one partition. `label` is the output offset up to which `seen` has folded the output."""
 
-    def __init__(self, partition: int, seen: Addable | Windowed, *, stop_when_full: bool) -> None:
-        self.partition, self.seen = partition, seen
+    def __init__(
+        self,
+        partition: int,
+        seen: Addable | Windowed,
+        *,
+        stop_when_full: bool,
+        watch: Watch | None = None,
+    ) -> None:
+        self.partition, self.seen, self._watch = partition, seen, watch
         self.label = 0
         self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
         self.moving = False  # whether `seen` is between two states: what it holds is not the fold of any offset
@@ -57,6 +66,7 @@ class Shard:
         self._rule = duplicates_rule(seen)
         self._grows = seen if isinstance(seen, Growing) else None
         self._counted = Tally()
+        self._sealed: deque[Tally] = deque()
 
     @property
     def pending(self) -> int:
@@ -91,29 +101,39 @@ class Shard:
         open_ = verdicts == Verdict.PASS
         open_[list(keys.unjudged)] = False
         rows = np.flatnonzero(open_)
-        judged = self._rule.judge(
-            self._digests(keys.keys.take(rows)), times[rows], within_budget=self._stop_when_full
-        )
+        digests = self._digests(keys.keys.take(rows))
+        judged = self._rule.judge(digests, times[rows], within_budget=self._stop_when_full)
+        if self._watch:
+            self._watch.look(self.partition, digests[: len(judged)], judged)
         if len(judged) < len(rows):
             verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
         verdicts[rows] = judged
         self._count(verdicts, int(np.count_nonzero(judged == Verdict.PASS)))
         return verdicts
 
-    def admit(self, label: int) -> Iterator[None]:
-        """What was decided since the last admission is committed, and the output ends at `label` for us.
+    def seal(self) -> None:
+        """What was decided since the last seal is one transaction; it is admitted after all that was sealed before."""
+        self._rule.seal()
+        self._sealed.append(self._counted)
+        self._counted = Tally()
 
-        Whoever iterates gives others a turn at each step; who breaks off must `fold` from the old label.
+    def admit(self, label: int) -> Iterator[None]:
+        """What was sealed first, all where nothing was, is committed, and the output ends at `label` for us.
+
+        Whoever iterates gives others a turn at each step, but for `decide`; who breaks off must `fold` from the old
+        label.
         """
+        if not self._sealed:
+            self.seal()
         self.end_label = label
         yield from self._move(self._rule.admit())
-        self.tally.add(self._counted)
+        self.tally.add(self._sealed.popleft())
         self.label = label
-        self.forget()
 
     def forget(self) -> None:
-        """Doubt: what was decided since the last admission is as if it had not been."""
+        """Doubt: what was decided and not admitted is as if it had not been."""
         self._rule.forget()
+        self._sealed.clear()
         self._counted = Tally()
 
     def fold(self, keys: Keys, times: Integers, label: int) -> Iterator[None]:

@@ -22,7 +22,8 @@ from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Connect, Source
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.connection import describe_error, refusal, start_patiently
+from streamdedup.kafka.connection import describe_error, refusal
+from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.preparation import announce, prepared_topics
@@ -31,11 +32,13 @@ from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
 from streamdedup.snapshot.files import FileSystem
+from streamdedup.watch import Watch
 
 log = structlog.get_logger(__name__)
 
 TURN_S = 0.2
-TOPICS_EVERY_S = 30.0
+TOPICS_EVERY_S = 10.0
+AWAY_EVERY_S = 1.0
 PROGRESS_EVERY_S = 60.0
 FOLDS_MAX = 4
 HANGING_CLIENT_S = 2.0
@@ -57,7 +60,9 @@ class Worker:
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
         self._forgotten: dict[asyncio.Task[None], Delivery] = {}
+        self._told_unseen = False
         self._past = Tally()  # of partitions that went to other members
         self._stop = asyncio.Event()
 
@@ -71,7 +76,7 @@ class Worker:
         """What became of all events since the start."""
         total = Tally()
         total.add(self._past)
-        for delivery in self._deliveries.values():
+        for delivery in (*self._deliveries.values(), *self._kept.values()):
             if delivery.shard:
                 total.add(delivery.shard.tally)
         return total
@@ -113,7 +118,7 @@ class Worker:
         await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
         cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
-            lambda: prepared_topics(self._settings, cluster), "the topics"
+            lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
         )
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
@@ -132,7 +137,7 @@ class Worker:
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
-        loop = asyncio.get_running_loop()
+        loop, patience = asyncio.get_running_loop(), context.cluster.patience
         epoch = -1
         snapshots = asyncio.create_task(self._save_periodically())
         topics_at = progress_at = loop.time()
@@ -145,12 +150,22 @@ class Worker:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
                     raise DeliveryError(f"{error}; restart the worker") from error
+                except DeliveryError:
+                    raise
                 except Exception as error:
                     if refusal(error):
                         raise
-                    log.warning("consumer_trouble", **describe_error(error))
+                    if is_away(error):
+                        patience.away("the consumer", error)
+                    else:
+                        log.warning("consumer_trouble", **describe_error(error))
                     await asyncio.sleep(TURN_S)
-                if loop.time() - topics_at >= TOPICS_EVERY_S:
+                else:
+                    patience.back("the consumer")
+                patience.check()
+                self._tell_unseen(context.watch)
+                topics_every_s = AWAY_EVERY_S if patience.away_s else TOPICS_EVERY_S
+                if loop.time() - topics_at >= topics_every_s:
                     topics_at = loop.time()
                     await self._check_topics(context, topology)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
@@ -171,10 +186,15 @@ class Worker:
             log.info("revoked")
             return epoch
         log.info("assigned", partitions=sorted(assigned))
-        for partition in sorted(set(self._deliveries) - assigned):
+        back = {partition: self._kept.pop(partition) for partition in assigned & set(self._kept)}
+        for partition in sorted(self._kept):
             self._forget(partition)
+        self._kept = {p: self._deliveries.pop(p) for p in sorted(set(self._deliveries) - assigned)}
+        for delivery in self._kept.values():
+            self._save_apart(delivery)
         for partition in sorted(assigned):
-            delivery = self._deliveries.setdefault(partition, Delivery(context, partition))
+            known = self._deliveries.get(partition) or back.get(partition)
+            self._deliveries[partition] = delivery = known or Delivery(context, partition)
             self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
         return epoch
 
@@ -188,10 +208,13 @@ class Worker:
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
     def _forget(self, partition: int) -> None:
-        """The partition went to another member: what is left of it here is its snapshot."""
-        delivery = self._deliveries.pop(partition)
+        """It did not come back with the next assignment: what is left of it here is its snapshot."""
+        delivery = self._kept.pop(partition)
         if delivery.shard:
             self._past.add(delivery.shard.tally)
+
+    def _save_apart(self, delivery: Delivery) -> None:
+        """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
         saving = asyncio.create_task(delivery.save())
         self._forgotten[saving] = delivery
         saving.add_done_callback(self._forgotten.pop)
@@ -223,6 +246,17 @@ class Worker:
         await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
         self._tasks = {}
 
+    def _tell_unseen(self, watch: Watch) -> None:
+        """Once: the same key comes in two partitions."""
+        if watch.unseen and not self._told_unseen:
+            self._told_unseen = True
+            log.warning(
+                "duplicates_across_partitions",
+                sampled_events=watch.unseen,
+                share_of_duplicates=round(watch.unseen_share, 3),
+                remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
+            )
+
     async def _save_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._settings.snapshot.interval_s)
@@ -234,7 +268,16 @@ class Worker:
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
-        if remade := await context.cluster.changed(topology):
+        patience, what = context.cluster.patience, "the cluster"
+        try:
+            remade = await context.cluster.changed(topology)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            patience.away(what, error)
+            return
+        patience.back(what)
+        if remade:
             raise DeliveryError(
                 f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
             )

@@ -1,6 +1,7 @@
 """What the worker builds on, claimed of a real broker and of the one in memory alike, through the same seam."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from itertools import count
@@ -15,7 +16,7 @@ from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.sink import ForeignWriteError, Record
+from streamdedup.kafka.sink import ForeignWriteError, Record, RefusedError
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import Broker, client_config
@@ -384,6 +385,30 @@ class Claims:
                 stage.group, stage.source, stage.partition, stable=True
             )
         return (found.offset, found.note) if found else None
+
+    async def test_the_notes_of_all_partitions_are_told(self, stage: Stage) -> None:
+        """Of those that have one."""
+        writer = await stage.writer()
+        await stage.emit(writer, 0, b"a")
+        assert await self._committed(stage) == (1, NOTE)
+        notes = await stage.cluster.notes(stage.group, stage.source, PARTITIONS)
+        assert notes == {stage.partition: NOTE}
+
+    async def test_the_group_confirms_an_assignment_that_holds(self, stage: Stage) -> None:
+        """And no other; nor that of a member which has left."""
+        async with member(stage.cluster, stage.source) as source:
+            assert await source.confirms(source.epoch)
+            assert not await source.confirms(source.epoch - 1)
+
+    async def test_a_record_that_no_topic_takes_is_refused(self, stage: Stage) -> None:
+        """By an error that says so: it is not the broker that is in trouble."""
+        writer = await stage.writer()
+        await writer.begin()
+        ahead_ms = 366 * 86_400_000
+        stamped: Record = (int(time.time() * 1000) + ahead_ms, b"a", b"value", ())
+        await writer.send(stage.output, [stamped], BYTES_MAX)
+        with pytest.raises(RefusedError):
+            await writer.settle(0)
 
     async def test_at_least_once_there_are_no_markers(self, stage: Stage) -> None:
         """Events are seen as soon as they are settled; a transaction that was left open is settled by the fence."""

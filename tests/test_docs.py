@@ -193,11 +193,15 @@ class TestStopMessages:
         "folding.py",
         "preparation.py",
         "delivery.py",
+        "reading.py",
+        "committing.py",
         "emission.py",
         "worker.py",
         "shard_snapshots.py",
         "kafka/topics.py",
         "kafka/connection.py",
+        "kafka/patience.py",
+        "kafka/source.py",
     )
 
     def test_every_message_is_explained(self) -> None:

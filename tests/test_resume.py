@@ -9,7 +9,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import Topic
-from streamdedup.resume import Found, Resume, check_memory, input_offset, is_outlived
+from streamdedup.resume import Found, Resume, check_memory, growth, input_offset, is_outlived
 
 NOTE = Note("cluster", "input-id", "output-id", 50)
 FOUND = Found(
@@ -22,6 +22,9 @@ FOUND = Found(
     output_start=0,
     output_end=60,
     has_memory=True,
+    partition=1,
+    partitions=4,
+    others={},
 )
 UNTOUCHED = replace(FOUND, committed=None, output_end=0, has_memory=False)
 
@@ -29,6 +32,7 @@ SOURCE = SourceOptions(topic="events")
 LATEST = SourceOptions(topic="events", start="latest")
 SKIP = SourceOptions(topic="events", on_gap="skip")
 SINK = SinkOptions(topic="unique")
+WIDER = SourceOptions(topic="events", start="latest", on_growth="accept")
 ACCEPT = SinkOptions(topic="unique", on_gap="accept")
 
 
@@ -192,3 +196,49 @@ def test_what_retention_deletes_may_be_older_than_the_window(
     """Events that no window would know any more are no gap; whatever else may be missing is one."""
     output = Topic("out", None, 1, 1, settings=settings)
     assert is_outlived(output, 10_000, watermark, 500) == outlived
+
+
+# --- growth of the input ---
+
+
+def of(partitions: int, born: int | None = None, input_id: str = "input-id") -> Note:
+    """The note of a commit at which the input had so many partitions."""
+    return replace(NOTE, partitions=partitions, born=born or partitions, input_id=input_id)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        at(30, of(3)),
+        at(30, None, others={0: of(3)}),
+        replace(UNTOUCHED, others={0: of(4), 2: of(3)}),
+    ],
+    ids=["own note", "moved by a tool", "new partition"],
+)
+def test_an_input_that_has_grown_is_refused(found: Found) -> None:
+    """Whoever tells of fewer partitions than there are: this partition's commit, or another's."""
+    with pytest.raises(DeliveryError, match=r"from 3 to 4 partitions.*source\.on_growth: accept"):
+        growth(found, SOURCE)
+    warning = growth(found, WIDER)
+    assert warning is not None
+    assert "duplicates pass" in warning
+
+
+@pytest.mark.parametrize(
+    "found",
+    [at(30), at(30, of(4)), at(30, of(3, input_id="another")), UNTOUCHED],
+    ids=["older note", "as many", "made again", "birth"],
+)
+def test_nothing_else_is_growth(found: Found) -> None:
+    """Nor what a commit before this version says, nor the count of an input that was made again."""
+    assert growth(found, SOURCE) is None
+
+
+@pytest.mark.parametrize("partition", [2, 3])
+def test_a_partition_that_is_younger_than_the_group_is_read_from_its_start(partition: int) -> None:
+    """`start: latest` is about the group's birth: afterwards nothing is skipped, however late it is assigned."""
+    others = {0: of(4, born=3)}
+    found = replace(UNTOUCHED, partition=partition, others=others)
+    resume = input_offset(found, WIDER, SINK)
+    assert (resume.offset, resume.birth) == ((10, True) if partition == 3 else (90, True))
+    assert found.born == 3

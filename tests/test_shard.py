@@ -126,6 +126,25 @@ def test_what_is_admitted_is_found() -> None:
     assert decide(shard, [b"b", b"c"]).tolist() == [DUPLICATE, PASS]
 
 
+def test_transactions_are_admitted_in_their_order() -> None:
+    """Of two that wait, the first goes into the filter with its own events counted; the second is still consulted."""
+    shard = shard_of()
+    decide(shard, [b"a", b"b"])
+    shard.seal()
+    decide(shard, [b"a", b"c"])
+    shard.seal()
+    decide(shard, [b"d"])
+    admit(shard, 3)
+    assert [holds(shard, key) for key in (b"a", b"b", b"c", b"d")] == [True, True, False, False]
+    assert (shard.label, shard.pending, shard.tally.consumed) == (3, 2, 2)
+    assert decide(shard, [b"b", b"c", b"d"]).tolist() == [DUPLICATE] * 3
+    admit(shard, 5)
+    assert (shard.pending, shard.tally.by_verdict.tolist()) == (1, [3, 1, 0, 0, 0])
+    shard.forget()
+    assert decide(shard, [b"c", b"d"]).tolist() == [DUPLICATE, PASS]
+    assert shard.tally.consumed == 4
+
+
 def test_what_is_forgotten_may_pass_again() -> None:
     """After a doubt, what waited is as if never decided; the filter, its label and what is counted stay."""
     shard = shard_of()

@@ -69,7 +69,6 @@ OTHERS: dict[str, Any] = {
     "filter": {"kind": "bloom", "capacity": 2001, "error_rate": 0.001},
     "topic": "other",
     "partition": 4,
-    "partitions": 9,
     "cluster_id": "cluster-b",
     "topic_id": "topic-b",
 }

@@ -96,12 +96,16 @@ class Model:
     cuts,
     st.sampled_from(["pass", "drop"]),
     st.sampled_from([SLOT, RETENTION, None]),
-    st.lists(st.booleans(), max_size=9),
+    st.lists(st.tuples(st.booleans(), st.booleans()), max_size=9),
 )
 def test_verdicts_are_those_of_the_events_times(
-    stream: list[Moment], where: list[int], late: str, jump: int | None, commits: list[bool]
+    stream: list[Moment],
+    where: list[int],
+    late: str,
+    jump: int | None,
+    commits: list[tuple[bool, bool]],
 ) -> None:
-    """However the stream is cut, and whether batches are committed one by one or together, the model decides alike."""
+    """However the stream is cut, and whether batches are committed one by one, together or later on: decided alike."""
     shard, model = shard_of(window(late=late, max_jump=jump)), Model(late, jump or 10**9)
     for row, (keys, times) in enumerate(parts(stream, where)):
         got = shard.decide(keys, times).tolist()
@@ -110,7 +114,10 @@ def test_verdicts_are_those_of_the_events_times(
         ]
         assert got == expected
         assert shard.watermark == model.watermark
-        if row < len(commits) and commits[row]:
+        seals, admits = commits[row] if row < len(commits) else (False, False)
+        if seals:
+            shard.seal()
+        if admits:
             for _ in shard.admit(row + 1):
                 assert shard.moving
     assert not shard.moving

@@ -9,8 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.patience import Patience
 from streamdedup.kafka.sink import Record
 from streamdedup.kafka.topics import Topic, Topology
 
@@ -34,6 +35,9 @@ class Source(Protocol):
 
     async def keep_alive(self, wait_s: float) -> None:
         """Tell the group that we live; raises what the group has against us."""
+
+    async def confirms(self, epoch: int) -> bool:
+        """Whether the group says, asked now, that the assignment of `epoch` holds."""
 
     def hold(self, partition: int) -> None:
         """Fetch nothing of `partition` until `go_to`."""
@@ -101,6 +105,10 @@ class Writer(Protocol):
 class Cluster(Protocol):
     """The cluster, asked by a client of no group; it waits where a leader moves, so bound each question in time."""
 
+    @property
+    def patience(self) -> Patience:
+        """Who waits for brokers that are away."""
+
     def source(self, topic: str) -> Source:
         """A new member of the group; it joins when it is started."""
 
@@ -125,6 +133,9 @@ class Cluster(Protocol):
         self, group: str, topic: str, partition: int, *, stable: bool
     ) -> Committed | None:
         """The committed offset; None where there is none."""
+
+    async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
+        """The notes of the group's committed offsets, by partition, whether they are decided or not."""
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """The offset at which the log starts."""

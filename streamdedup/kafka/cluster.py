@@ -7,9 +7,10 @@ from typing import Any
 from streamdedup.events import EventBatch
 from streamdedup.kafka import log, offsets, topics
 from streamdedup.kafka.base import Cluster, Source, Writer
-from streamdedup.kafka.connection import connected
-from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.connection import bootstrap, let_go
+from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaSource
@@ -19,16 +20,17 @@ from streamdedup.kafka.topics import Topic, Topology
 class KafkaCluster:
     """A real cluster."""
 
-    def __init__(self, options: KafkaOptions, client: Any) -> None:
+    def __init__(self, options: KafkaOptions, client: Any, patience: Patience) -> None:
+        self.patience = patience
         self._options, self._client = options, client
 
     def source(self, topic: str) -> Source:
         """As `Cluster.source`."""
-        return KafkaSource(self._options, topic)
+        return KafkaSource(self._options, topic, self.patience)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """As `Cluster.writer`."""
-        return KafkaWriter(self._options, sink, partition, exactly_once=exactly_once)
+        return KafkaWriter(self._options, sink, partition, self.patience, exactly_once=exactly_once)
 
     async def describe(self, names: Sequence[str]) -> Topology:
         """As `Cluster.describe`."""
@@ -54,6 +56,10 @@ class KafkaCluster:
         """As `Cluster.committed`."""
         return await offsets.committed(self._client, group, topic, partition, stable=stable)
 
+    async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
+        """As `Cluster.notes`."""
+        return await offsets.notes(self._client, group, topic, partitions)
+
     async def first_offset(self, topic: str, partition: int) -> int:
         """As `Cluster.first_offset`."""
         return await log.offset_at(self._client, topic, partition, EARLIEST, READ_UNCOMMITTED)
@@ -76,5 +82,9 @@ class KafkaCluster:
 @asynccontextmanager
 async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[Cluster]:
     """A connection to the cluster that `options` name; waits, patiently, until one is there."""
-    async with connected(options) as client:
-        yield KafkaCluster(options, client)
+    patience = Patience(options.give_up_after_s)
+    client = await start_patiently(lambda: bootstrap(options), "the cluster", patience)
+    try:
+        yield KafkaCluster(options, client, patience)
+    finally:
+        await let_go(client.close())

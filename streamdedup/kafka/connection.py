@@ -1,13 +1,8 @@
-"""How to reach the cluster: the options every client shares, and one bare client for requests of our own.
-
-`start_patiently` is the one place that waits for a broker that is away: with back-off, jitter and a cap.
-"""
+"""How to reach the cluster: the options every client shares, and one bare client for requests of our own."""
 
 import asyncio
-import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -35,9 +30,6 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-BACKOFF_S = 0.2
-BACKOFF_S_MAX = 15.0
-LOG_EVERY_S = 60.0
 CLOSE_S_MAX = 5.0
 
 _REFUSALS = {
@@ -47,7 +39,6 @@ _REFUSALS = {
     TopicAuthorizationFailedError: "the rights on that topic",
     TransactionalIdAuthorizationFailed: "the right Write on the transactional ids OUTPUT/PARTITION",
 }
-_AWAY = "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
 _OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
@@ -65,33 +56,6 @@ def client_arguments(options: KafkaOptions) -> dict[str, Any]:
     return arguments
 
 
-class Backoff:
-    """Waiting times that double from `first_s` to `most_s`, each with jitter, so that many do not wait in step."""
-
-    def __init__(self, first_s: float, most_s: float) -> None:
-        self._first_s, self._most_s = first_s, most_s
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin with the first again."""
-        self._wait_s = self._first_s
-
-    def next_s(self) -> float:
-        """How long to wait this time."""
-        wait_s, self._wait_s = self._wait_s, min(self._wait_s * 2, self._most_s)
-        return wait_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, no secret
-
-
-@asynccontextmanager
-async def connected(options: KafkaOptions) -> AsyncIterator[Any]:
-    """A bare aiokafka client, closed at the end."""
-    client = await start_patiently(lambda: _bootstrap(options), "the cluster")
-    try:
-        yield client
-    finally:
-        await let_go(client.close())
-
-
 async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> bool:
     """Run a client's own closing; whether it ended well.
 
@@ -103,22 +67,6 @@ async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> b
         task.cancel()
         return False
     return not task.cancelled() and task.exception() is None
-
-
-async def start_patiently(start: Callable[[], Awaitable[T]], what: str) -> T:
-    """The result of `start`, tried again while the broker is away; cancel it to give up."""
-    loop, backoff = asyncio.get_running_loop(), Backoff(BACKOFF_S, BACKOFF_S_MAX)
-    logged_at = float("-inf")
-    while True:
-        try:
-            return await start()
-        except (KafkaError, OSError) as error:
-            if not (isinstance(error, OSError | KafkaConnectionError) or error.retriable):
-                raise
-            if loop.time() - logged_at >= LOG_EVERY_S:
-                log.warning("broker_away", what=what, remedy=_AWAY, **describe_error(error))
-                logged_at = loop.time()
-        await asyncio.sleep(backoff.next_s())
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
@@ -137,7 +85,8 @@ def refusal(error: BaseException) -> DeliveryError | None:
     return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
 
 
-async def _bootstrap(options: KafkaOptions) -> Any:
+async def bootstrap(options: KafkaOptions) -> Any:
+    """A bare aiokafka client; whoever asks for it closes it. ConfigError where a broker is there and refuses us."""
     arguments = client_arguments(options)
     client = AIOKafkaClient(**arguments)
     try:

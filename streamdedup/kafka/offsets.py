@@ -25,6 +25,7 @@ class Note:
     """What a commit's metadata says: the logs that its offset belongs to, and how far the output was.
 
     Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
+    `partitions` counts those of the input at this commit, `born` when the group began; None in older notes.
     """
 
     cluster_id: str | None
@@ -32,13 +33,14 @@ class Note:
     output_id: str | None
     label: int
     watermark: int | None = None
+    partitions: int | None = None
+    born: int | None = None
 
     def encode(self) -> str:
         """The text to commit."""
-        told = asdict(self)
-        if self.watermark is None:
-            del told["watermark"]
-        return orjson.dumps({"streamdedup": 1, **told}).decode()
+        told = {name: value for name, value in asdict(self).items() if value is not None}
+        ids = {name: getattr(self, name) for name in ("cluster_id", "input_id", "output_id")}
+        return orjson.dumps({"streamdedup": 1, **ids, **told}).decode()
 
     @classmethod
     def decode(cls, text: str | None) -> "Note | None":
@@ -55,9 +57,9 @@ class Note:
                 "output_id": str() | None as output_id,
                 "label": int() as label,
             }:
-                watermark = found.get("watermark")
-                known = watermark if type(watermark) is int else None
-                return cls(cluster_id, input_id, output_id, label, known)
+                later = (found.get(name) for name in ("watermark", "partitions", "born"))
+                known = (value if type(value) is int else None for value in later)
+                return cls(cluster_id, input_id, output_id, label, *known)
         return None
 
 
@@ -95,6 +97,24 @@ async def committed(
                 return _committed(row)
             if code not in NOT_YET:
                 raise for_code(code)
+        except KafkaError as error:
+            if not (error.retriable or error.invalid_metadata):
+                raise
+            await client.force_metadata_update()
+        await asyncio.sleep(RETRY_S)
+
+
+async def notes(client: Any, group: str, topic: str, partitions: int) -> dict[int, Note]:
+    """The notes of the group's committed offsets, by partition, decided or not. Bound it with a time-out."""
+    request = OffsetFetchRequest(group, [(topic, list(range(partitions)))])
+    while True:
+        try:
+            response = await _ask(client, group, request)
+            rows = response.topics[0][1] if response.topics else []
+            codes = {getattr(response, "error_code", 0), *(row[_error_column(row)] for row in rows)}
+            if not codes & NOT_YET:
+                found = {row[0]: _committed(row) for row in rows if row[_error_column(row)] == 0}
+                return {p: c.note for p, c in found.items() if c is not None and c.note is not None}
         except KafkaError as error:
             if not (error.retriable or error.invalid_metadata):
                 raise

@@ -140,6 +140,11 @@ class KafkaOptions(BaseModel):
         description="For OAUTHBEARER, `package.module:factory`: a callable without arguments that "
         "returns an aiokafka `AbstractTokenProvider`.",
     )
+    give_up_after_s: Annotated[float | None, seconds(1, 31_536_000)] = Field(
+        default=None,
+        description="How long brokers may be away before the worker ends with status 1; not set, it "
+        "waits for ever.",
+    )
     consumer: PassThrough = Field(
         default={},
         description="Further options of `AIOKafkaConsumer`, by its names, but for those on which "
@@ -253,6 +258,11 @@ class SourceOptions(BaseModel):
         default="stop",
         description="What happens when the broker has deleted events that were not read yet.",
     )
+    on_growth: Literal["refuse", "accept"] = Field(
+        default="refuse",
+        description="What happens when the topic has got more partitions since the group began: keys move to "
+        "others, where nobody remembers them. `accept` lets their duplicates pass once.",
+    )
 
 
 class SinkOptions(BaseModel):
@@ -271,6 +281,11 @@ class SinkOptions(BaseModel):
         default=None,
         description="Where events go that have no usable key, or that the output would refuse or "
         "delete at once, with the reason.",
+    )
+    on_rejected: Literal["dead_letter", "stop"] = Field(
+        default="dead_letter",
+        description="What happens to an event that the output refuses, or would delete at once: a dead "
+        "letter, or its partition stops. Not set, it means `stop` where there is no `dead_letter_topic`.",
     )
     create_topics: bool = Field(
         default=False, description="Whether missing output topics are created at the start."
@@ -307,6 +322,11 @@ class DeliveryOptions(BaseModel):
     batch_bytes_max: Annotated[int, size_bytes(2**10, 2**30)] = Field(
         default=8 * 2**20,
         description="A transaction is closed once its events have this many bytes.",
+    )
+    max_in_flight: Annotated[int, count(1, 100, "transactions")] = Field(
+        default=2,
+        description="Most transactions of a partition that are decided and not committed: while one "
+        "commits, the next is filled. 1 does one after the other.",
     )
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
         default=30.0, description="Time that a shutdown may take before it is cut short."

@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import Any
 from uuid import UUID
 
+from aiokafka.errors import BrokerResponseError, kafka_errors
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
@@ -26,6 +27,17 @@ from aiokafka.protocol.types import (
 EARLIEST, LATEST = -2, -1
 _NO_TAGS: dict[int, bytes] = {}
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+class InvalidRecordError(BrokerResponseError):
+    """The broker would not take a record (KIP-467); aiokafka has no name for it."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "A record failed the broker's validation."
+
+
+kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 
 
 class Uuid:

@@ -6,19 +6,27 @@ doubt: drop the writer, fence again, and ask the broker.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    InvalidTimestampError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedVersionError,
+)
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Headers
-from streamdedup.kafka.connection import client_arguments, let_go, start_patiently
+from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.patience import Patience, start_patiently
+from streamdedup.kafka.protocol import InvalidRecordError
 
 BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
 DEFAULTS = {
@@ -31,6 +39,13 @@ ABORT_S_MAX = 5.0
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 STOP_S = 1.0
 CANCELS_MAX = 20  # two were enough in every trial
+
+_OF_A_RECORD = (
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    InvalidTimestampError,
+    InvalidRecordError,
+)
 
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
 
@@ -45,6 +60,23 @@ class ForeignWriteError(DoubtError):
     def __init__(self, message: str, expected: int, found: int) -> None:
         super().__init__(message)
         self.expected, self.found = expected, found
+
+
+class RefusedError(DoubtError):
+    """The broker will never take a record of what was sent to `topic`, for this `reason`; nothing else is in doubt."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"{topic} refuses a record: {reason}")
+        self.topic, self.reason = topic, reason
+
+
+@contextmanager
+def refusing(topic: str) -> Iterator[None]:
+    """Turn what the broker says of a record that it will never take into a RefusedError."""
+    try:
+        yield
+    except _OF_A_RECORD as error:
+        raise RefusedError(topic, type(error).__name__.removesuffix("Error")) from error
 
 
 def check_contiguous(topic: str, partition: int, base: int, label: int) -> None:
@@ -72,10 +104,16 @@ class KafkaWriter:
     """Writes partition `partition` of the output and of the side topics, one commit at a time."""
 
     def __init__(
-        self, options: KafkaOptions, sink: SinkOptions, partition: int, *, exactly_once: bool
+        self,
+        options: KafkaOptions,
+        sink: SinkOptions,
+        partition: int,
+        patience: Patience,
+        *,
+        exactly_once: bool,
     ) -> None:
         self._options, self._sink, self._partition = options, sink, partition
-        self._exactly_once = exactly_once
+        self._patience, self._exactly_once = patience, exactly_once
         self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
@@ -127,7 +165,8 @@ class KafkaWriter:
     async def settle(self, label: int) -> int:
         """Wait until the broker has taken every record; the output offset after the last of ours.
 
-        Raises ForeignWriteError unless our events in the output follow `label` without a gap.
+        Raises ForeignWriteError unless our events in the output follow `label` without a gap, RefusedError where a
+        record is at fault: never for a time-out, fencing, unavailability or a missing right.
         """
         for topic, batch in self._open.items():
             if batch.record_count():
@@ -136,11 +175,16 @@ class KafkaWriter:
         self._check_connections()
         for topic, batches in self._batches.items():
             for future, count in batches:
-                base = (await future).offset
+                base = await self._acknowledged(topic, future)
                 if topic == self._sink.topic:
                     check_contiguous(topic, self._partition, base, label)
                     label = base + count
         return label
+
+    async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
+        """The offset that the broker gave to a record batch."""
+        with refusing(topic):
+            return int((await future).offset)
 
     @property
     def wrote_output(self) -> bool:
@@ -201,7 +245,8 @@ class KafkaWriter:
                 raise
             return producer
 
-        return await start_patiently(start, f"the producer of {self.transactional_id}")
+        what = f"the producer of {self.transactional_id}"
+        return await start_patiently(start, what, self._patience)
 
     def _arguments(self) -> dict[str, Any]:
         compression = self._sink.compression

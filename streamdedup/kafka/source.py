@@ -5,29 +5,36 @@ an earlier one. `auto_offset_reset` is "none": where reading begins is decided b
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.client import ConnectionGroup
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
     CorruptRecordException,
+    GroupCoordinatorNotAvailableError,
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
 )
+from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.structs import OffsetAndMetadata
 
-from streamdedup.errors import StreamdedupError
+from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import EventBatch
-from streamdedup.kafka.connection import client_arguments, let_go, start_patiently
+from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
 
 FETCH_BYTES = 4 << 20  # a partition; one fetch then fills several chunks
 NOWHERE = TopicPartition("-", 0)  # none of ours: polling it only tells the group that we live
 POLL_SLACK_S = 0.2
+SESSION_TIMEOUT_MS = 10_000  # aiokafka's default
+LOSSES_MAX = 3
 
 
 class ConsumerDiedError(StreamdedupError):
@@ -41,10 +48,12 @@ class UnreadableError(StreamdedupError):
 class KafkaSource:
     """One member of the group, reading one topic."""
 
-    def __init__(self, options: KafkaOptions, topic: str) -> None:
-        self._options, self._topic = options, topic
+    def __init__(self, options: KafkaOptions, topic: str, patience: Patience) -> None:
+        self._options, self._topic, self._patience = options, topic, patience
         self._consumer: Any = None
         self._listener = _Listener()
+        self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
+        self._member_id = ""
 
     @property
     def epoch(self) -> int:
@@ -58,7 +67,7 @@ class KafkaSource:
 
     async def start(self) -> None:
         """Join the group."""
-        self._consumer = await start_patiently(self._joined, "the consumer group")
+        self._consumer = await start_patiently(self._joined, "the consumer group", self._patience)
 
     async def stop(self, within_s: float) -> bool:
         """Leave the group; False where the broker did not hear of it in time."""
@@ -69,6 +78,22 @@ class KafkaSource:
         if self._consumer._fetcher.error_future.done():
             raise ConsumerDiedError("the consumer fetches no more")
         await self._poll(NOWHERE, wait_s)
+        self._check_membership()
+
+    async def confirms(self, epoch: int) -> bool:
+        """Whether the group's coordinator says, asked now, that the assignment of `epoch` holds."""
+        coordinator = self._consumer._coordinator
+        if self.epoch != epoch or self.assigned is None:
+            return False
+        if coordinator.coordinator_id is None:
+            raise GroupCoordinatorNotAvailableError
+        request = HeartbeatRequest(
+            coordinator.group_id, coordinator.generation, coordinator.member_id
+        )
+        response = await self._consumer._client.send(
+            coordinator.coordinator_id, request, group=ConnectionGroup.COORDINATION
+        )
+        return bool(response.error_code == 0 and self.epoch == epoch)
 
     def hold(self, partition: int) -> None:
         """Fetch nothing of `partition` until `go_to`."""
@@ -137,6 +162,29 @@ class KafkaSource:
             await asyncio.sleep(0)
             return ()
         return polled.get(where, ())
+
+    def _check_membership(self) -> None:
+        """DeliveryError where a static member is thrown out again and again: another one bears its name (fact N).
+
+        Each loss shows as a new member id.
+        """
+        member_id, now = self._consumer._coordinator.member_id, asyncio.get_running_loop().time()
+        if not member_id or member_id == self._member_id:
+            return
+        if self._member_id:
+            self._losses.append(now)
+        self._member_id = member_id
+        name, session_s = self._options.group_instance_id, self._session_s
+        often = len(self._losses) > LOSSES_MAX and now - self._losses[0] <= session_s
+        if name is not None and often:
+            raise DeliveryError(
+                f"thrown out of the group {len(self._losses)} times within {session_s:g} s: another worker probably"
+                f" bears the same kafka.group_instance_id, {name}; give each its own, or none"
+            )
+
+    @property
+    def _session_s(self) -> float:
+        return float(self._options.consumer.get("session_timeout_ms", SESSION_TIMEOUT_MS)) / 1000
 
     async def _joined(self) -> Any:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}

@@ -297,11 +297,8 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
 
 async def changed(client: Any, known: Topology) -> list[str]:
     """The names of topics that are gone, or were made again, since `known`."""
-    try:
-        async with asyncio.timeout(METADATA_WAIT_S):
-            _, now = await _metadata(client, list(known.topics))
-    except (KafkaError, TimeoutError):  # away; asked again later
-        return []
+    async with asyncio.timeout(METADATA_WAIT_S):
+        _, now = await _metadata(client, list(known.topics))
     return [
         name
         for name, topic in known.topics.items()

@@ -1,10 +1,12 @@
 """The duplicates rule: a key passes when the filter has not seen it, and once within what is judged together.
 
 What passes waits until its event is known to be in the output; only then is it admitted to the filter. Waiting keys are
-consulted, too, so a duplicate is seen before its first is committed.
+consulted, too, so a duplicate is seen before its first is committed. `seal` ends what one transaction will commit.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -39,8 +41,11 @@ class DuplicatesRule(Protocol):
     def judge(self, digests: Digests, times: Integers, *, within_budget: bool) -> Verdicts:
         """The verdicts, shape (m,), of the first m; what passes waits. m is less than all only at the end of `room`."""
 
+    def seal(self) -> None:
+        """What was judged since the last seal is admitted together, after all that was sealed before."""
+
     def admit(self) -> Iterator[None]:
-        """Take what waits into the filter; gives the loop a turn at each step."""
+        """Take what was sealed first into the filter, all where nothing was; gives the loop a turn at each step."""
 
     def forget(self) -> None:
         """What waits is as if it had not been judged."""
@@ -61,12 +66,13 @@ class Duplicates:
     def __init__(self, seen: Addable) -> None:
         self._seen = seen
         self._add = adder(seen)
-        self._pending: list[Digests] = []
+        self._sealed: deque[list[Digests]] = deque()
+        self._open: list[Digests] = []
 
     @property
     def pending(self) -> int:
         """As `DuplicatesRule.pending`."""
-        return sum(map(len, self._pending))
+        return sum(map(len, self._waiting()))
 
     @property
     def room(self) -> int:
@@ -75,21 +81,29 @@ class Duplicates:
 
     def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:
         """As `DuplicatesRule.judge`."""
-        fresh = unseen(self._seen, digests, self._pending_digests())
+        fresh = unseen(self._seen, digests, _joined(self._waiting()))
         if within_budget and (fits := rows_that_fit(fresh, self.room)) < len(fresh):
             digests, fresh = digests[:fits], fresh[:fits]
         if fresh.any():
-            self._pending.append(digests[fresh])
+            self._open.append(digests[fresh])
         return np.where(fresh, Verdict.PASS, Verdict.DUPLICATE).astype(np.uint8)
+
+    def seal(self) -> None:
+        """As `DuplicatesRule.seal`."""
+        self._sealed.append(self._open)
+        self._open = []
 
     def admit(self) -> Iterator[None]:
         """As `DuplicatesRule.admit`."""
-        yield from self._take(self._pending_digests())
-        self.forget()
+        if not self._sealed:
+            self.seal()
+        yield from self._take(_joined(self._sealed[0]))
+        self._sealed.popleft()
 
     def forget(self) -> None:
         """As `DuplicatesRule.forget`."""
-        self._pending = []
+        self._sealed.clear()
+        self._open = []
 
     def fold(self, digests: Digests, _times: Integers) -> Iterator[None]:
         """As `DuplicatesRule.fold`."""
@@ -104,8 +118,12 @@ class Duplicates:
             self._add(digests[start : start + ROWS_A_STEP])
             yield
 
-    def _pending_digests(self) -> Digests:
-        return np.concatenate(self._pending) if self._pending else np.empty((0, 2), dtype=np.uint64)
+    def _waiting(self) -> list[Digests]:
+        return [*chain.from_iterable(self._sealed), *self._open]
+
+
+def _joined(parts: list[Digests]) -> Digests:
+    return np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
 
 
 def room_of(seen: Addable | Windowed) -> int:

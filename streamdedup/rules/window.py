@@ -5,7 +5,9 @@ window passes, or is dropped where the operator asks for that; either way it is 
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -25,6 +27,9 @@ class DuplicatesWithin:
         self._seen = seen
         self.late = 0
         self._pending = NOTHING._replace(watermark=seen.watermark)
+        self._sealed: deque[tuple[int, int | None]] = (
+            deque()
+        )  # the rows pending and the watermark at each seal
 
     @property
     def pending(self) -> int:
@@ -63,13 +68,25 @@ class DuplicatesWithin:
         verdicts[judged.late & ~judged.fresh] = Verdict.BLOCKED  # as the operator asked for
         return verdicts
 
+    def seal(self) -> None:
+        """As `DuplicatesRule.seal`."""
+        self._sealed.append((self.pending, self.watermark))
+
     def admit(self) -> Iterator[None]:
         """As `DuplicatesRule.admit`."""
-        yield from self._take(self._pending)
-        self.forget()
+        if not self._sealed:
+            self.seal()
+        digests, generations, _ = self._pending
+        rows, watermark = self._sealed[0]
+        yield from self._take(Pending(digests[:rows], generations[:rows], watermark))
+        self._pending = self._pending._replace(
+            digests=digests[rows:], generations=generations[rows:]
+        )
+        self._sealed = deque((end - rows, mark) for end, mark in islice(self._sealed, 1, None))
 
     def forget(self) -> None:
         """As `DuplicatesRule.forget`."""
+        self._sealed.clear()
         self._pending = NOTHING._replace(watermark=self._seen.watermark)
 
     def fold(self, digests: Digests, times: Integers) -> Iterator[None]:

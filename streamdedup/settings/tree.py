@@ -80,6 +80,13 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _resolve_on_rejected(self) -> "Settings":
+        if "on_rejected" not in self.sink.model_fields_set and not self.sink.dead_letter_topic:
+            resolved = self.sink.model_copy(update={"on_rejected": "stop"})
+            object.__setattr__(self, "sink", resolved)
+        return self
+
+    @model_validator(mode="after")
     def _refuse_conflicts(self) -> "Settings":
         errors = [
             InitErrorDetails(
@@ -102,6 +109,11 @@ class Settings(BaseSettings):
             yield (
                 [("key", "on_malformed"), ("sink", "dead_letter_topic")],
                 "needs sink.dead_letter_topic; set that topic, or choose pass or drop",
+            )
+        if self.sink.on_rejected == "dead_letter" and not self.sink.dead_letter_topic:
+            yield (
+                [("sink", "on_rejected"), ("sink", "dead_letter_topic")],
+                "needs sink.dead_letter_topic; set that topic, or choose stop",
             )
         refreshes = self.filter.kind == "window" and self.filter.refresh
         if refreshes and self.delivery.guarantee == "exactly_once":

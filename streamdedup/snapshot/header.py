@@ -28,7 +28,8 @@ class Identity:
     """Which log a filter is the fold of, and how keys became digests: all must agree to use it.
 
     `hash_check` is the digest of a fixed text; `key` and `filter` are settings as plain JSON
-    values. An id is None where the broker does not tell one, and then matches any.
+    values. An id is None where the broker does not tell one, and then matches any. `partitions` is told only: the
+    filter of a partition is the fold of its output, however many others there are.
     """
 
     hash: str
@@ -48,7 +49,8 @@ class Identity:
         return [
             f"{name} {_json(theirs.get(name)).decode()} instead of {_json(mine.get(name)).decode()}"
             for name in {**mine, **theirs}
-            if _json(mine.get(name)) != _json(theirs.get(name))
+            if name != "partitions"
+            and _json(mine.get(name)) != _json(theirs.get(name))
             and (name not in _MAY_BE_UNKNOWN or None not in (mine[name], theirs[name]))
         ]
 

@@ -9,10 +9,10 @@ from aiokafka.errors import ConcurrentTransactions, KafkaError
 
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
-from streamdedup.kafka.connection import start_patiently
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.topics import Topic, Topology, settings_like, sink_topics
 from streamdedup.testing.broker import MemoryBroker
@@ -30,8 +30,9 @@ def connected_to(broker: MemoryBroker) -> Connect:
 
     @asynccontextmanager
     async def connect(options: KafkaOptions) -> AsyncIterator[Cluster]:
-        cluster = MemoryCluster(broker, options)
-        await start_patiently(lambda: cluster.describe([]), "the cluster")
+        patience = Patience(options.give_up_after_s)
+        cluster = MemoryCluster(broker, options, patience)
+        await start_patiently(lambda: cluster.describe([]), "the cluster", patience)
         yield cluster
 
     return connect
@@ -40,17 +41,25 @@ def connected_to(broker: MemoryBroker) -> Connect:
 class MemoryCluster:
     """A broker in memory, asked by a client of no group."""
 
-    def __init__(self, broker: MemoryBroker, options: KafkaOptions) -> None:
+    def __init__(self, broker: MemoryBroker, options: KafkaOptions, patience: Patience) -> None:
+        self.patience = patience
         self._broker, self._options = broker, options
         self._connection = broker.network.connect()
 
     def source(self, topic: str) -> Source:
         """As `Cluster.source`."""
-        return MemorySource(self._broker, self._options, topic)
+        return MemorySource(self._broker, self._options, topic, self.patience)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """As `Cluster.writer`."""
-        return MemoryWriter(self._broker, self._options, sink, partition, exactly_once=exactly_once)
+        return MemoryWriter(
+            self._broker,
+            self._options,
+            sink,
+            partition,
+            self.patience,
+            exactly_once=exactly_once,
+        )
 
     async def describe(self, names: Sequence[str]) -> Topology:
         """As `Cluster.describe`."""
@@ -64,10 +73,7 @@ class MemoryCluster:
 
     async def changed(self, known: Topology) -> list[str]:
         """As `Cluster.changed`."""
-        try:
-            now = await self.describe(list(known.topics))
-        except KafkaError:  # away; asked again later
-            return []
+        now = await self.describe(list(known.topics))
         return [
             name
             for name, topic in known.topics.items()
@@ -109,6 +115,17 @@ class MemoryCluster:
 
         found = await self._ask("offset_fetch", act)
         return Committed(found[0], Note.decode(found[1])) if found else None
+
+    async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
+        """As `Cluster.notes`."""
+
+        def act(_now: float) -> dict[int, str]:
+            offsets = self._broker.group(group).offsets
+            return {p: offsets[topic, p][1] for p in range(partitions) if (topic, p) in offsets}
+
+        found = await self._ask("offset_fetch", act)
+        notes = {partition: Note.decode(text) for partition, text in found.items()}
+        return {partition: note for partition, note in notes.items() if note is not None}
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """As `Cluster.first_offset`."""

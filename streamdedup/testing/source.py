@@ -19,8 +19,8 @@ from aiokafka.errors import (
 )
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.connection import start_patiently
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.groups import Member
@@ -35,8 +35,11 @@ JOIN_POLL_S = 0.02
 class MemorySource:
     """One member of the group, reading one topic."""
 
-    def __init__(self, broker: MemoryBroker, options: KafkaOptions, topic: str) -> None:
+    def __init__(
+        self, broker: MemoryBroker, options: KafkaOptions, topic: str, patience: Patience
+    ) -> None:
         self._broker, self._options, self._topic = broker, options, topic
+        self._patience = patience
         given = {**DEFAULTS, **options.consumer}
         self._session_s = float(given["session_timeout_ms"]) / 1000
         self._heartbeat_s = float(given["heartbeat_interval_ms"]) / 1000
@@ -63,7 +66,9 @@ class MemorySource:
 
     async def start(self) -> None:
         """As `Source.start`."""
-        await start_patiently(lambda: self._group("find_coordinator", lambda _: None), "the group")
+        await start_patiently(
+            lambda: self._group("find_coordinator", lambda _: None), "the group", self._patience
+        )
         self._membership = asyncio.create_task(self._keep())
 
     async def stop(self, within_s: float) -> bool:
@@ -83,6 +88,16 @@ class MemorySource:
         if self._membership is not None and self._membership.done():
             self._membership.result()
         await asyncio.sleep(wait_s)
+
+    async def confirms(self, epoch: int) -> bool:
+        """As `Source.confirms`."""
+        if self._epoch != epoch or self._assigned is None:
+            return False
+        try:
+            await self._group("heartbeat", self._beat)
+        except (RebalanceInProgressError, UnknownMemberIdError, IllegalGenerationError):
+            return False
+        return self._epoch == epoch
 
     def hold(self, partition: int) -> None:
         """As `Source.hold`."""

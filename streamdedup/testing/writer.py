@@ -8,13 +8,14 @@ from typing import TypeVar
 
 from aiokafka.errors import ConcurrentTransactions, IllegalOperation
 
-from streamdedup.kafka.connection import start_patiently
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.sink import (
     BATCH_BYTES_MAX,
     DEFAULTS,
     Record,
     check_contiguous,
+    refusing,
     transaction_s_max,
 )
 from streamdedup.testing.broker import MemoryBroker
@@ -35,11 +36,12 @@ class MemoryWriter:
         options: KafkaOptions,
         sink: SinkOptions,
         partition: int,
+        patience: Patience,
         *,
         exactly_once: bool,
     ) -> None:
         self._broker, self._options, self._sink = broker, options, sink
-        self._partition, self._exactly_once = partition, exactly_once
+        self._partition, self._patience, self._exactly_once = partition, patience, exactly_once
         self._transactional_id = f"{sink.topic}/{partition}"
         self._connection: Connection | None = None
         self._epoch = -1
@@ -67,6 +69,7 @@ class MemoryWriter:
                 "init_producer_id", lambda _: transaction.fence(float(timeout_ms) / 1000)
             ),
             f"the producer of {self._transactional_id}",
+            self._patience,
         )
 
     async def begin(self) -> None:
@@ -93,7 +96,8 @@ class MemoryWriter:
                 await self._flush(topic, batch)
         self._open = {}
         for topic, answer, count in self._sent:
-            base = await answer
+            with refusing(topic):
+                base = await answer
             if topic == self._sink.topic:
                 check_contiguous(topic, self._partition, base, label)
                 label = base + count

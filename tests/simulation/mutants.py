@@ -3,7 +3,6 @@
 `python -m tests.simulation --mutants` says after how many seeds.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -16,7 +15,6 @@ from streamdedup.context import Context
 from streamdedup.folding import Folding
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.topics import Topology
-from streamdedup.keys.hashing import Digests
 from streamdedup.resume import Found
 from streamdedup.rules.duplicates import Duplicates
 from streamdedup.shard import Shard
@@ -47,18 +45,16 @@ _init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, Memo
 _numbers = count()
 
 
-def _admitting(self: Shard, *arguments: Any) -> Any:
+def _admitting(self: Any, *arguments: Any) -> Any:
     verdicts = _decide(self, *arguments)
-    deque(self._rule.admit(), maxlen=0)
+    for waiting in self._rule._waiting():
+        self.seen.add_many(waiting)
     return verdicts
 
 
 def _forgetful(self: Duplicates, *arguments: Any, **more: Any) -> Any:
-    pending: list[Digests] = self._pending
-    self._pending = []
-    verdicts = _judge(self, *arguments, **more)
-    self._pending = pending + self._pending
-    return verdicts
+    with patch.object(self, "_waiting", list):
+        return _judge(self, *arguments, **more)
 
 
 def _ahead(self: Shard, label: int) -> Iterator[None]:

@@ -104,6 +104,7 @@ def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, An
             "guarantee": "exactly_once" if once else "at_least_once",
             "commit_interval_ms": chance.choice((1, 20, 100)),
             "batch_events_max": chance.choice((1, 5, 5, 20, 20, 1000)),
+            "max_in_flight": chance.choice((1, 2, 3)),
             "drain_s": chance.choice((1.0, 4.0)),
         },
         "snapshot": {"interval_s": chance.choice((0.1, 0.3, 1.0)), "keep": chance.choice((1, 3))},

@@ -1,0 +1,101 @@
+"""The second half of a shard's work: emit what was decided, commit it with the input offset, admit it to the filter.
+
+One transaction after the other, in their order. Whatever fails is raised, and leaves the outcome to the next fencing.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from streamdedup.context import Context
+from streamdedup.emission import Emission
+from streamdedup.errors import DeliveryError
+from streamdedup.flight import Flights, Transaction
+from streamdedup.folding import Folding, in_turns
+from streamdedup.kafka.base import Writer
+from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.sink import ForeignWriteError, RefusedError
+from streamdedup.kafka.topics import Topology
+from streamdedup.pace import Pace
+from streamdedup.shard import Shard
+
+
+class Committing:
+    """Commits the transactions of one partition."""
+
+    def __init__(
+        self,
+        context: Context,
+        partition: int,
+        writer: Writer,
+        emission: Emission,
+        folding: Folding,
+        *,
+        pace: Pace,
+        passed: Callable[[Transaction], None],
+    ) -> None:
+        self.foreign: tuple[int, int] | None = None
+        """Where others wrote in between: offsets of the output, from the first up to, without, the second."""
+        self.born: int | None = None
+        """How many partitions the input had when the group began."""
+        self._context, self._settings, self._partition = context, context.settings, partition
+        self._writer, self._emission, self._folding = writer, emission, folding
+        self._pace, self._passed = pace, passed
+
+    async def run(self, shard: Shard, topology: Topology, flights: Flights) -> None:
+        """Commit what comes, until no more does."""
+        async for transaction in flights.arrivals():
+            await self.commit(shard, topology, transaction)
+
+    async def commit(self, shard: Shard, topology: Topology, transaction: Transaction) -> None:
+        """Commit one: what was decided up to the shard's first seal."""
+        async with asyncio.timeout(self._writer.transaction_s_max):
+            await self._writer.begin()
+            async for part in transaction.parts():
+                await self._emission.emit(part)
+            label = await self._settle(shard, transaction)
+            await self._end(topology, transaction, label)
+        async with self._folding.turn:
+            await in_turns(shard.admit(label))
+        self._passed(transaction)
+
+    async def _settle(self, shard: Shard, transaction: Transaction) -> int:
+        """Wait until the broker has taken everything; the label that the commit will make true."""
+        try:
+            label = await self._writer.settle(shard.label)
+        except ForeignWriteError as error:
+            if self._context.exactly_once:
+                self.foreign = (error.expected, error.found)
+                await self._writer.abort()
+            raise
+        except RefusedError as error:
+            self._refused(error, transaction)
+            raise
+        # The transaction's own marker follows its last event.
+        return label + 1 if self._writer.wrote_output and self._context.exactly_once else label
+
+    def _refused(self, error: RefusedError, transaction: Transaction) -> None:
+        """Look for the event that was refused among fewer. DeliveryError where even its rejection is."""
+        if transaction.last_offset in self._pace.refused:
+            source = self._settings.source.topic
+            raise DeliveryError(
+                f"{source}/{self._partition} offset {transaction.last_offset}: {error.topic} refuses what we make of it"
+                f" ({error.reason}); look at the settings of {error.topic}"
+            ) from error
+        self._pace.halve(transaction, f"refused by {error.topic}: {error.reason}")
+
+    async def _end(self, topology: Topology, transaction: Transaction, label: int) -> None:
+        settings, offset = self._settings, transaction.next_offset
+        source = settings.source.topic
+        note = Note(
+            topology.cluster_id,
+            topology[source].topic_id,
+            topology[settings.sink.topic].topic_id,
+            label,
+            transaction.watermark,
+            topology[source].partitions,
+            self.born,
+        ).encode()
+        if self._context.exactly_once:
+            await self._writer.commit(source, offset, note, settings.kafka.group_id)
+        else:
+            await self._context.source.commit(self._partition, offset, note)

@@ -1,0 +1,121 @@
+"""The first half of a shard's work: read events, decide them, and fill transactions with them.
+
+It runs ahead of the second half, which commits, by as many transactions as may be in flight. The filter is judged and
+changed in turns, never both at once.
+"""
+
+import asyncio
+
+from streamdedup.context import Context
+from streamdedup.emission import Emission
+from streamdedup.events import EventBatch
+from streamdedup.flight import Flights, Part, Transaction
+from streamdedup.folding import Folding
+from streamdedup.kafka.source import UnreadableError
+from streamdedup.pace import Pace
+from streamdedup.reading import IDLE_WAIT_S, Reading
+from streamdedup.shard import Shard
+
+IDLE_COMMIT_S = 5.0
+
+
+class Deciding:
+    """Decides the events of one shard; `pace` says how many a transaction may take."""
+
+    def __init__(
+        self, context: Context, folding: Folding, emission: Emission, reading: Reading, pace: Pace
+    ) -> None:
+        self.full = False
+        self._context, self._delivery = context, context.settings.delivery
+        self._folding, self._emission = folding, emission
+        self._reading, self._pace = reading, pace
+        self._extractor = context.extractor()
+        self._departed_offset = 0
+        self._departed_at = 0.0
+
+    async def run(
+        self, shard: Shard, flights: Flights, closes_s_max: float, leaving: asyncio.Event
+    ) -> None:
+        """Fill transactions, each within `closes_s_max`, until `leaving`, the epoch's end, or a full filter."""
+        self.full = False
+        self._departed(self._reading.next_offset)
+        while not leaving.is_set() and self._reading.ours and not self.full:
+            try:
+                batch = await self._reading.read(IDLE_WAIT_S, self._pace.events_max)
+            except UnreadableError:
+                await flights.all_committed()  # it must not take back what was read before it
+                raise
+            if batch is not None:
+                await self._fill(shard, flights, batch, closes_s_max, leaving)
+            elif flights.none:
+                await self._commit_position(shard, flights)
+        flights.close()
+
+    async def _fill(
+        self,
+        shard: Shard,
+        flights: Flights,
+        batch: EventBatch | None,
+        closes_s_max: float,
+        leaving: asyncio.Event,
+    ) -> None:
+        """A transaction of `batch` and what follows it, until the interval, the events or the bytes are reached."""
+        delivery, loop = self._delivery, asyncio.get_running_loop()
+        await flights.room()
+        if not self._reading.ours:
+            return
+        transaction, whole, events_max = Transaction(), True, self._pace.events_max
+        flights.depart(transaction)
+        closes_at = loop.time() + min(delivery.commit_interval_ms / 1000, closes_s_max)
+        while batch is not None:
+            part, whole = await self._decide(shard, batch)
+            transaction.add(part)
+            offset = part.batch.next_offset
+            await asyncio.sleep(0)  # what is prefetched comes without waiting
+            if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
+                break
+            batch = await self._reading.read_until(
+                closes_at, events_max - transaction.events, leaving
+            )
+        if not whole:
+            self._reading.again(offset)
+        self._seal(shard, transaction)
+        if not whole:
+            await flights.all_committed()
+            self.full = (
+                shard.full or not transaction.events
+            )  # else what waited took more room than it does now
+
+    async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[Part, bool]:
+        """Decide the events of `batch`, and whether they are all: they are not where the filter is full."""
+        now_ms = self._context.now_ms()
+        keys = self._extractor.extract(batch)
+        rejected = self._emission.rejected(batch, keys, now_ms, self._pace.refused)
+        async with self._folding.turn:
+            await self._folding.ready_for(len(batch))
+            verdicts = shard.decide(keys, batch.timestamps, list(rejected))
+        whole = len(verdicts) == len(batch)
+        taken = batch if whole else batch.head(len(verdicts))
+        return Part(taken, verdicts, keys, rejected, now_ms), whole
+
+    async def _commit_position(self, shard: Shard, flights: Flights) -> None:
+        """Nothing to read: commit, now and then, that markers and aborted events are behind us.
+
+        Otherwise their deletion would look like that of events which were not read.
+        """
+        quiet_s = asyncio.get_running_loop().time() - self._departed_at
+        if self._reading.next_offset > self._departed_offset and quiet_s >= IDLE_COMMIT_S:
+            transaction = Transaction()
+            await flights.room()
+            flights.depart(transaction)
+            self._seal(shard, transaction)
+
+    def _seal(self, shard: Shard, transaction: Transaction) -> None:
+        """Close `transaction` at the offset that was reached."""
+        shard.seal()
+        transaction.close(self._reading.next_offset, shard.watermark)
+        self._departed(self._reading.next_offset)
+
+    def _departed(self, offset: int) -> None:
+        self._departed_offset = offset
+        self._departed_at = asyncio.get_running_loop().time()

@@ -1,0 +1,122 @@
+"""Transactions in flight: decided, or being decided, and not committed yet.
+
+While one commits, the next is filled; they commit strictly in their order. Whoever decides and whoever commits run side
+by side, and where one fails both end: what was decided and not committed is taken back as a whole.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from streamdedup.events import EventBatch, Verdicts
+from streamdedup.kafka.sink import DoubtError
+from streamdedup.keys.extract import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Events that were decided together: row -> reason for the rejected ones, and the time of the decision."""
+
+    batch: EventBatch
+    verdicts: Verdicts
+    keys: Keys
+    rejected: dict[int, str]
+    now_ms: int
+
+
+class Transaction:
+    """What one commit takes: events of the input, and the offset behind them.
+
+    `watermark` is the filter's time behind them; it and `next_offset` are right once the transaction is closed.
+    """
+
+    def __init__(self) -> None:
+        self.last_offset = -1  # of its last event
+        self.next_offset = 0
+        self.watermark: int | None = None
+        self.events = self.size_bytes = 0
+        self._parts: asyncio.Queue[Part | None] = asyncio.Queue()
+
+    def add(self, part: Part) -> None:
+        """Take `part` along."""
+        self.events += len(part.batch)
+        self.size_bytes += part.batch.size_bytes
+        self.last_offset = int(part.batch.offsets[-1]) if len(part.batch) else self.last_offset
+        self._parts.put_nowait(part)
+
+    def close(self, next_offset: int, watermark: int | None) -> None:
+        """Nothing more comes."""
+        self.next_offset, self.watermark = next_offset, watermark
+        self._parts.put_nowait(None)
+
+    async def parts(self) -> AsyncIterator[Part]:
+        """Its parts, as they come, until it is closed."""
+        while (part := await self._parts.get()) is not None:
+            yield part
+
+
+class Flights:
+    """The transactions in flight of one shard, at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._room = asyncio.Semaphore(most)
+        self._waiting: asyncio.Queue[Transaction | None] = asyncio.Queue()
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @property
+    def none(self) -> bool:
+        """Whether everything that was decided is committed."""
+        return self._none.is_set()
+
+    async def room(self) -> None:
+        """Wait until one more may depart."""
+        await self._room.acquire()
+
+    def depart(self, transaction: Transaction) -> None:
+        """Queue `transaction` for its commit, where there is `room`; it may be filled from then on."""
+        self._count += 1
+        self._none.clear()
+        self._waiting.put_nowait(transaction)
+
+    async def arrivals(self) -> AsyncIterator[Transaction]:
+        """The transactions in their order, each counted as committed when the next is asked for; until `close`."""
+        while (transaction := await self._waiting.get()) is not None:
+            yield transaction
+            self._count -= 1
+            self._room.release()
+            if not self._count:
+                self._none.set()
+
+    async def all_committed(self) -> None:
+        """Wait until none is in flight."""
+        await self._none.wait()
+
+    def close(self) -> None:
+        """No other departs."""
+        self._waiting.put_nowait(None)
+
+
+async def together(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run `parts` side by side to their ends; the first that fails ends the others, and its error is raised."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    waiting = set(tasks)
+    try:
+        while waiting and not any(map(_failed, tasks)):
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        failed = next(filter(_failed, tasks), None)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if failed is None:
+        return
+    if failed.cancelled():  # nobody asked: a client library may cancel its caller
+        raise DoubtError("a transaction was cancelled from within")
+    failed.result()
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

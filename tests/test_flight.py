@@ -1,0 +1,117 @@
+"""Claims about transactions in flight, and about the search for an event that is refused."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdedup.events import Column, EventBatch
+from streamdedup.flight import Flights, Part, Transaction, together
+from streamdedup.kafka.sink import DoubtError
+from streamdedup.keys.extract import Keys
+from streamdedup.pace import Pace
+
+
+def batch_of(offsets: list[int]) -> EventBatch:
+    """Events without key and value at these offsets."""
+    count = len(offsets)
+    empty, at = Column.of([None] * count), np.array(offsets, dtype=np.int64)
+    return EventBatch("t", 0, at, np.zeros(count, np.int64), empty, empty, [()] * count, at[-1] + 1)
+
+
+def transaction_of(offsets: list[int]) -> Transaction:
+    """A closed transaction of events at these offsets."""
+    made, unused = Transaction(), Keys(Column.of([]), {}, (), ())
+    made.add(Part(batch_of(offsets), np.zeros(len(offsets), np.uint8), unused, {}, 0))
+    made.close(offsets[-1] + 1, None)
+    return made
+
+
+async def test_no_more_are_in_flight_than_allowed_and_they_arrive_in_order() -> None:
+    """A third waits until the first of two is committed; all are committed in the order in which they departed."""
+    flights, sent, arrived = Flights(2), [Transaction() for _ in range(5)], list[Transaction]()
+
+    async def depart() -> None:
+        for transaction in sent:
+            await flights.room()
+            flights.depart(transaction)
+            assert sent.index(transaction) - len(arrived) < 2
+        flights.close()
+
+    async def commit() -> None:
+        async for transaction in flights.arrivals():
+            assert not flights.none
+            for _ in range(3):
+                await asyncio.sleep(0)
+            arrived.append(transaction)
+
+    await together(depart(), commit())
+    assert arrived == sent
+    assert flights.none
+
+
+async def test_the_first_failure_ends_the_others_and_is_raised() -> None:
+    """Also one that is a cancellation which nobody asked for: a client library may cancel its caller."""
+    ended = []
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("waits")
+
+    async def fails(error: BaseException) -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    with pytest.raises(OSError, match="broken"):
+        await together(waits(), fails(OSError("broken")))
+    with pytest.raises(DoubtError, match="cancelled from within"):
+        await together(waits(), fails(asyncio.CancelledError()))
+    assert ended == ["waits", "waits"]
+
+
+async def test_who_is_cancelled_ends_both() -> None:
+    """And neither goes on in the background."""
+    ended = []
+
+    async def waits(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    task = asyncio.create_task(together(waits("one"), waits("other")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(ended) == ["one", "other"]
+
+
+@pytest.mark.parametrize("bad", [{0}, {999}, {500}, {17, 18}, {0, 512, 999}, set()], ids=str)
+def test_the_event_that_is_refused_is_found_by_halving(bad: set[int]) -> None:
+    """Each refused event is found alone, nothing else is; in a logarithmic number of refusals."""
+    pace, at, refusals = Pace(1000), 0, 0
+    delivered: list[int] = []
+    while at < 1000:
+        offsets = list(range(at, min(1000, at + pace.events_max)))
+        if bad & set(offsets) - pace.refused.keys():
+            pace.halve(transaction_of(offsets), "why")
+            refusals += 1
+            continue
+        delivered += [offset for offset in offsets if offset not in pace.refused]
+        at = offsets[-1] + 1
+        pace.passed(at)
+    assert delivered == sorted(set(range(1000)) - bad)
+    assert refusals <= 22 * len(bad)
+    assert pace.events_max == 1000
+    assert not pace.refused
+
+
+def test_a_transaction_counts_what_it_takes() -> None:
+    """Events, and the offset of the last one, whatever parts they come in."""
+    transaction: Any = transaction_of([3, 5])
+    assert (transaction.events, transaction.last_offset, transaction.next_offset) == (2, 5, 6)

@@ -1,0 +1,296 @@
+"""What holds among the members of a group, and while topics and brokers change under them, on a real broker."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mmh3
+import pytest
+from confluent_kafka.cimpl import NewPartitions
+from structlog.testing import capture_logs
+
+from streamdedup.errors import DeliveryError
+from streamdedup.folding import Folding
+from streamdedup.kafka.sink import DoubtError, KafkaWriter
+from streamdedup.kafka.source import KafkaSource
+from streamdedup.settings import load
+from streamdedup.worker import Worker
+from tests.broker.base import Broker, OwnedBroker, admin_client, wait_until
+from tests.broker.topics import Event, committed, create_topic, read_all
+from tests.deployment import Deployment, keyed, lost_and_doubled
+
+DEADLINE_S = 60.0
+
+
+@asynccontextmanager
+async def running(deployment: Deployment) -> AsyncIterator[Worker]:
+    """A worker in this process; drained at the end."""
+    worker = Worker(load(deployment.write_config()))
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await task
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for it, the loop going on."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def live(worker: Worker) -> set[int]:
+    """The partitions that are decided by `worker`."""
+    return {partition for partition, delivery in worker.deliveries.items() if delivery.busy}
+
+
+@pytest.mark.broker
+async def test_a_member_that_was_thrown_out_shuts_nobody_out(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fenced, it asks the group before it makes a new producer; whoever took its place never notices (rule 10)."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    fences: list[object] = []
+    fence = KafkaWriter.fence
+
+    async def counted(self: KafkaWriter) -> None:
+        fences.append(self)
+        await fence(self)
+
+    monkeypatch.setattr(KafkaWriter, "fence", counted)
+    async with running(deployment) as sleeper:
+        await until(lambda: live(sleeper))
+        consumer = sleeper._source._consumer  # type: ignore[union-attr]
+
+        async def dreams() -> bool:  # it believes to be a member, as after a long pause
+            return True
+
+        monkeypatch.setattr(consumer._coordinator, "_do_heartbeat", dreams)
+        async with running(deployment) as successor:
+            await until(lambda: live(successor))
+            deployment.feed(keyed(range(100), 1))
+            await until(lambda: successor.tally.consumed == 100)
+            await until(lambda: not live(sleeper))
+            deployment.feed(keyed(range(50, 200), 1))
+            await until(lambda: successor.tally.consumed == 250)
+            assert len(fences) == 2, "the one that was thrown out fenced again"
+            monkeypatch.undo()
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> None:
+    """A `group_instance_id` twice: instead of throwing each other out for ever, one ends with status 1 (rule 16)."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    deployment.feed(keyed(range(200), 2))
+    with deployment.running("one.log") as one, deployment.running("two.log") as two:
+        wait_until(
+            lambda: {one.process.poll(), two.process.poll()} & {1},
+            DEADLINE_S,
+            lambda: "both go on",
+        )
+        ended = one if one.process.poll() == 1 else two
+        (failed,) = ended.events("worker_failed")
+        assert "kafka.group_instance_id, worker-0" in failed["error"]
+        deployment.feed(keyed(range(100, 300), 2))
+        if (other := two if ended is one else one).process.poll() is None:
+            deployment.catch_up(other)
+    assert lost_and_doubled(deployment)[1:] == (0, 0)
+
+
+@pytest.mark.broker
+async def test_partitions_that_come_back_are_still_in_memory(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went to another member with one assignment and returns with the next is folded on, not restored anew."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    restored: list[int] = []
+    restore = Folding._restore
+
+    async def counted(self: Folding, *arguments: Any) -> Any:
+        restored.append(self._partition)
+        return await restore(self, *arguments)
+
+    monkeypatch.setattr(Folding, "_restore", counted)
+    deployment.feed(keyed(range(200), 2))
+    async with running(deployment) as stays:
+        await until(lambda: stays.tally.consumed == 200)
+        async with running(deployment) as guest:
+            await until(lambda: live(guest))
+            deployment.feed(keyed(range(100, 300), 2))
+            await until(lambda: stays.tally.consumed + guest.tally.consumed == 400)
+        await until(lambda: live(stays) == {0, 1})
+        deployment.feed(keyed(range(400), 2))
+        await until(lambda: stays.tally.consumed + guest.tally.consumed == 800)
+        assert sorted(restored)[0:2] == [0, 0] or sorted(restored)[1:] == [1, 1]
+        assert len(restored) == 3, "the shard that came back was restored"
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_growth_of_the_input_is_refused_or_accepted(broker: Broker, tmp_path: Path) -> None:
+    """More partitions stop all shards by name; accepted, a new one is read from its start (rule 14)."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    deployment.config["source"]["start"] = "latest"
+    with deployment.running("first.log") as worker:
+        worker.wait_for("shard_live", 2)
+        deployment.feed(keyed(range(100), 2))
+        deployment.catch_up(worker)
+        assert worker.interrupt() == 0
+    grow(broker, deployment, 3)
+    deployment.feed((2, b"new%d" % number, b"", [], None) for number in range(50))
+    with deployment.running("second.log") as worker:
+        stopped = worker.wait_for("shard_stopped", 3)
+        assert all("has grown from 2 to 3 partitions" in line["error"] for line in stopped)
+        assert all("source.on_growth: accept" in line["error"] for line in stopped)
+        assert worker.interrupt() == 0
+    assert len(read_all(broker.bootstrap_servers, deployment.sink)) == 100
+    deployment.config["source"]["on_growth"] = "accept"
+    third = deployment.run_to_the_end("third.log")
+    assert len(third.events("input_grown")) == 3
+    assert len(third.events("snapshot_loaded")) == 2
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    assert len(read_all(broker.bootstrap_servers, deployment.sink)) == 150
+
+
+def grow(broker: Broker, deployment: Deployment, partitions: int) -> None:
+    """Give input and output so many partitions."""
+    admin = admin_client(broker.bootstrap_servers)
+    wanted = [NewPartitions(name, partitions) for name in (deployment.sink, deployment.source)]
+    for done in admin.create_partitions(wanted).values():
+        done.result(DEADLINE_S)
+    deployment.partitions = partitions
+    wait_until(
+        lambda: all(
+            len(admin.list_topics(timeout=10).topics[name].partitions) == partitions
+            for name in (deployment.sink, deployment.source)
+        ),
+        DEADLINE_S,
+        lambda: "no new partitions",
+    )
+
+
+@pytest.mark.broker
+def test_keys_in_two_partitions_are_noticed(broker: Broker, tmp_path: Path) -> None:
+    """A producer that does not choose the partition by the key is told of, once, without the key."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    sampled = (b"key%d" % n for n in range(1 << 20) if not mmh3.hash64(b"key%d" % n)[0] & 0xFFF)
+    keys = [next(sampled) for _ in range(3)]
+    events: list[Event] = [(p, key, b"", [], None) for key in keys for p in (0, 0, 1)]
+    deployment.feed(events)
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        (line,) = worker.wait_for("duplicates_across_partitions")
+        assert "docs/partitioning.md" in line["remedy"]
+        assert 0 < line["share_of_duplicates"] < 1
+        assert worker.interrupt() == 0
+    assert len(worker.events("duplicates_across_partitions")) == 1
+    assert not any(key.decode() in json.dumps(worker.events()) for key in keys)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("most", [1, 3])
+async def test_the_next_is_decided_while_one_commits(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Up to `delivery.max_in_flight` transactions wait; an abort takes back all that came after (rule 9)."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["delivery"] |= {"batch_events_max": 100, "max_in_flight": most}
+    deployment.feed(keyed([*range(2000), *range(500)], 1))
+    commit, pending, commits = KafkaWriter.commit, set[int](), 0
+
+    async def slow(self: KafkaWriter, *arguments: Any) -> None:
+        nonlocal commits
+        commits += 1
+        await asyncio.sleep(0.05)
+        (delivery,) = worker.deliveries.values()
+        pending.add(delivery.shard.pending if delivery.shard else 0)
+        if commits in (4, 9):
+            raise DoubtError("the answer was lost")
+        await commit(self, *arguments)
+
+    monkeypatch.setattr(KafkaWriter, "commit", slow)
+    async with running(deployment) as worker:
+        await until(lambda: worker.tally.consumed == 2500)
+    assert max(pending) == most * 100
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
+    assert keys == [key for _, key, *_ in keyed(range(2000), 1)]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
+def test_what_the_broker_refuses_is_found_and_rejected(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    """Where limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    create_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=10**15)
+    create_topic(deployment.bootstrap, deployment.sink)  # by default an hour ahead at most
+    letters = deployment.create_side_topic("dead_letter_topic")
+    deployment.config["sink"]["on_rejected"] = wanted
+    monkeypatch.setattr("streamdedup.kafka.limits.Limits.rejected", lambda *_: {})
+    ahead = 4_000_000_000_000
+    stamped: list[Event] = [(0, b"twin", b"ahead", [], ahead), (0, b"twin", b"now", [], None)]
+    deployment.feed([*keyed(range(300), 1), *stamped, *keyed(range(200, 500), 1)])
+    worker = asyncio.run(_until_settled(deployment, wanted))
+    keys = [r.key for r in read_all(broker.bootstrap_servers, deployment.sink)]
+    if wanted == "stop":
+        assert worker == f"{deployment.source}/0 offset 300"
+        assert b"twin" not in keys
+        return
+    expected = [*keyed(range(300), 1), *stamped[1:], *keyed(range(300, 500), 1)]
+    assert keys == [key for _, key, *_ in expected]
+    (letter,) = read_all(broker.bootstrap_servers, letters)
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value) == (b"twin", b"ahead")
+    assert headers["streamdedup.offset"] == b"300"
+    assert b"InvalidTimestamp" in (headers["streamdedup.reason"] or b"")
+
+
+async def _until_settled(deployment: Deployment, wanted: str) -> str:
+    """Run a worker until all is consumed, or its shard has stopped; then, where it stopped at."""
+    async with running(deployment) as worker:
+        if wanted == "dead_letter":
+            await until(lambda: worker.tally.consumed == 602)
+            return ""
+        await until(lambda: any(d.state == "stopped" for d in worker.deliveries.values()))
+        ends = committed(deployment.bootstrap, deployment.group, deployment.source)
+        return f"{deployment.source}/0 offset {ends[0]}"
+
+
+@pytest.mark.private_broker
+async def test_a_broker_that_stays_away_is_told_once_and_given_up(
+    private_broker: OwnedBroker, tmp_path: Path
+) -> None:
+    """One line however many shards wait; after `kafka.give_up_after_s` the worker ends, never before (by default)."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=4).create()
+    deployment.config["kafka"]["give_up_after_s"] = 4
+    deployment.feed(keyed(range(400)))
+    worker = Worker(load(deployment.write_config()))
+    task = asyncio.create_task(worker.run())
+    await until(lambda: worker.tally.consumed == 400)
+    private_broker.kill()
+    began = asyncio.get_running_loop().time()
+    with capture_logs() as lines, pytest.raises(DeliveryError, match=r"kafka\.give_up_after_s: 4"):
+        await asyncio.wait_for(task, DEADLINE_S)
+    assert asyncio.get_running_loop().time() - began > 4
+    assert sum(line["event"] == "broker_away" for line in lines) == 1
+
+
+@pytest.mark.broker
+async def test_the_group_confirms_only_what_holds(broker: Broker, tmp_path: Path) -> None:
+    """An epoch that is over is not confirmed, whatever the group says of the present one."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    async with running(deployment) as worker:
+        await until(lambda: live(worker))
+        source = worker._source
+        assert isinstance(source, KafkaSource)
+        assert await source.confirms(source.epoch)
+        assert not await source.confirms(source.epoch - 1)
