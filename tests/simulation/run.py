@@ -49,7 +49,7 @@ def simulate(seed: int, *, traced: bool = False) -> Outcome:
         world = World(chance, plan, loop, Path(directory))
         world.trace = [f"{plan}"] if traced else None
         breach = None
-        with _logs_to(world), _closing(loop):
+        with _logs_to(world), _closing(world):
             try:
                 loop.run_until_complete(_Driver(world).run())
             except BreachError as error:
@@ -247,11 +247,16 @@ def _logs_to(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def _closing(loop: VirtualLoop) -> Iterator[None]:
-    """End whatever is left, as a kill would."""
+def _closing(world: World) -> Iterator[None]:
+    """Kill whatever is left, and let it end."""
+    loop = world.loop
     try:
         yield
     finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
+        for machine in world.machines:
+            machine.kill()
+        while tasks := asyncio.all_tasks(loop):
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
         loop.close()
