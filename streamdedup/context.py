@@ -1,6 +1,7 @@
 """What all shards of a worker share: settings, the client and the consumer; and what a shard derives from them."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from streamdedup.meters import Meters
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
+from streamdedup.snapshot.files import FileSystem
 from streamdedup.watch import Watch
 
 
@@ -40,6 +42,7 @@ class Context:
     partitions: int
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
+    fs: FileSystem = os  # under the snapshots
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
 

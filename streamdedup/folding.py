@@ -81,7 +81,7 @@ class Folding:
         )  # the filter is judged, or changed, or gets memory: one at a time
         self.progress: Fold | None = None  # of the last fold
         self._meters = context.meters.of(partition)
-        self.snapshots = ShardSnapshots(context.settings, partition, log, self._meters)
+        self.snapshots = ShardSnapshots(context.settings, partition, log, self._meters, context.fs)
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()
         self._growth: asyncio.Task[None] | None = None

@@ -18,6 +18,7 @@ from streamdedup.meters import ShardMeters
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
+from streamdedup.snapshot.files import FileSystem
 
 TRIES = 3
 RETRY_S = 0.1
@@ -41,6 +42,7 @@ class ShardSnapshots:
         partition: int,
         log: Any,  # noqa: ANN401 - structlog's
         meters: ShardMeters | None = None,
+        fs: FileSystem = os,
     ) -> None:
         self.saved: Saved | None = None
         self.newest: Newest | None = None
@@ -57,6 +59,7 @@ class ShardSnapshots:
             topic=settings.sink.topic,
             partition=partition,
             keep=settings.snapshot.keep,
+            fs=fs,
         )
 
     @property

@@ -34,6 +34,7 @@ from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
+from streamdedup.snapshot.files import FileSystem
 from streamdedup.watch import Watch
 
 log = structlog.get_logger(__name__)
@@ -58,8 +59,10 @@ class Worker:
         settings: Settings,
         connect: Connect = kafka_cluster,
         now_ms: Callable[[], int] = wall_clock_ms,
+        fs: FileSystem = os,
     ) -> None:
-        self._settings, self._connect, self._now_ms = settings, connect, now_ms
+        self._settings, self._connect = settings, connect
+        self._now_ms, self._fs = now_ms, fs
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -136,6 +139,7 @@ class Worker:
             partitions,
             folds,
             self._now_ms,
+            self._fs,
             status.watch,
             status.meters,
         )
