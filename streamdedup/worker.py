@@ -9,7 +9,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
 
@@ -34,6 +34,7 @@ from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
+from streamdedup.shards import Shards
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.watch import Watch
 
@@ -45,10 +46,7 @@ AWAY_EVERY_S = 1.0
 ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
-RETENTION_ANSWER_S_MAX = 10.0
 FOLDS_MAX = 4
-HANGING_CLIENT_S = 2.0
-REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may take
 
 
 class Worker:
@@ -65,9 +63,7 @@ class Worker:
         self._now_ms, self._fs = now_ms, fs
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
-        self._forgotten: dict[asyncio.Task[None], Delivery] = {}
+        self._shards = Shards(self._deliveries)
         self._told_unseen = False
         self._status = Status(settings.source.topic, self._deliveries, Meters())
         self._stop = asyncio.Event()
@@ -95,7 +91,7 @@ class Worker:
     @property
     def hangs(self) -> bool:
         """Whether a thread is still at work, though the time for it is over: the process should not wait for it."""
-        return any(delivery.hangs for delivery in self._all_deliveries())
+        return any(delivery.hangs for delivery in self._shards.all())
 
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
@@ -163,8 +159,10 @@ class Worker:
         try:
             while not snapshots.done():
                 if context.source.epoch != self._status.epoch:
-                    self._status.epoch = await self._reassign(context)
-                self._revive(self._status.epoch)
+                    self._status.epoch = await self._shards.reassign(
+                        context, self._settings.delivery.drain_s
+                    )
+                self._shards.revive(self._status.epoch)
                 try:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
@@ -198,71 +196,6 @@ class Worker:
             snapshots.cancel()
             ends.cancel()
 
-    async def _reassign(self, context: Context) -> int:
-        """End every shard of the last assignment, begin those of this one; filters that stay ours are kept."""
-        await self._end_shards(min(self._settings.delivery.drain_s, REASSIGN_S_MAX))
-        epoch, assigned = context.source.epoch, context.source.assigned
-        if assigned is None:
-            log.info("revoked")
-            return epoch
-        log.info("assigned", partitions=sorted(assigned))
-        back = {partition: self._kept.pop(partition) for partition in assigned & set(self._kept)}
-        self._kept = {p: self._deliveries.pop(p) for p in sorted(set(self._deliveries) - assigned)}
-        for delivery in self._kept.values():
-            self._save_apart(delivery)
-        for partition in sorted(assigned):
-            known = self._deliveries.get(partition) or back.get(partition)
-            self._deliveries[partition] = delivery = known or Delivery(context, partition)
-            self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
-        return epoch
-
-    def _revive(self, epoch: int) -> None:
-        """Begin a shard again whose task ended though nobody asked: a client library may cancel its caller."""
-        for partition, task in self._tasks.items():
-            if task.done():
-                error = None if task.cancelled() else task.exception()
-                details = describe_error(error) if error else {"error": "cancelled"}
-                log.error("shard_died", partition=partition, remedy="it begins again", **details)
-                self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
-
-    def _save_apart(self, delivery: Delivery) -> None:
-        """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
-
-        async def save() -> None:
-            await delivery.look_at_log(LOG_ANSWER_S_MAX)
-            await delivery.save()
-
-        saving = asyncio.create_task(save())
-        self._forgotten[saving] = delivery
-        saving.add_done_callback(self._forgotten.pop)
-
-    def _all_deliveries(self) -> list[Delivery]:
-        """Those of our partitions, and those that are still being forgotten."""
-        return [*self._deliveries.values(), *self._forgotten.values()]
-
-    async def _end_shards(self, within_s: float) -> None:
-        """Let batches in hand finish, cut everything else short, and close the producers."""
-        for partition, task in self._tasks.items():
-            delivery = self._deliveries[partition]
-            delivery.leave()
-            if not delivery.busy:
-                task.cancel()
-        if self._tasks:
-            _, late = await asyncio.wait(
-                self._tasks.values(), timeout=max(0.1, within_s - HANGING_CLIENT_S)
-            )
-            for task in late:
-                task.cancel()
-            if late:
-                log.warning(
-                    "transactions_abandoned",
-                    count=len(late),
-                    remedy="none: they are settled at the next start",
-                )
-                await asyncio.wait(late, timeout=HANGING_CLIENT_S)
-        await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
-        self._tasks = {}
-
     def _tell_unseen(self, watch: Watch) -> None:
         """Once: the same key comes in two partitions."""
         if watch.unseen and not self._told_unseen:
@@ -274,44 +207,21 @@ class Worker:
                 remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
             )
 
-    async def save(self, within_s: float = LOG_ANSWER_S_MAX) -> None:
-        """Save what all shards remember, one after the other, once the logs of all were looked at for `within_s`."""
-        deliveries = self._all_deliveries()
-        await asyncio.gather(*(delivery.look_at_log(within_s) for delivery in deliveries))
-        for delivery in deliveries:
-            await delivery.save()
-
     async def _save_periodically(self, context: Context) -> None:
         """Every `interval_s`; and at once where the output's retention comes too near to what is saved."""
         loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
         saves_at = loop.time() + interval_s
         while True:
             await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, saves_at - loop.time())))
-            await self._outrun_retention(context)
+            await self._shards.outrun_retention(context)
             if loop.time() >= saves_at:
-                await self.save()
+                await self._shards.save()
                 saves_at = loop.time() + interval_s
 
-    async def _outrun_retention(self, context: Context) -> None:
-        """Compare where the output begins with the snapshots' labels."""
-        partitions = list(self._deliveries)
-        try:
-            async with asyncio.timeout(RETENTION_ANSWER_S_MAX):
-                starts = await context.cluster.first_offsets(self._settings.sink.topic, partitions)
-        except TimeoutError:  # away; asked again later
-            return
-        for partition, log_start in starts.items():
-            if delivery := self._deliveries.get(partition):
-                await delivery.outrun(log_start)
-
     async def _look_up_ends(self) -> None:
-        """The lag of what is not read, for the metric."""
         while True:
             await asyncio.sleep(ENDS_EVERY_S)
-            for delivery in list(self._deliveries.values()):
-                with suppress(Exception):  # the next turn asks again
-                    async with asyncio.timeout(ENDS_EVERY_S):
-                        await delivery.look_up_end()
+            await self._shards.look_up_ends(ENDS_EVERY_S)
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
@@ -337,16 +247,16 @@ class Worker:
         def left_s() -> float:
             return max(0.1, ends_at - loop.time())
 
-        await self._end_shards(left_s())
+        await self._shards.end(left_s())
         if self._source and not await self._source.stop(left_s() / 2):
             log.warning(
                 "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
             )
         try:
-            saving = self.save(min(LOG_ANSWER_S_MAX, left_s() / 2))
+            saving = self._shards.save(min(LOG_ANSWER_S_MAX, left_s() / 2))
             await asyncio.wait_for(saving, left_s())
         except TimeoutError:
-            for delivery in self._all_deliveries():
+            for delivery in self._shards.all():
                 delivery.snapshots.cut_short()
             log.warning("snapshots_cut_short", remedy="the next start folds the output instead")
         log.info("stopped", **self._progress())
@@ -368,7 +278,7 @@ class Worker:
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             **({"late": tally.late} if tally.late else {}),
             "lag": sum(delivery.lag or 0 for delivery in self._deliveries.values()),
-            "partitions": len(self._tasks),
+            "partitions": self._shards.running,
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},
         }

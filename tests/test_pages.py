@@ -120,7 +120,7 @@ async def test_a_known_stream_is_told_right(deployment: Deployment) -> None:
     deployment.feed([(0, None, b"no key", [], None), (1, CANARY, b"x", [], None)])
     async with working(deployment) as worker:
         await consumed(402, worker)
-        await worker.save()
+        await worker._shards.save()
         await ready(worker)
         _, text = await get(worker, "/metrics")
         samples = await scraped(worker)
@@ -316,7 +316,7 @@ async def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(deployment: De
     deployment.feed(keyed(range(100), 2))
     async with working(deployment) as worker:
         await consumed(100, worker)
-        await worker.save()
+        await worker._shards.save()
         deployment.feed(keyed(range(100, 140), 2))
         await consumed(140, worker)
         behind = by_partition(await scraped(worker), "streamdedup_snapshot_behind_offsets")
