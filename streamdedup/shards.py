@@ -13,6 +13,7 @@ from streamdedup.context import Context
 from streamdedup.delivery import Delivery
 from streamdedup.folding import LOG_ANSWER_S_MAX
 from streamdedup.kafka.connection import describe_error
+from streamdedup.kafka.patience import is_away
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +37,7 @@ class Shards:
         return len(self._tasks)
 
     async def reassign(self, context: Context, drain_s: float) -> int:
-        """End every shard of the last assignment, begin those of this one; its epoch. What stays ours keeps its filter."""
+        """End every shard of the last assignment, begin those of this one; its epoch. What stays keeps its filter."""
         await self.end(min(drain_s, REASSIGN_S_MAX))
         epoch, assigned = context.source.epoch, context.source.assigned
         if assigned is None:
@@ -115,8 +116,10 @@ class Shards:
                 starts = await context.cluster.first_offsets(
                     context.settings.sink.topic, partitions
                 )
-        except TimeoutError:  # away; asked again later
-            return
+        except Exception as error:
+            if is_away(error):  # asked again later
+                return
+            raise
         for partition, log_start in starts.items():
             if delivery := self._deliveries.get(partition):
                 await delivery.outrun(log_start)
