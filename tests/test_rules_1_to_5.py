@@ -1,0 +1,374 @@
+"""Rules 1 to 5 of delivery, each by a real broker: the fence, our label, the commit's note, births, gaps.
+
+docs/delivery.md tells which test holds which rule.
+"""
+
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.structs import OffsetAndMetadata
+from confluent_kafka import KafkaException, Producer
+
+from streamdedup.kafka.offsets import Note
+from tests.broker.base import Broker, client_config
+from tests.broker.proxy import Action, Api, Frame, Hold, Proxy, Replace
+from tests.broker.topics import (
+    cluster_id,
+    committed,
+    create_topic,
+    delete_records,
+    produce,
+    read_all,
+    topic_id,
+    unique_name,
+)
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.local import Start, until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition."""
+    return single(broker, tmp_path).create()
+
+
+def single(broker: Broker, directory: Path) -> Deployment:
+    """A deployment of one partition, quick to end, without topics."""
+    made = Deployment(broker.bootstrap_servers, directory, partitions=1)
+    made.config["delivery"]["drain_s"] = 5
+    return made
+
+
+def output_keys(deployment: Deployment) -> list[bytes | None]:
+    """The keys of the output, in order."""
+    return [record.key for record in read_all(deployment.bootstrap, deployment.sink)]
+
+
+def keys_of(numbers: Any) -> list[bytes | None]:
+    """The keys of `keyed(numbers)`."""
+    return [key for _, key, *_ in keyed(numbers, 1)]
+
+
+# --- rule 1: the fence is named after what it protects ---
+
+
+async def test_whoever_writes_under_the_outputs_name_is_fenced(
+    deployment: Deployment, start: Start
+) -> None:
+    """A transaction that anybody left open as OUTPUT/PARTITION is aborted at the start, and its owner shut out."""
+    name = f"{deployment.sink}/0"
+    config = client_config(deployment.bootstrap) | {"transactional.id": name}
+    other: Any = Producer(config)
+    other.init_transactions(20)
+    other.begin_transaction()
+    other.produce(deployment.sink, b"v", b"zombie", partition=0)
+    other.flush(20)
+    deployment.feed(keyed(range(100), 1))
+    worker = start(deployment)
+    await worker.consumed(100)
+    with pytest.raises(KafkaException):
+        other.commit_transaction(20)
+    await worker.stop()
+    assert output_keys(deployment) == keys_of(range(100))
+    assert worker.lines("doubt") == []
+
+
+async def test_another_input_and_group_on_the_same_output_are_fenced(
+    broker: Broker, tmp_path: Path, deployment: Deployment, start: Start
+) -> None:
+    """The fence knows neither group nor input: the first is shut out by the second, and nothing is doubled."""
+    other = single(broker, tmp_path)
+    create_topic(other.bootstrap, other.source)
+    other.sink = other.config["sink"]["topic"] = deployment.sink
+    deployment.feed(keyed(range(100), 1))
+    other.feed(keyed(range(50, 150), 1))
+    first = start(deployment)
+    await first.consumed(100)
+    second = start(other)
+    await second.consumed(100)
+    await first.feed(keyed(range(100, 200), 1))
+    await first.consumed(200)
+    assert [line["error"].split(":")[0] for line in first.lines("doubt")] == ["ProducerFenced"]
+    assert sorted(output_keys(deployment), key=str) == sorted(keys_of(range(200)), key=str)
+
+
+# --- rule 3: contiguity ---
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+async def test_the_label_is_the_outputs_end(
+    deployment: Deployment, start: Start, guarantee: str
+) -> None:
+    """After each commit the label is where the next event will stand: behind the marker, where there is one."""
+    deployment.config["delivery"]["guarantee"] = guarantee
+    worker = start(deployment)
+    await worker.live()
+    for number in range(5):
+        await worker.feed(keyed(range(10 * number, 10 * number + 10), 1))
+        await worker.consumed(10 * number + 10)
+        markers = number + 2 if guarantee == "exactly_once" else 0  # the birth's has none
+        assert worker.label == 10 * number + 10 + max(0, markers - 1)
+    assert worker.lines("doubt") == []
+
+
+async def test_foreign_markers_alone_stop_nobody(deployment: Deployment, start: Start) -> None:
+    """A transaction of somebody else that was aborted moves our events on: we fold, and go on."""
+    worker = start(deployment)
+    await worker.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    foreign = keyed(range(10, 30), 1)
+    produce(deployment.bootstrap, deployment.sink, foreign, unique_name("foreign"), abort=True)
+    await worker.feed(keyed(range(5, 20), 1))
+    await worker.consumed(25)
+    assert output_keys(deployment) == keys_of(range(20))
+    (doubt,) = worker.lines("doubt")
+    assert "our events came to stand at offset" in doubt["error"]
+    assert worker.lines("shard_stopped") == []
+
+
+async def test_a_second_writers_event_stops_before_the_commit(
+    deployment: Deployment, start: Start
+) -> None:
+    """A foreign event between ours: what we sent is aborted, the offset stays, and the shard stops by name."""
+    worker = start(deployment)
+    await worker.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    produce(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+    await worker.feed(keyed(range(10, 20), 1))
+    (stopped,) = await worker.logged("shard_stopped")
+    assert "second writer" in stopped["error"]
+    assert output_keys(deployment) == keys_of([*range(10), 10**6])
+    assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 10}
+
+
+async def test_an_acknowledgement_without_an_offset_is_doubt(
+    deployment: Deployment, start: Start
+) -> None:
+    """A broker that takes a batch and tells no offset leaves its place unknown: fence, fold, and send it anew."""
+    with Proxy(deployment.bootstrap) as proxy:
+        worker = start(deployment, proxy)
+        await worker.live()
+        told: list[int] = []
+        proxy.rule = lambda frame: _without_offset(frame, deployment.sink, told)
+        await worker.feed(keyed(range(10), 1))
+        await worker.consumed(10)
+        await worker.stop()
+    assert len(told) == 1
+    assert "told no offset" in worker.lines("doubt")[0]["error"]
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def _without_offset(frame: Frame, topic: str, told: list[int]) -> Action | None:
+    """Once: Produce's answer for `topic` with the offset -1."""
+    name = topic.encode()
+    if frame.api != Api.PRODUCE or not frame.is_answer or told or name not in frame.message:
+        return None
+    at = frame.message.index(name) + len(name) + 4 + 4 + 2  # count, partition, error
+    told.append(struct.unpack_from(">q", frame.message, at)[0])
+    return Replace(frame.message[:at] + struct.pack(">q", -1) + frame.message[at + 8 :])
+
+
+# --- rule 4: the commit's note, and births ---
+
+
+async def test_the_note_tells_the_logs_and_the_label(deployment: Deployment, start: Start) -> None:
+    """With the offset is committed to which input, output and cluster it belongs, and the output's end."""
+    worker = start(deployment)
+    await worker.feed(keyed(range(100), 1))
+    await worker.consumed(100)
+    bootstrap, source = deployment.bootstrap, deployment.source
+    assert await committed_note(deployment) == Note(
+        cluster_id(bootstrap),
+        topic_id(bootstrap, source),
+        topic_id(bootstrap, deployment.sink),
+        worker.label,
+    )
+
+
+async def committed_note(deployment: Deployment) -> Note | None:
+    """What was committed beside the offset."""
+    admin: Any = AIOKafkaAdminClient(bootstrap_servers=deployment.bootstrap)
+    await admin.start()
+    try:
+        (found,) = (await admin.list_consumer_group_offsets(deployment.group)).values()
+    finally:
+        await admin.close()
+    return Note.decode(found.metadata)
+
+
+async def commit_note(deployment: Deployment, offset: int, text: str) -> None:
+    """Commit an offset with such a note."""
+    consumer: Any = AIOKafkaConsumer(
+        bootstrap_servers=deployment.bootstrap,
+        group_id=deployment.group,
+        enable_auto_commit=False,
+    )
+    where = TopicPartition(deployment.source, 0)
+    await consumer.start()
+    try:
+        consumer.assign([where])
+        await consumer.commit({where: OffsetAndMetadata(offset, text)})
+    finally:
+        await consumer.stop()
+
+
+OTHER_ID = "00000000-0000-0000-0000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "told"),
+    [
+        ("input_id", OTHER_ID, "the input topic was made again"),
+        ("cluster_id", "another", "the offset was committed on another cluster"),
+        ("output_id", OTHER_ID, "is not the topic that offsets were committed with"),
+        ("label", 10**6, "but events up to 1000000 were committed to it"),
+    ],
+    ids=["input", "cluster", "output", "label"],
+)
+async def test_a_note_of_other_logs(
+    deployment: Deployment, start: Start, leaf: str, value: Any, told: str
+) -> None:
+    """Of another input or cluster the offset is void, and earliest safe; another or a shorter output stops us."""
+    deployment.feed(keyed(range(100), 1))
+    first = start(deployment)
+    await first.consumed(100)
+    await first.stop()
+    note = await committed_note(deployment)
+    assert note is not None
+    leaves = {name: getattr(note, name) for name in Note.__dataclass_fields__}
+    forged = Note(**{**leaves, leaf: value}).encode()
+    await commit_note(deployment, 60, forged)
+    second = start(deployment)
+    if leaf in ("input_id", "cluster_id"):
+        (live,) = await second.logged("shard_live")
+        assert (live["offset"], live["why"]) == (0, told)
+        await second.consumed(100)
+    else:
+        (stopped,) = await second.logged("shard_stopped")
+        assert told in stopped["error"]
+    await second.stop()
+    assert output_keys(deployment) == keys_of(range(100))
+
+
+@pytest.mark.parametrize("trace", ["none", "output", "snapshot"])
+async def test_a_birth_leaves_no_trace_behind(
+    deployment: Deployment, start: Start, trace: str
+) -> None:
+    """Only where neither the output nor a snapshot shows that we were here does `start: latest` skip events."""
+    deployment.config["source"]["start"] = "latest"
+    deployment.feed(keyed(range(100), 1))
+    if trace == "output":
+        produce(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+    if trace == "snapshot":
+        directory = deployment.snapshots / "0"
+        directory.mkdir(parents=True)
+        (directory / "0000000000000001.snapshot").write_bytes(b"damaged, but there")
+    worker = start(deployment)
+    (live,) = await worker.logged("shard_live")
+    assert live["offset"] == (100 if trace == "none" else 0)
+    await worker.stop()
+
+
+# --- rule 5: gaps ---
+
+
+@pytest.mark.parametrize("on_gap", ["stop", "accept"])
+@pytest.mark.parametrize("memory", ["an old snapshot", "no snapshot"])
+async def test_an_output_trimmed_beyond_our_memory(
+    deployment: Deployment, start: Start, memory: str, on_gap: str
+) -> None:
+    """Events that no snapshot holds were deleted: it stops, naming the option, or goes on without their keys."""
+    deployment.config["sink"]["on_gap"] = on_gap
+    deployment.feed(keyed(range(50), 1))
+    label = 0
+    if memory == "an old snapshot":
+        first = start(deployment)
+        await first.consumed(50)
+        await first.stop()
+        label = first.label
+    seen_here = deployment.config["snapshot"]["directory"]
+    deployment.config["snapshot"]["directory"] = str(deployment.directory / "elsewhere")
+    second = start(deployment)
+    await second.feed(keyed(range(50, 100), 1))
+    await second.consumed(50 if label else 100)
+    await second.stop()
+    deployment.config["snapshot"]["directory"] = seen_here
+    delete_records(deployment.bootstrap, deployment.sink, {0: second.label})
+    deployment.feed(keyed([10, 75, 100], 1))
+    third = start(deployment)
+    if on_gap == "stop":
+        (stopped,) = await third.logged("shard_stopped")
+        assert "set sink.on_gap: accept" in stopped["error"]
+        assert f"the events from {label} up to there" in stopped["error"]
+        assert output_keys(deployment) == []
+        return
+    await third.consumed(3)
+    assert len(third.lines("output_gap_accepted")) == 1
+    forgotten = [75, 100] if label else [10, 75, 100]
+    assert output_keys(deployment) == keys_of(forgotten)
+
+
+async def test_an_output_trimmed_while_it_is_folded(deployment: Deployment, start: Start) -> None:
+    """What is deleted under a fold is a gap like any other: never folded over, never tried again blindly."""
+    first = start(deployment)
+    await first.feed(keyed(range(1000), 1))
+    await first.consumed(1000)
+    await first.stop()
+    deployment.config["snapshot"]["directory"] = str(deployment.directory / "elsewhere")
+    trimmed, asked = threading.Event(), threading.Event()
+
+    def fold_slowly(frame: Frame) -> Action | None:
+        if (
+            frame.api != Api.FETCH
+            or frame.is_answer
+            or deployment.sink.encode() not in frame.message
+        ):
+            return None
+        if read_first.is_set():
+            asked.set()
+            return Hold(trimmed)
+        read_first.set()
+        return Replace(frame.message.replace(FOLD_FETCH_BYTES, struct.pack(">i", 1000)))
+
+    read_first = threading.Event()
+    with Proxy(deployment.bootstrap, fold_slowly) as proxy:
+        second = start(deployment, proxy)
+        await until(asked.is_set, second.lines)
+        delete_records(deployment.bootstrap, deployment.sink, {0: first.label})
+        trimmed.set()
+        (stopped,) = await second.logged("shard_stopped")
+        assert "sink.on_gap" in stopped["error"]
+        assert "no longer holds offset" in second.lines("doubt")[0]["error"]
+        await second.stop()
+
+
+FOLD_FETCH_BYTES = struct.pack(">i", 4 << 20)
+
+
+@pytest.mark.parametrize("on_gap", ["stop", "skip"])
+async def test_an_input_trimmed_before_it_was_read(
+    deployment: Deployment, start: Start, on_gap: str
+) -> None:
+    """Events that the input deleted unread: it stops, naming the option, or goes on at the first that is left."""
+    deployment.config["source"]["on_gap"] = on_gap
+    first = start(deployment)
+    await first.feed(keyed(range(10), 1))
+    await first.consumed(10)
+    await first.stop()
+    deployment.feed(keyed(range(10, 30), 1))
+    delete_records(deployment.bootstrap, deployment.source, {0: 20})
+    second = start(deployment)
+    if on_gap == "stop":
+        (stopped,) = await second.logged("shard_stopped")
+        assert "source.on_gap: skip" in stopped["error"]
+        assert "10 is outside of the input, which holds 20 to 30" in stopped["error"]
+        return
+    await second.consumed(10)
+    assert output_keys(deployment) == keys_of([*range(10), *range(20, 30)])
