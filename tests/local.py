@@ -1,10 +1,11 @@
 """A worker in this process, on a real broker: quick to start, its log kept, its parts within reach of a test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
@@ -12,6 +13,7 @@ from streamdedup.delivery import Delivery, State
 from streamdedup.settings import load
 from streamdedup.worker import Worker
 from tests.broker.proxy import Cut, Proxy
+from tests.broker.topics import Event
 from tests.deployment import Deployment
 
 DEADLINE_S = 40.0
@@ -28,6 +30,22 @@ async def until(condition: Callable[[], object], otherwise: Callable[[], object]
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise TimeoutError(f"{otherwise()} (waited {DEADLINE_S:g} s)") from None
+
+
+async def append(bootstrap: str, topic: str, events: Iterable[Event]) -> None:
+    """As `produce` without a transaction, in a tenth of its time."""
+    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
+    await producer.start()
+    try:
+        for partition, key, value, headers, timestamp_ms in events:
+            await producer.send(topic, value, key, partition, timestamp_ms, headers)
+    finally:
+        await producer.stop()
+
+
+async def feed(deployment: Deployment, events: Iterable[Event]) -> None:
+    """Append events to the input."""
+    await append(deployment.bootstrap, deployment.source, events)
 
 
 class LocalWorker:
@@ -84,9 +102,9 @@ class LocalWorker:
         assert self.delivery.shard is not None
         return self.delivery.shard.label
 
-    async def feed(self, events: Any) -> None:
+    async def feed(self, events: Iterable[Event]) -> None:
         """Append events to the input."""
-        await asyncio.to_thread(self._deployment.feed, events)
+        await feed(self._deployment, events)
 
     async def stop(self) -> None:
         """Drain, as at SIGTERM."""

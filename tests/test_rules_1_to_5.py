@@ -28,7 +28,7 @@ from tests.broker.topics import (
     unique_name,
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import Start, until
+from tests.local import Start, append, feed, until
 
 pytestmark = pytest.mark.broker
 
@@ -70,7 +70,7 @@ async def test_whoever_writes_under_the_outputs_name_is_fenced(
     other.begin_transaction()
     other.produce(deployment.sink, b"v", b"zombie", partition=0)
     other.flush(20)
-    deployment.feed(keyed(range(100), 1))
+    await feed(deployment, keyed(range(100), 1))
     worker = start(deployment)
     await worker.consumed(100)
     with pytest.raises(KafkaException):
@@ -87,8 +87,8 @@ async def test_another_input_and_group_on_the_same_output_are_fenced(
     other = single(broker, tmp_path)
     create_topic(other.bootstrap, other.source)
     other.sink = other.config["sink"]["topic"] = deployment.sink
-    deployment.feed(keyed(range(100), 1))
-    other.feed(keyed(range(50, 150), 1))
+    await feed(deployment, keyed(range(100), 1))
+    await feed(other, keyed(range(50, 150), 1))
     first = start(deployment)
     await first.consumed(100)
     second = start(other)
@@ -140,7 +140,7 @@ async def test_a_second_writers_event_stops_before_the_commit(
     worker = start(deployment)
     await worker.feed(keyed(range(10), 1))
     await worker.consumed(10)
-    produce(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+    await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
     await worker.feed(keyed(range(10, 20), 1))
     (stopped,) = await worker.logged("shard_stopped")
     assert "second writer" in stopped["error"]
@@ -236,7 +236,7 @@ async def test_a_note_of_other_logs(
     deployment: Deployment, start: Start, leaf: str, value: Any, told: str
 ) -> None:
     """Of another input or cluster the offset is void, and earliest safe; another or a shorter output stops us."""
-    deployment.feed(keyed(range(100), 1))
+    await feed(deployment, keyed(range(100), 1))
     first = start(deployment)
     await first.consumed(100)
     await first.stop()
@@ -263,9 +263,9 @@ async def test_a_birth_leaves_no_trace_behind(
 ) -> None:
     """Only where neither the output nor a snapshot shows that we were here does `start: latest` skip events."""
     deployment.config["source"]["start"] = "latest"
-    deployment.feed(keyed(range(100), 1))
+    await feed(deployment, keyed(range(100), 1))
     if trace == "output":
-        produce(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+        await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
     if trace == "snapshot":
         directory = deployment.snapshots / "0"
         directory.mkdir(parents=True)
@@ -286,7 +286,7 @@ async def test_an_output_trimmed_beyond_our_memory(
 ) -> None:
     """Events that no snapshot holds were deleted: it stops, naming the option, or goes on without their keys."""
     deployment.config["sink"]["on_gap"] = on_gap
-    deployment.feed(keyed(range(50), 1))
+    await feed(deployment, keyed(range(50), 1))
     label = 0
     if memory == "an old snapshot":
         first = start(deployment)
@@ -301,7 +301,7 @@ async def test_an_output_trimmed_beyond_our_memory(
     await second.stop()
     deployment.config["snapshot"]["directory"] = seen_here
     delete_records(deployment.bootstrap, deployment.sink, {0: second.label})
-    deployment.feed(keyed([10, 75, 100], 1))
+    await feed(deployment, keyed([10, 75, 100], 1))
     third = start(deployment)
     if on_gap == "stop":
         (stopped,) = await third.logged("shard_stopped")
@@ -362,7 +362,7 @@ async def test_an_input_trimmed_before_it_was_read(
     await first.feed(keyed(range(10), 1))
     await first.consumed(10)
     await first.stop()
-    deployment.feed(keyed(range(10, 30), 1))
+    await feed(deployment, keyed(range(10, 30), 1))
     delete_records(deployment.bootstrap, deployment.source, {0: 20})
     second = start(deployment)
     if on_gap == "stop":
