@@ -13,7 +13,7 @@ from streamdedup.delivery import Delivery, State
 from streamdedup.settings import load
 from streamdedup.worker import Worker
 from tests.broker.proxy import Cut, Proxy
-from tests.broker.topics import Event
+from tests.broker.topics import Event, committed
 from tests.deployment import Deployment
 
 DEADLINE_S = 40.0
@@ -89,6 +89,19 @@ class LocalWorker:
     async def consumed(self, count: int) -> None:
         """Wait until so many events are committed, since the worker began."""
         await self.until(lambda: self.worker.tally.consumed >= count, f"{count} consumed")
+
+    async def committed(self, offset: int) -> None:
+        """Wait until this input offset of the only partition is committed."""
+        there, at = self._deployment, dict[int, int]()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while at.get(0) != offset:
+                    at = await asyncio.to_thread(
+                        committed, there.bootstrap, there.group, there.source
+                    )
+                    assert not self.task.done(), self.lines()[-8:]
+        except TimeoutError:
+            raise TimeoutError(f"at {at}, not {offset}: {self.lines()[-8:]}") from None
 
     @property
     def delivery(self) -> Delivery:

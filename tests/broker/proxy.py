@@ -121,6 +121,7 @@ class Proxy:
         self._brokers = [_address(each) for each in bootstrap.split(",")]
         self._ports = free_ports(len(self._brokers))
         self._pipes: set[_Pipe] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
@@ -194,31 +195,40 @@ class Proxy:
         self._listening.set()
         await self._closing.wait()
         for server in servers:
+            for listener in server.sockets:
+                self._loop.remove_reader(listener.fileno())
+        await _turns()  # a server that closes would leak whom it is just letting in
+        for server in servers:
             server.close()
-        self._abort_pipes()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await _turns()  # until what was aborted is closed
 
     def _serve_client(
         self, host: str, port: int
-    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], "asyncio.Future[None]"]:
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
                 upstream = await asyncio.open_connection(host, port)
+                pipe = _Pipe(self, next(self._numbers), (reader, writer), upstream)
+                self._pipes.add(pipe)
+                try:
+                    await pipe.run()
+                finally:
+                    pipe.abort()
+                    self._pipes.discard(pipe)
             except OSError:  # the broker is down, and so are we
-                writer.transport.abort()
                 return
-            pipe = _Pipe(self, next(self._numbers), (reader, writer), upstream)
-            self._pipes.add(pipe)
-            try:
-                await pipe.run()
-            finally:
-                pipe.abort()
-                self._pipes.discard(pipe)
 
-        return lambda reader, writer: asyncio.ensure_future(serve(reader, writer))
+        def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = self._loop.create_task(serve(reader, writer))
+            self._serving.add(task)  # the loop alone would let it be collected
+            task.add_done_callback(self._serving.discard)
+            task.add_done_callback(lambda _: writer.transport.abort())  # though it never began
+
+        return begin
 
     def _abort_pipes(self) -> None:
         for pipe in self._pipes:
@@ -294,6 +304,11 @@ class _Pipe:
                 message = other
         if not writer.transport.is_closing():
             writer.write(struct.pack(">i", len(message)) + message)
+
+
+async def _turns() -> None:
+    for _ in range(10):  # a few for each connection, whatever they take
+        await asyncio.sleep(0)
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

@@ -192,7 +192,7 @@ def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> Non
 
 
 def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
-    """Set some of a topic's settings; `cleanup_policy="compact"` sets `cleanup.policy`."""
+    """Set some settings of a topic, as `create_topic` does; returns when the broker tells them."""
     admin = admin_client(bootstrap)
     entries = [
         ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
@@ -200,6 +200,15 @@ def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
     _result(admin.incremental_alter_configs([resource])[resource])
+    asked = ConfigResource(ResourceType.TOPIC, name)
+    wait_until(
+        lambda: all(
+            _result(admin.describe_configs([asked])[asked])[entry.name].value == entry.value
+            for entry in entries
+        ),
+        DEADLINE_S,
+        lambda: f"{name} keeps its old settings",
+    )
 
 
 def cluster_id(bootstrap: str) -> str:
