@@ -161,6 +161,7 @@ class LateRequest:
         self.over = threading.Event()
         self._api = api
         self._late: Frame | None = None
+        self._began = False  # whether the next transaction has
         self._go, self._arrived = threading.Event(), threading.Event()
         # The late end must come after the next transaction's events; a late offset after its offset, before its end.
         ends = api == Api.END_TXN
@@ -185,13 +186,14 @@ class LateRequest:
             self._arrived.set()
             if self._next == Api.ADD_OFFSETS_TO_TXN:
                 self.over.set()
-        elif frame.is_answer and frame.api == self._then:
-            self._go.set()
-        elif self._go.is_set() and frame.api == self._next:
-            if frame.is_answer:
+        elif frame.is_answer and frame.api in (Api.END_TXN, Api.INIT_PRODUCER_ID):
+            if self._go.is_set():
                 self.over.set()
-            else:
-                return Hold(self._arrived)
+            self._began = True
+        elif frame.is_answer and frame.api == self._then and self._began:
+            self._go.set()
+        elif frame.api == self._next and not frame.is_answer and self._go.is_set():
+            return Hold(self._arrived)
         return None
 
 
