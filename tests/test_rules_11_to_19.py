@@ -93,8 +93,6 @@ async def test_a_stale_assignments_events_are_dropped(
     """What was polled before a rebalance and comes after it belongs to nobody: it is read again by the new owner."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     deployment.config["delivery"]["drain_s"] = 5
-    first = start(deployment)
-    await first.live()
     poll, read = KafkaSource._poll, KafkaSource.read
     polled = asyncio.Event()
     given: list[bool | None] = []
@@ -119,7 +117,8 @@ async def test_a_stale_assignments_events_are_dropped(
 
     monkeypatch.setattr(KafkaSource, "_poll", slow_poll)
     monkeypatch.setattr(KafkaSource, "read", watched_read)
-    await first.feed(keyed(range(100), 2))
+    await feed(deployment, keyed(range(100), 2))
+    first = start(deployment)
     await until(polled.is_set, first.lines)
     second = start(deployment)
     await first.until(
