@@ -1,4 +1,4 @@
-"""What all tests share: the broker ladder (fixtures `broker` and `private_broker`), and digests of real keys."""
+"""What all tests share: brokers (`broker`, `private_broker`), local workers (`start`), and digests of real keys."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import pytest
 
 from streamdedup.keys.hashing import Digests, Hash
 
-pytest_plugins = ["tests.broker.plugin"]
+pytest_plugins = ["tests.broker.plugin", "tests.local"]
 
 KEYS = 1_400_000  # what tells 0.1 % from a quarter more, and the members
 

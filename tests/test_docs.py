@@ -355,3 +355,20 @@ def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom):
         return [(node.module or "").partition(".")[0]]
     return []
+
+
+def test_the_tests_that_hold_the_rules_exist() -> None:
+    """Each row of the table of rules in docs/delivery.md names tests, and each of them is there."""
+    section = (
+        (ROOT / "docs" / "delivery.md").read_text().split("## Which test holds which rule\n")[1]
+    )
+    rows = [line for line in section.splitlines() if re.match(r"\| \d+ \|", line)]
+    there = {
+        name
+        for path in (ROOT / "tests").glob("test_*.py")
+        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named, row
+        assert set(named) <= there, row
