@@ -8,7 +8,22 @@ from streamdedup.keys.hashing import Digests, Hash
 
 pytest_plugins = ["tests.broker.plugin", "tests.local"]
 
+CONTAINERS = "--containers"
 KEYS = 1_400_000  # what tells 0.1 % from a quarter more, and the members
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The image is built, and what it does is tested, only where that is asked for: it takes minutes."""
+    parser.addoption(CONTAINERS, action="store_true", help="build and run the image, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked `container`, unless they are asked for."""
+    if config.getoption(CONTAINERS):
+        return
+    left_out = [item for item in items if item.get_closest_marker("container")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -312,6 +312,22 @@ def test_what_nobody_foresaw_ends_in_1_and_quotes_nothing(
     assert "s3cr3t" not in said
 
 
+def test_compiling_for_nobody_ends_in_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`compile` fails where what it compiled is lost with the process, and not where all was there before."""
+    monkeypatch.setattr("streamdedup.rules.warm_up_all", lambda: None)
+    monkeypatch.setattr("streamdedup.kernel.kept_in", lambda: None)
+    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 7)
+    assert main(["compile"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "7 loops were compiled\n"
+    assert "set STREAMDEDUP_CACHE to a directory that can be written to" in told.err
+    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 0)
+    assert main(["compile"]) == 0
+    assert capsys.readouterr().out == "all loops were there\n"
+
+
 def test_what_the_system_refuses_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
