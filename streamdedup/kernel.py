@@ -1,8 +1,8 @@
 """The one way to numba: every compiled function of this package goes through `kernel`, and stands in `KERNELS`.
 
 numba caches a function by its own source file only, so a change in a module it calls leaves the cache stale: our
-cache directory is named by a digest of all of the package's sources. numba also compiles for whatever types it is
-given: `keys.hashing` makes one type of each input, and tests look into what every kernel inferred.
+cache directory is named by a digest of all sources that kernels are made of. numba also compiles for whatever types it
+is given: `keys.hashing` makes one type of each input, and tests look into what every kernel inferred.
 """
 
 import hashlib
@@ -34,6 +34,8 @@ _types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
+ROOMS = ("errors.py", "events.py", "filters", "kernel.py", "keys", "secret.py", "units.py")
+"""What kernels are made of: no other source can change one."""
 KERNELS: list[Any] = []  # every one of them, as numba's dispatcher
 
 _log = logging.getLogger(__name__)
@@ -174,8 +176,10 @@ class _ReadOnlyCache(_caching.FunctionCache):
 def _cache() -> _Cache:
     """The directory for this very source, numba, Python and bounds checking."""
     sources = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        sources.update(path.read_bytes())
+    package = Path(__file__).parent
+    for room in map(package.joinpath, ROOMS):
+        for path in sorted(room.rglob("*.py")) if room.is_dir() else [room]:
+            sources.update(path.read_bytes())
     build = f"{numba.__version__}-{sys.implementation.cache_tag}-{_config.BOUNDSCHECK or 0}"
     directory = None
     try:

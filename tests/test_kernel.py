@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ import streamdedup
 from streamdedup import filters
 from streamdedup.filters.base import Removable, Static, Unionable, Windowed
 from streamdedup.filters.judging import Pending
-from streamdedup.kernel import KERNELS, cache_root, prefetch, upper_half
+from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import warm_up, warm_up_all
 from streamdedup.rules.duplicates import unseen
@@ -71,6 +72,18 @@ def test_a_second_process_loads_what_the_first_compiled(sources: Path, tmp_path:
     assert len(_kernels(cache)) == 2  # the index and the machine code
     assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (1, 0)
     assert _kernels(sources) == []
+
+
+def test_kernels_are_made_of_nothing_that_the_cache_does_not_know() -> None:
+    """They stand in the rooms whose sources name the cache, and these rooms import from no other."""
+    package = Path(streamdedup.__file__).parent
+    rooms = {room.removesuffix(".py") for room in ROOMS}
+    for path in package.rglob("*.py"):
+        source, room = path.read_text(), path.relative_to(package).parts[0].removesuffix(".py")
+        if room in rooms:
+            assert {*re.findall(r"^ *from streamdedup\.(\w+)", source, re.MULTILINE)} <= rooms, path
+        else:
+            assert not re.search(r"^@(kernel|inlined)", source, re.MULTILINE), path
 
 
 def test_a_change_in_any_module_makes_a_new_cache(sources: Path, tmp_path: Path) -> None:
