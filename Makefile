@@ -3,13 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check format chaos acceptance bench-copy bench-filters mutants clean
+.PHONY: run test test-containers check format chaos acceptance bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
+
+# The image and the stack of deploy/, and broker tests with the broker in a container, on the engine of DOCKER_HOST.
+test-containers: $(VENV)/.dev
+	$(BIN)/python -m pytest --containers -m container $(PYTEST_ARGS)
+	STREAMDEDUP_TEST_BOOTSTRAP= STREAMDEDUP_TEST_RUNG=docker $(BIN)/python -m pytest \
+		-m 'broker and not private_broker' tests/test_broker_ladder.py tests/test_worker.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

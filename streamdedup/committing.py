@@ -51,12 +51,16 @@ class Committing:
 
     async def commit(self, shard: Shard, topology: Topology, transaction: Transaction) -> None:
         """Commit one: what was decided up to the shard's first seal."""
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._writer.transaction_s_max):
+            begun_at = loop.time()
             await self._writer.begin()
             async for part in transaction.parts():
                 await self._emission.emit(part)
             label = await self._settle(shard, transaction)
             await self._end(topology, transaction, label)
+        if transaction.events:
+            self._context.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
             await in_turns(shard.admit(label))
         self._passed(transaction)

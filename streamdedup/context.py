@@ -1,6 +1,7 @@
 """What all shards of a worker share: settings, the client and the consumer; and what a shard derives from them."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,9 +16,11 @@ from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
+from streamdedup.meters import Meters
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
+from streamdedup.snapshot.files import FileSystem
 from streamdedup.watch import Watch
 
 
@@ -39,7 +42,9 @@ class Context:
     partitions: int
     folds: asyncio.Semaphore
     now_ms: Callable[[], int] = wall_clock_ms
+    fs: FileSystem = os  # under the snapshots
     watch: Watch = field(default_factory=Watch)
+    meters: Meters = field(default_factory=Meters)
 
     @property
     def exactly_once(self) -> bool:
@@ -109,7 +114,8 @@ class Context:
     def shard(self, partition: int, seen: Addable | Windowed) -> Shard:
         """The shard of `partition` over `seen`."""
         stops = self.stops_when_full
-        return Shard(partition, seen, stop_when_full=stops, watch=self.watch)
+        tally = self.meters.of(partition).tally
+        return Shard(partition, seen, stop_when_full=stops, watch=self.watch, tally=tally)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

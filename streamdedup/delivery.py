@@ -16,8 +16,9 @@ from streamdedup.emission import Emission
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.fencing import fence
 from streamdedup.flight import Flights, Transaction, together
-from streamdedup.folding import Folding
+from streamdedup.folding import Fold, Folding
 from streamdedup.kafka.connection import describe_error, refusal
+from streamdedup.kafka.doubts import doubt_cause
 from streamdedup.kafka.patience import Backoff, is_away
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
@@ -51,6 +52,10 @@ class Delivery:
         settings = context.settings
         self.state = State.ASSIGNED
         self.partition = partition
+        self.trouble: str | None = None  # why it is full or stopped
+        self._meters = context.meters.of(partition)
+        self._committed_offset = 0
+        self._input_end: int | None = None  # as last asked for
         self._context, self._settings = context, settings
         self._log = log.bind(
             topic=settings.source.topic, partition=partition, output=settings.sink.topic
@@ -88,6 +93,28 @@ class Delivery:
         return self._folding.snapshots
 
     @property
+    def fold(self) -> Fold | None:
+        """The last fold, which may be under way."""
+        return self._folding.progress
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets lie between what is done and the end of the input; None until that is known."""
+        if self._input_end is None:
+            return None
+        if self.state is not State.LIVE:
+            return max(0, self._input_end - self._committed_offset)
+        read = self._input_end - self._reading.next_offset
+        return max(0, read, self._context.source.lag(self.partition))
+
+    async def look_up_end(self) -> None:
+        """Ask for the end of the input where nothing is fetched that would tell it; not for the first time."""
+        if self._input_end is not None and self.state is not State.LIVE:
+            self._input_end = await self._context.cluster.end_offset(
+                self._settings.source.topic, self.partition
+            )
+
+    @property
     def hangs(self) -> bool:
         """Whether a thread is at work that nobody can end."""
         return self._folding.busy
@@ -112,17 +139,22 @@ class Delivery:
                 await self._live(epoch)
                 await self._leaving.wait()  # another epoch has begun: whose we are is not known yet
             except (DeliveryError, ConfigError) as error:
+                self._meters.take_back("stopped")
                 await self._stop(error)
             except Exception as error:
                 if refused := refusal(error):
+                    self._meters.take_back("stopped")
                     await self._stop(refused)
                     continue
+                self._meters.doubt(doubt_cause(error))
                 self._tell(error)
+                self.state = State.FENCING
                 if not isinstance(
                     error, RefusedError
                 ):  # then the broker is there, and fewer are tried
                     await self._pause(self._backoff.next_s())
             finally:
+                self._meters.take_back("left")
                 if self.shard:
                     self.shard.forget()
         await self._writer.drop()
@@ -151,7 +183,7 @@ class Delivery:
 
     async def _live(self, epoch: int) -> None:
         source = self._context.source
-        self.state = State.FENCING
+        self.state, self.trouble = State.FENCING, None
         source.hold(self.partition)
         if not await self._confirmed(epoch):
             return
@@ -165,6 +197,7 @@ class Delivery:
             self._log.warning("input_grown", detail=warning)
         self._committing.born = found.born
         self._committing.floor, self._committing.since = found.floor, found.since
+        self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._committing.foreign)
@@ -207,6 +240,8 @@ class Delivery:
 
     def _passed(self, transaction: Transaction) -> None:
         """`transaction` is committed and admitted."""
+        self._committed_offset = transaction.next_offset
+        self._meters.commit(transaction.next_offset)
         self._pace.passed(transaction.next_offset)
         self._reading.passed()
         self._backoff.reset()
@@ -220,8 +255,9 @@ class Delivery:
         await self._committing.commit(shard, topology, birth)
 
     async def _wait_full(self, shard: Shard) -> None:
-        self.state = State.FULL
         self._context.source.hold(self.partition)
+        self.trouble = f"its filter holds {len(shard.seen)} keys of {shard.seen.capacity}: {self._context.larger}"
+        self.state = State.FULL
         self._log.error(
             "filter_full",
             keys=len(shard.seen),
@@ -244,6 +280,7 @@ class Delivery:
             )
 
     async def _stop(self, error: Exception) -> None:
+        self.trouble = str(error)
         self.state = State.STOPPED
         self._context.source.hold(self.partition)
         self._log.error(

@@ -30,11 +30,13 @@ async def fence(
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
+        # more than we see of the output would look like a log that lost its end.
+        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
         output_end = await cluster.end_offset(output, partition)
     within_s = settings.delivery.open_transaction_s
     await wait_decided(cluster, output, partition, output_end, within_s)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
         partitions = topology[source].partitions
         told = own is not None and own.note is not None
         notes = {} if told else await cluster.notes(group, source, partitions)

@@ -5,6 +5,7 @@ from its label to its end.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,6 +39,38 @@ async def in_turns(steps: Iterator[None]) -> None:
         deque(steps, maxlen=0)  # half of them would be the fold of no offset
 
 
+class Fold:
+    """How far a fold has come, from the output offset `start` to `end`. Any thread may look at it."""
+
+    def __init__(self, shard: Shard, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self._shard = shard
+        self._began_at = time.monotonic()
+        self._seconds: float | None = None
+
+    def end_now(self) -> None:
+        """All of it is folded."""
+        self._seconds = time.monotonic() - self._began_at
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken."""
+        seconds = self._seconds
+        return time.monotonic() - self._began_at if seconds is None else seconds
+
+    @property
+    def position(self) -> int:
+        """The offset up to which the output is folded."""
+        done = self._seconds is not None
+        return self.end if done else min(max(self._shard.label, self.start), self.end)
+
+    @property
+    def ratio(self) -> float:
+        """The share that is done, 0 to 1; 1 where there was nothing to do."""
+        whole = self.end - self.start
+        return (self.position - self.start) / whole if whole > 0 else 1.0
+
+
 class Folding:
     """The shard of one partition, while there is one."""
 
@@ -46,7 +79,9 @@ class Folding:
         self.turn = (
             asyncio.Lock()
         )  # the filter is judged, or changed, or gets memory: one at a time
-        self.snapshots = ShardSnapshots(context.settings, partition, log)
+        self.progress: Fold | None = None  # of the last fold
+        self._meters = context.meters.of(partition)
+        self.snapshots = ShardSnapshots(context.settings, partition, log, self._meters, context.fs)
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()
         self._growth: asyncio.Task[None] | None = None
@@ -207,6 +242,7 @@ class Folding:
 
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)
+        progress = self.progress = Fold(shard, start, found.output_end)
         folded = skipped = 0
         first = last = None
         batches = self._context.cluster.committed_events(
@@ -224,12 +260,14 @@ class Folding:
                 await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
                 folded += len(batch)
+                self._meters.folded += len(batch)
                 skipped += int(np.count_nonzero(keys.keys.sizes < 0))
         except TrimmedError as error:
             raise DoubtError(str(error)) from error  # the next fencing sees the new start
         finally:
             await batches.aclose()
         shard.end_fold(found.output_end)
+        progress.end_now()
         self._log.info(
             "output_folded",
             start=start,

@@ -1,8 +1,8 @@
 """The one way to numba: every compiled function of this package goes through `kernel`, and stands in `KERNELS`.
 
 numba caches a function by its own source file only, so a change in a module it calls leaves the cache stale: our
-cache directory is named by a digest of all of the package's sources. numba also compiles for whatever types it is
-given: `keys.hashing` makes one type of each input, and tests look into what every kernel inferred.
+cache directory is named by a digest of all sources that kernels are made of. numba also compiles for whatever types it
+is given: `keys.hashing` makes one type of each input, and tests look into what every kernel inferred.
 """
 
 import hashlib
@@ -14,17 +14,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import extending as _untyped_extending
+from numba.core import caching as _untyped_caching
 from numba.core import event as _untyped_event
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_caching: Any = _untyped_caching
 _config: Any = numba.config  # its settings are made at run time, so no type checker knows them
 _event: Any = _untyped_event
 _extending: Any = _untyped_extending
@@ -32,6 +34,8 @@ _types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
+ROOMS = ("errors.py", "events.py", "filters", "kernel.py", "keys", "secret.py", "units.py")
+"""What kernels are made of: no other source can change one."""
 KERNELS: list[Any] = []  # every one of them, as numba's dispatcher
 
 _log = logging.getLogger(__name__)
@@ -52,20 +56,21 @@ def inlined(function: _Function) -> _Function:
 
 
 def _compiled(function: _Function, *, in_line: bool) -> _Function:
-    cache = _CACHE_DIRECTORY is not None
     outer = _config.CACHE_DIR
-    _config.CACHE_DIR = str(_CACHE_DIRECTORY or outer)
+    _config.CACHE_DIR = str(_CACHE.directory or outer)
     try:
         # All said, since what is left out comes from the kernel that is the first to call it. By "numpy" a division by
         # 0 raises nothing: what may raise has the references of its arrays counted in every row.
         compiler = _njit(
             nogil=True,
-            cache=cache,
+            cache=_CACHE.is_writable,
             error_model="numpy",
             forceinline=in_line,
             _nrt=not in_line,
         )
         KERNELS.append(compiler(function))
+        if _CACHE.directory and not _CACHE.is_writable:
+            KERNELS[-1]._cache = _ReadOnlyCache(function)
     finally:
         _config.CACHE_DIR = outer  # other users of numba in this process keep theirs
     return cast("_Function", KERNELS[-1])
@@ -122,6 +127,16 @@ def compiling(tell: Callable[[], None]) -> Iterator[None]:
         listener.end()
 
 
+def compiled() -> int:
+    """How many kernels this process did not find in the cache, so that it compiled them, once for each type."""
+    return sum(sum(each.stats.cache_misses.values()) for each in KERNELS)
+
+
+def kept_in() -> Path | None:
+    """The directory in which the next process finds what this one compiles; None where there is none to write to."""
+    return _CACHE.directory if _CACHE.is_writable else None
+
+
 def cache_root() -> Path:
     """Where compiled kernels are kept: `$STREAMDEDUP_CACHE`, or the platform's cache directory."""
     if given := os.environ.get(CACHE_ENV):
@@ -131,24 +146,55 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdedup"
 
 
-def _cache_directory() -> Path | None:
-    """A writable directory for this very source, numba, Python and bounds checking; None where there is none."""
+class _Cache(NamedTuple):
+    """Where compiled kernels are; a `directory` that is not writable, as in an image, may still be full of them."""
+
+    directory: Path | None
+    is_writable: bool
+
+
+class _ReadOnlyLocator(_caching.UserProvidedCacheLocator):
+    """The same place, without numba's check that it can be written to."""
+
+    def ensure_cache_path(self) -> None:
+        """It is there, and that is all that reading takes."""
+
+
+class _ReadOnlyCacheImpl(_caching.CompileResultCacheImpl):
+    _locator_classes = (_ReadOnlyLocator,)
+
+
+class _ReadOnlyCache(_caching.FunctionCache):
+    """What was compiled before is loaded; what was not is compiled, and forgotten with the process."""
+
+    _impl_class = _ReadOnlyCacheImpl
+
+    def save_overload(self, sig: object, data: object) -> None:
+        """There is no place for it."""
+
+
+def _cache() -> _Cache:
+    """The directory for this very source, numba, Python and bounds checking."""
     sources = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        sources.update(path.read_bytes())
+    package = Path(__file__).parent
+    for room in map(package.joinpath, ROOMS):
+        for path in sorted(room.rglob("*.py")) if room.is_dir() else [room]:
+            sources.update(path.read_bytes())
     build = f"{numba.__version__}-{sys.implementation.cache_tag}-{_config.BOUNDSCHECK or 0}"
+    directory = None
     try:
         directory = cache_root() / "kernels" / f"{sources.hexdigest()}-{build}"
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
-            return directory
+            return _Cache(directory, is_writable=True)
     except (
         OSError,
         RuntimeError,
     ) as error:  # read-only or full; RuntimeError: there is no home directory
         # At import, logging is not set up yet.
         _event.register("numba:compile", _First(partial(_warn_uncached, type(error).__name__)))
-        return None
+        there = directory is not None and os.access(directory, os.R_OK | os.X_OK)
+        return _Cache(directory if there else None, is_writable=False)
 
 
 def _warn_uncached(reason: str) -> None:
@@ -183,4 +229,4 @@ class _First(_event.Listener):
             _event.unregister("numba:compile", self)
 
 
-_CACHE_DIRECTORY = _cache_directory()
+_CACHE = _cache()

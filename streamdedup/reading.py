@@ -21,6 +21,7 @@ class Reading:
 
     def __init__(self, context: Context, partition: int) -> None:
         self._source, self._topic = context.source, context.settings.source.topic
+        self._meters = context.meters.of(partition)
         self._partition = partition
         self._epoch = 0
         self.next_offset = 0
@@ -33,7 +34,8 @@ class Reading:
         self._source.go_to(self._partition, offset)
 
     def again(self, offset: int) -> None:
-        """What was read from `offset` on was not taken."""
+        """What was read from `offset` on was not taken: the filter has no room for it now."""
+        self._meters.take_back("full", offset)
         self.next_offset = offset
         if self.ours:
             self._source.go_to(self._partition, offset)
@@ -74,6 +76,7 @@ class Reading:
         if batch is not None:
             self._one_by_one = max(0, self._one_by_one - len(batch))
             self.next_offset = batch.next_offset
+            self._meters.read(batch)
         elif self.ours:
             self.next_offset = self._source.position(self._partition)
         return batch

@@ -56,12 +56,13 @@ class Shard:
         *,
         stop_when_full: bool,
         watch: Watch | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.partition, self.seen, self._watch = partition, seen, watch
         self.label = 0
         self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
         self.moving = False  # whether `seen` is between two states: what it holds is not the fold of any offset
-        self.tally = Tally()
+        self.tally = Tally() if tally is None else tally  # outlives this shard where it is given
         self._stop_when_full = stop_when_full
         self._rule = duplicates_rule(seen)
         self._grows = seen if isinstance(seen, Growing) else None

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +14,39 @@ from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Filter, Windowed
 from streamdedup.kafka.connection import describe_error
+from streamdedup.meters import ShardMeters
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
+from streamdedup.snapshot.files import FileSystem
 
 TRIES = 3
 RETRY_S = 0.1
 
 
+@dataclass(frozen=True)
+class Newest:
+    """The newest snapshot that is whole: what a start would load. `saved_at` is in Unix seconds."""
+
+    label: int
+    size_bytes: int
+    saved_at: float
+
+
 class ShardSnapshots:
     """Saves and loads the filter of one output partition, one save at a time."""
 
-    def __init__(self, settings: Settings, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
+    def __init__(
+        self,
+        settings: Settings,
+        partition: int,
+        log: Any,  # noqa: ANN401 - structlog's
+        meters: ShardMeters | None = None,
+        fs: FileSystem = os,
+    ) -> None:
         self.saved: Saved | None = None
+        self.newest: Newest | None = None
+        self._meters = ShardMeters() if meters is None else meters
         self._labels: list[int] = []  # of the snapshots that can be used, newest first
         self._spares = min(2, settings.snapshot.keep)  # how many of them matter
         self._saving: asyncio.Task[None] | None = None
@@ -38,6 +59,7 @@ class ShardSnapshots:
             topic=settings.sink.topic,
             partition=partition,
             keep=settings.snapshot.keep,
+            fs=fs,
         )
 
     @property
@@ -98,10 +120,12 @@ class ShardSnapshots:
         if snapshot is not None:
             older = await asyncio.to_thread(self._store.labels, identity, before=snapshot.path)
             self._labels = [snapshot.label, *older][: self._spares]
+            self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
             self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
         return snapshot
 
     def _tell_refused(self, refusals: list[Refusal], *, used: bool) -> None:
+        self._meters.snapshots_refused += len(refusals)
         if refusals:
             self._log.warning(
                 "snapshot_refused",
@@ -146,12 +170,15 @@ class ShardSnapshots:
                     break
                 await asyncio.sleep(RETRY_S)
         except Exception as error:
+            self._meters.snapshots_failed += 1
             self._log.error("snapshot_failed", **describe_error(error))
             return
         if saved is None:
             self._log.info("snapshot_postponed", reason="the filter turns or grows at this moment")
             return
         self.saved, self._labels = saved, [label, *self._labels][: self._spares]
+        self.newest = Newest(label, saved.size_bytes, time.time())
+        self._meters.snapshots_saved += 1
         self._log.info(
             "snapshot_saved",
             label=label,

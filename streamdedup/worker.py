@@ -8,7 +8,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
@@ -27,11 +27,15 @@ from streamdedup.kafka.connection import describe_error, refusal
 from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
+from streamdedup.meters import Meters
 from streamdedup.preparation import announce, prepared_topics
 from streamdedup.rules import warm_up
+from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
+from streamdedup.shards import Shards
+from streamdedup.snapshot.files import FileSystem
 from streamdedup.watch import Watch
 
 log = structlog.get_logger(__name__)
@@ -39,12 +43,10 @@ log = structlog.get_logger(__name__)
 TURN_S = 0.2
 TOPICS_EVERY_S = 10.0
 AWAY_EVERY_S = 1.0
+ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
-RETENTION_ANSWER_S_MAX = 10.0
 FOLDS_MAX = 4
-HANGING_CLIENT_S = 2.0
-REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may take
 
 
 class Worker:
@@ -55,15 +57,15 @@ class Worker:
         settings: Settings,
         connect: Connect = kafka_cluster,
         now_ms: Callable[[], int] = wall_clock_ms,
+        fs: FileSystem = os,
     ) -> None:
-        self._settings, self._connect, self._now_ms = settings, connect, now_ms
+        self._settings, self._connect = settings, connect
+        self._now_ms, self._fs = now_ms, fs
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
-        self._forgotten: dict[asyncio.Task[None], Delivery] = {}
+        self._shards = Shards(self._deliveries)
         self._told_unseen = False
-        self._past = Tally()  # of partitions that went to other members
+        self._status = Status(settings.source.topic, self._deliveries, Meters())
         self._stop = asyncio.Event()
 
     @property
@@ -74,25 +76,27 @@ class Worker:
     @property
     def tally(self) -> Tally:
         """What became of all events since the start."""
-        total = Tally()
-        total.add(self._past)
-        for delivery in (*self._deliveries.values(), *self._kept.values()):
-            if delivery.shard:
-                total.add(delivery.shard.tally)
-        return total
+        return self._status.meters.tally
+
+    @property
+    def status(self) -> Status:
+        """How we are, as the pages of the server tell it."""
+        return self._status
 
     def stop(self) -> None:
         """Drain and end; `run` then returns."""
+        self._status.phase = Phase.DRAINING
         self._stop.set()
 
     @property
     def hangs(self) -> bool:
         """Whether a thread is still at work, though the time for it is over: the process should not wait for it."""
-        return any(delivery.hangs for delivery in self._all_deliveries())
+        return any(delivery.hangs for delivery in self._shards.all())
 
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(serving(self._settings.server, self._status))
             work = asyncio.create_task(self._work(stack))
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,34 +120,49 @@ class Worker:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
-        cluster = await stack.enter_async_context(self._connect(kafka))
+        status = self._status
+        cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
             lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
         )
         partitions = topology[self._settings.source.topic].partitions
         source = cluster.source(self._settings.source.topic)
         folds = asyncio.Semaphore(FOLDS_MAX)
-        context = Context(self._settings, cluster, source, partitions, folds, self._now_ms)
+        context = Context(
+            self._settings,
+            cluster,
+            source,
+            partitions,
+            folds,
+            self._now_ms,
+            self._fs,
+            status.watch,
+            status.meters,
+        )
         empty = await asyncio.to_thread(context.empty_filter)
         announce(context, topology, empty)
         await asyncio.to_thread(warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
-        self._source = source
+        self._source = status.source = source
+        status.phase = Phase.JOINING
         await source.start()
+        status.phase = Phase.SERVING
         await self._supervise(context, topology)
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), context.cluster.patience
-        epoch = -1
         snapshots = asyncio.create_task(self._save_periodically(context))
+        ends = asyncio.create_task(self._look_up_ends())
         topics_at = progress_at = loop.time()
         try:
             while not snapshots.done():
-                if context.source.epoch != epoch:
-                    epoch = await self._reassign(context)
-                self._revive(epoch)
+                if context.source.epoch != self._status.epoch:
+                    self._status.epoch = await self._shards.reassign(
+                        context, self._settings.delivery.drain_s
+                    )
+                self._shards.revive(self._status.epoch)
                 try:
                     await context.source.keep_alive(TURN_S)
                 except ConsumerDiedError as error:
@@ -175,74 +194,7 @@ class Worker:
             snapshots.result()
         finally:
             snapshots.cancel()
-
-    async def _reassign(self, context: Context) -> int:
-        """End every shard of the last assignment, begin those of this one; filters that stay ours are kept."""
-        await self._end_shards(min(self._settings.delivery.drain_s, REASSIGN_S_MAX))
-        epoch, assigned = context.source.epoch, context.source.assigned
-        if assigned is None:
-            log.info("revoked")
-            return epoch
-        log.info("assigned", partitions=sorted(assigned))
-        back = {partition: self._kept.pop(partition) for partition in assigned & set(self._kept)}
-        for partition in sorted(self._kept):
-            self._forget(partition)
-        self._kept = {p: self._deliveries.pop(p) for p in sorted(set(self._deliveries) - assigned)}
-        for delivery in self._kept.values():
-            self._save_apart(delivery)
-        for partition in sorted(assigned):
-            known = self._deliveries.get(partition) or back.get(partition)
-            self._deliveries[partition] = delivery = known or Delivery(context, partition)
-            self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
-        return epoch
-
-    def _revive(self, epoch: int) -> None:
-        """Begin a shard again whose task ended though nobody asked: a client library may cancel its caller."""
-        for partition, task in self._tasks.items():
-            if task.done():
-                error = None if task.cancelled() else task.exception()
-                details = describe_error(error) if error else {"error": "cancelled"}
-                log.error("shard_died", partition=partition, remedy="it begins again", **details)
-                self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
-
-    def _forget(self, partition: int) -> None:
-        """It did not come back with the next assignment: what is left of it here is its snapshot."""
-        delivery = self._kept.pop(partition)
-        if delivery.shard:
-            self._past.add(delivery.shard.tally)
-
-    def _save_apart(self, delivery: Delivery) -> None:
-        """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
-        saving = asyncio.create_task(_save([delivery]))
-        self._forgotten[saving] = delivery
-        saving.add_done_callback(self._forgotten.pop)
-
-    def _all_deliveries(self) -> list[Delivery]:
-        """Those of our partitions, and those that are still being forgotten."""
-        return [*self._deliveries.values(), *self._forgotten.values()]
-
-    async def _end_shards(self, within_s: float) -> None:
-        """Let batches in hand finish, cut everything else short, and close the producers."""
-        for partition, task in self._tasks.items():
-            delivery = self._deliveries[partition]
-            delivery.leave()
-            if not delivery.busy:
-                task.cancel()
-        if self._tasks:
-            _, late = await asyncio.wait(
-                self._tasks.values(), timeout=max(0.1, within_s - HANGING_CLIENT_S)
-            )
-            for task in late:
-                task.cancel()
-            if late:
-                log.warning(
-                    "transactions_abandoned",
-                    count=len(late),
-                    remedy="none: they are settled at the next start",
-                )
-                await asyncio.wait(late, timeout=HANGING_CLIENT_S)
-        await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
-        self._tasks = {}
+            ends.cancel()
 
     def _tell_unseen(self, watch: Watch) -> None:
         """Once: the same key comes in two partitions."""
@@ -261,22 +213,15 @@ class Worker:
         saves_at = loop.time() + interval_s
         while True:
             await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, saves_at - loop.time())))
-            await self._outrun_retention(context)
+            await self._shards.outrun_retention(context)
             if loop.time() >= saves_at:
-                await _save(self._all_deliveries())
+                await self._shards.save()
                 saves_at = loop.time() + interval_s
 
-    async def _outrun_retention(self, context: Context) -> None:
-        """Compare where the output begins with the snapshots' labels."""
-        partitions = list(self._deliveries)
-        try:
-            async with asyncio.timeout(RETENTION_ANSWER_S_MAX):
-                starts = await context.cluster.first_offsets(self._settings.sink.topic, partitions)
-        except TimeoutError:  # away; asked again later
-            return
-        for partition, log_start in starts.items():
-            if delivery := self._deliveries.get(partition):
-                await delivery.outrun(log_start)
+    async def _look_up_ends(self) -> None:
+        while True:
+            await asyncio.sleep(ENDS_EVERY_S)
+            await self._shards.look_up_ends(ENDS_EVERY_S)
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
@@ -295,22 +240,23 @@ class Worker:
             )
 
     async def _shut_down(self) -> None:
+        self._status.phase = Phase.DRAINING
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._settings.delivery.drain_s
 
         def left_s() -> float:
             return max(0.1, ends_at - loop.time())
 
-        await self._end_shards(left_s())
+        await self._shards.end(left_s())
         if self._source and not await self._source.stop(left_s() / 2):
             log.warning(
                 "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
             )
         try:
-            saving = _save(self._all_deliveries(), min(LOG_ANSWER_S_MAX, left_s() / 2))
+            saving = self._shards.save(min(LOG_ANSWER_S_MAX, left_s() / 2))
             await asyncio.wait_for(saving, left_s())
         except TimeoutError:
-            for delivery in self._all_deliveries():
+            for delivery in self._shards.all():
                 delivery.snapshots.cut_short()
             log.warning("snapshots_cut_short", remedy="the next start folds the output instead")
         log.info("stopped", **self._progress())
@@ -331,18 +277,11 @@ class Worker:
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             **({"late": tally.late} if tally.late else {}),
-            "lag": sum(self._source.lag(p) for p in self._tasks) if self._source else 0,
-            "partitions": len(self._tasks),
+            "lag": sum(delivery.lag or 0 for delivery in self._deliveries.values()),
+            "partitions": self._shards.running,
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},
         }
-
-
-async def _save(deliveries: Sequence[Delivery], within_s: float = LOG_ANSWER_S_MAX) -> None:
-    """Save them all, one after the other, once the logs of all were looked at for so long."""
-    await asyncio.gather(*(delivery.look_at_log(within_s) for delivery in deliveries))
-    for delivery in deliveries:
-        await delivery.save()
 
 
 def serve(settings: Settings) -> int:

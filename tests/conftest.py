@@ -1,4 +1,4 @@
-"""What all tests share: the broker ladder (fixtures `broker` and `private_broker`), and digests of real keys."""
+"""What all tests share: brokers (`broker`, `private_broker`), local workers (`start`), and digests of real keys."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,24 @@ import pytest
 
 from streamdedup.keys.hashing import Digests, Hash
 
-pytest_plugins = ["tests.broker.plugin"]
+pytest_plugins = ["tests.broker.plugin", "tests.local"]
 
+CONTAINERS = "--containers"
 KEYS = 1_400_000  # what tells 0.1 % from a quarter more, and the members
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The image is built, and what it does is tested, only where that is asked for: it takes minutes."""
+    parser.addoption(CONTAINERS, action="store_true", help="build and run the image, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked `container`, unless they are asked for."""
+    if config.getoption(CONTAINERS):
+        return
+    left_out = [item for item in items if item.get_closest_marker("container")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -96,6 +96,20 @@ class TestWithoutABroker:
         assert "1 passed, 2 errors" in run.stdout
         assert "no Kafka broker: Docker: no daemon answers" in run.stdout
 
+    def test_where_one_rung_is_asked_for_they_fail(self, pytest_run: PytestRun) -> None:
+        """Whoever names a rung wants that one: no other is tried, and nothing is skipped."""
+        run = pytest_run(USES_BOTH, STREAMDEDUP_TEST_RUNG="jars")
+        assert "1 passed, 2 errors" in run.stdout
+        assert "no Kafka broker: Kafka's jars: no cache directory" in run.stdout
+
+    def test_a_rung_that_is_none_is_an_error(self, pytest_run: PytestRun) -> None:
+        """The message has the names of those that are."""
+        run = pytest_run(USES_BOTH, STREAMDEDUP_TEST_RUNG="podman")
+        assert "1 passed, 2 errors" in run.stdout
+        assert (
+            "STREAMDEDUP_TEST_RUNG=podman: no such rung; choose one of: docker, jars" in run.stdout
+        )
+
     def test_markers_follow_from_fixtures(self, pytest_run: PytestRun) -> None:
         """`-m "not broker"` leaves out whatever asks for a broker, with no marker written."""
         run = pytest_run(USES_BOTH, "-m", "not broker")
@@ -392,7 +406,8 @@ def without_broker(directory: Path) -> dict[str, str]:
     """Give an environment in which no rung of the ladder holds."""
     no_directory = directory / "a-file"
     no_directory.touch()
-    here = {k: v for k, v in os.environ.items() if k not in ("CI", "STREAMDEDUP_TEST_BOOTSTRAP")}
+    ours = ("CI", "STREAMDEDUP_TEST_BOOTSTRAP", "STREAMDEDUP_TEST_RUNG")
+    here = {k: v for k, v in os.environ.items() if k not in ours}
     return here | {
         "DOCKER_HOST": f"unix://{directory}/no-daemon.sock",
         "STREAMDEDUP_CACHE": str(no_directory),

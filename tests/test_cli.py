@@ -31,7 +31,7 @@ EXAMPLE = ROOT / "config" / "dedup.yaml"
 COMMAND = [sys.executable, "-m", "streamdedup"]
 # Python's own buffering is what a user has, and would hide behind this variable a missing flush.
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-HEAVY = {"numba", "numpy", "aiokafka", "pydantic", "orjson", "mmh3"}
+HEAVY = {"numba", "numpy", "aiokafka", "prometheus_client", "pydantic", "orjson", "mmh3"}
 
 
 @dataclass(frozen=True)
@@ -310,6 +310,22 @@ def test_what_nobody_foresaw_ends_in_1_and_quotes_nothing(
     assert "in _pipe\n" in said
     assert said.endswith("in fail\nValueError\n")
     assert "s3cr3t" not in said
+
+
+def test_compiling_for_nobody_ends_in_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`compile` fails where what it compiled is lost with the process, and not where all was there before."""
+    monkeypatch.setattr("streamdedup.rules.warm_up_all", lambda: None)
+    monkeypatch.setattr("streamdedup.kernel.kept_in", lambda: None)
+    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 7)
+    assert main(["compile"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "7 loops were compiled\n"
+    assert "set STREAMDEDUP_CACHE to a directory that can be written to" in told.err
+    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 0)
+    assert main(["compile"]) == 0
+    assert capsys.readouterr().out == "all loops were there\n"
 
 
 def test_what_the_system_refuses_is_said(

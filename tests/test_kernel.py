@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -30,9 +31,9 @@ import streamdedup
 from streamdedup import filters
 from streamdedup.filters.base import Removable, Static, Unionable, Windowed
 from streamdedup.filters.judging import Pending
-from streamdedup.kernel import KERNELS, prefetch, upper_half
+from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.rules import warm_up
+from streamdedup.rules import warm_up, warm_up_all
 from streamdedup.rules.duplicates import unseen
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 
@@ -73,6 +74,18 @@ def test_a_second_process_loads_what_the_first_compiled(sources: Path, tmp_path:
     assert _kernels(sources) == []
 
 
+def test_kernels_are_made_of_nothing_that_the_cache_does_not_know() -> None:
+    """They stand in the rooms whose sources name the cache, and these rooms import from no other."""
+    package = Path(streamdedup.__file__).parent
+    rooms = {room.removesuffix(".py") for room in ROOMS}
+    for path in package.rglob("*.py"):
+        source, room = path.read_text(), path.relative_to(package).parts[0].removesuffix(".py")
+        if room in rooms:
+            assert {*re.findall(r"^ *from streamdedup\.(\w+)", source, re.MULTILINE)} <= rooms, path
+        else:
+            assert not re.search(r"^@(kernel|inlined)", source, re.MULTILINE), path
+
+
 def test_a_change_in_any_module_makes_a_new_cache(sources: Path, tmp_path: Path) -> None:
     """After an edit in another module than the kernel's, nothing compiled before is used."""
     cache = tmp_path / "cache"
@@ -103,6 +116,37 @@ def test_without_a_writable_directory_there_is_no_cache(sources: Path, variable:
         assert "(NotADirectoryError)" in line
         assert "set STREAMDEDUP_CACHE" in line
     assert _kernels(sources) == []
+
+
+READ_ONLY = """
+import tempfile
+
+def refuse(**_options):
+    raise OSError(30, "Read-only file system")
+
+tempfile.TemporaryFile = refuse  # by which we, and numba, see whether a directory can be written to
+import probe
+"""
+
+
+def test_what_is_kept_is_loaded_where_nothing_can_be_written(sources: Path, tmp_path: Path) -> None:
+    """A cache on a read-only disk, as in an image, serves as any other, and nobody is warned."""
+    cache = str(tmp_path / "cache")
+    first = _run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=cache)
+    second = _run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=cache)
+    assert (first.stdout.split(), second.stdout.split()) == (["0", "1"], ["1", "0"])
+    assert second.stderr == ""
+
+
+def test_on_another_processor_a_read_only_cache_does_no_harm(sources: Path, tmp_path: Path) -> None:
+    """What was compiled for another processor is passed over: kernels compile, say so once, and are not kept."""
+    cache = tmp_path / "cache"
+    _run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=str(cache), NUMBA_CPU_NAME="generic")
+    kept = _kernels(cache)
+    done = _run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=str(cache))
+    assert done.stdout.split() == ["0", "1"]
+    assert "(OSError)" in done.stderr
+    assert _kernels(cache) == kept != []
 
 
 def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
@@ -251,6 +295,16 @@ def test_every_kernel_was_looked_at(used: dict[str, list[str]]) -> None:
 def test_nothing_compiles_after_the_warm_up(used: dict[str, list[str]]) -> None:
     """Once a filter and its hash are warm, no batch waits for a compiler, whatever the layout of its digests."""
     assert used["late"] == []
+
+
+def test_compile_leaves_nothing_to_compile() -> None:
+    """What `streamdedup compile` puts into a cache is all that a worker warms up, whatever its filter and hash."""
+    done = _run(
+        ["-c", "from tests.test_kernel import report_left; report_left()"],
+        Path(__file__).parent.parent,
+        STREAMDEDUP_CACHE=str(cache_root()),
+    )
+    assert json.loads(done.stdout) == []
 
 
 _1 = np.uint64(1)
@@ -420,6 +474,15 @@ def report() -> None:
         "late": late,
     }
     json.dump(found, sys.stdout)
+
+
+def report_left() -> None:
+    """Print the kernels that `streamdedup compile` leaves to the warm-up of some worker."""
+    warm_up_all()
+    before = _compiled()
+    for case in CASES:
+        warm_up(case.build(600, case.error_rates[0]))
+    json.dump([*_since(before)], sys.stdout)
 
 
 def _hash_used(hash_: Hash) -> Iterator[str]:

@@ -22,7 +22,7 @@ from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.filters.base import Addable, Filter, Static
 from streamdedup.keys.hashing import Digests
 from streamdedup.snapshot import Identity, Store, files
-from tests.failing_fs import FailingFs, PowerFs, WatchedFs, restore
+from streamdedup.testing.files import FailingFs, PowerFs, WatchedFs, restore
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, state
 
 every = pytest.mark.parametrize("case", CASES, ids=str)

@@ -48,7 +48,7 @@ from streamdedup.snapshot.reading import (
     Reader,
     Reading,
 )
-from tests.failing_fs import FailingFs, PowerFs, WatchedFs, restore
+from streamdedup.testing.files import FailingFs, PowerFs, WatchedFs, restore
 
 IDENTITY = Identity(
     hash="murmur3",

@@ -5,6 +5,7 @@ arguments do not fit; 130 and 143 (SIGINT, SIGTERM) for the second interrupt of 
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add_pipe(commands)
     add_plan(commands)
     _add_config(commands)
+    _add_compile(commands)
     _add_demo(commands)
     return parser
 
@@ -83,6 +85,8 @@ def _add_run(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    # Nothing is to be drained yet. Without a handler, the first process of a container is deaf to the signal.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from streamdedup import logs, settings, worker
 
     tree = settings.load(arguments.config, arguments.overrides)
@@ -126,6 +130,27 @@ def _config_schema(_arguments: argparse.Namespace) -> int:
     from streamdedup import settings
 
     put(json.dumps(settings.schema(), indent=2) + "\n")
+    return 0
+
+
+def _add_compile(commands: Commands) -> None:
+    text = "compile all inner loops ahead of their first use, into $STREAMDEDUP_CACHE"
+    part = commands.add_parser("compile", help=text, description=f"{text}; those there are kept.")
+    part.set_defaults(call=_compile)
+
+
+def _compile(_arguments: argparse.Namespace) -> int:
+    from streamdedup import kernel
+    from streamdedup.rules import warm_up_all
+
+    with kernel.compiling(lambda: say("streamdedup: compiling, for about 20 seconds")):
+        warm_up_all()
+    compiled = kernel.compiled()
+    put(f"{compiled} loops were compiled\n" if compiled else "all loops were there\n")
+    if compiled and kernel.kept_in() is None:
+        raise StreamdedupError(
+            f"what was compiled is kept nowhere; set {kernel.CACHE_ENV} to a directory that can be written to"
+        )
     return 0
 
 

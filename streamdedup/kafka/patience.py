@@ -57,6 +57,11 @@ class Patience:
             return 0.0
         return asyncio.get_running_loop().time() - min(self._since.values())
 
+    @property
+    def since(self) -> float | None:
+        """Since when, by the loop's clock; None where all go on. Any thread may ask."""
+        return min(list(self._since.values()), default=None)
+
     def away(self, what: str, error: BaseException) -> None:
         """`what` cannot go on. Told once a minute, whoever it is."""
         now = asyncio.get_running_loop().time()

@@ -6,8 +6,8 @@ doubt: drop the writer, fence again, and ask the broker.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -70,6 +70,40 @@ class RefusedError(DoubtError):
         self.topic, self.reason = topic, reason
 
 
+class ReplacedConnectionError(DoubtError):
+    """A connection was replaced within a transaction, so a request may have gone out twice."""
+
+
+@contextmanager
+def refusing(topic: str) -> Iterator[None]:
+    """Turn what the broker says of a record that it will never take into a RefusedError."""
+    try:
+        yield
+    except _OF_A_RECORD as error:
+        raise RefusedError(topic, type(error).__name__.removesuffix("Error")) from error
+
+
+def check_contiguous(topic: str, partition: int, base: int, label: int) -> None:
+    """Raise unless the broker put a batch of ours, whose first offset it tells as `base`, right at `label`."""
+    if base < 0:
+        raise DoubtError(f"the broker took a batch for {topic} but told no offset")
+    if base != label:
+        raise ForeignWriteError(
+            f"{topic}/{partition}: our events came to stand at offset {base}, not at {label}",
+            label,
+            base,
+        )
+
+
+def transaction_s_max(options: KafkaOptions) -> float:
+    """The deadline of a commit: what is resent after a request's time-out could hit the next transaction."""
+    defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
+    request_ms, transaction_ms = (
+        float(defaulted[f"{name}_timeout_ms"]) for name in ("request", "transaction")
+    )
+    return DEADLINE_SHARE * min(request_ms, transaction_ms) / 1000
+
+
 class KafkaWriter:
     """Writes partition `partition` of the output and of the side topics, one commit at a time."""
 
@@ -97,11 +131,8 @@ class KafkaWriter:
 
     @property
     def transaction_s_max(self) -> float:
-        """The deadline of a commit: what is resent after a request's time-out could hit the next transaction."""
-        request_ms, transaction_ms = (
-            float(self._defaulted[f"{name}_timeout_ms"]) for name in ("request", "transaction")
-        )
-        return DEADLINE_SHARE * min(request_ms, transaction_ms) / 1000
+        """As `Writer.transaction_s_max`."""
+        return transaction_s_max(self._options)
 
     async def fence(self) -> None:
         """Shut out every earlier writer of this partition, and settle what it left open."""
@@ -149,25 +180,15 @@ class KafkaWriter:
         for topic, batches in self._batches.items():
             for future, count in batches:
                 base = await self._acknowledged(topic, future)
-                if topic != self._sink.topic:
-                    continue
-                if base < 0:
-                    raise DoubtError(f"the broker took a batch for {topic} but told no offset")
-                if base != label:
-                    raise ForeignWriteError(
-                        f"{topic}/{self._partition}: our events came to stand at offset {base}, not at {label}",
-                        label,
-                        base,
-                    )
-                label = base + count
+                if topic == self._sink.topic:
+                    check_contiguous(topic, self._partition, base, label)
+                    label = base + count
         return label
 
     async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
         """The offset that the broker gave to a record batch."""
-        try:
+        with refusing(topic):
             return int((await future).offset)
-        except _OF_A_RECORD as error:
-            raise RefusedError(topic, type(error).__name__.removesuffix("Error")) from error
 
     @property
     def wrote_output(self) -> bool:
@@ -243,7 +264,7 @@ class KafkaWriter:
         """A request that went out twice can hit the next transaction; a replaced connection is its only trace."""
         now = self._producer.client._conns
         if any(now.get(name) is not conn for name, conn in self._connections.items()):
-            raise DoubtError("a connection was replaced within a transaction")
+            raise ReplacedConnectionError("a connection was replaced within a transaction")
         self._connections = dict(now)  # those that were opened since are watched from here on
 
 

@@ -164,16 +164,18 @@ class KafkaSource:
         return polled.get(where, ())
 
     def _check_membership(self) -> None:
-        """DeliveryError where a static member is thrown out again and again: another one bears its name (fact N).
-
-        Each loss shows as a new member id.
-        """
-        member_id, now = self._consumer._coordinator.member_id, asyncio.get_running_loop().time()
+        """Each time that we were thrown out shows as a new member id."""
+        member_id = self._consumer._coordinator.member_id
         if not member_id or member_id == self._member_id:
             return
         if self._member_id:
-            self._losses.append(now)
+            self._lost()
         self._member_id = member_id
+
+    def _lost(self) -> None:
+        """DeliveryError where a static member is thrown out again and again: another one bears its name (fact N)."""
+        now = asyncio.get_running_loop().time()
+        self._losses.append(now)
         name, session_s = self._options.group_instance_id, self._session_s
         often = len(self._losses) > LOSSES_MAX and now - self._losses[0] <= session_s
         if name is not None and often:
@@ -200,8 +202,13 @@ class KafkaSource:
         consumer.subscribe([self._topic], listener=self._listener)
         try:
             await consumer.start()
-        except BaseException:
+        except BaseException as error:
             await let_go(consumer.stop())
+            if (
+                type(error) is KafkaError and self._options.group_instance_id
+            ):  # an answer that aiokafka does not know
+                self._lost()
+                raise GroupCoordinatorNotAvailableError(str(error)) from error
             raise
         return consumer
 

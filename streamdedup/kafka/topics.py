@@ -126,12 +126,7 @@ async def create_missing(
     But kept for `retention_ms_min` at least: a window that is folded reaches so far back.
     """
     names = [name for name in sink_topics(sink) if name not in known.topics]
-    settings = {"cleanup.policy": "delete"}
-    if retention := source.settings.get("retention.ms"):
-        forever = source.retention_ms >= FOREVER
-        settings["retention.ms"] = (
-            retention if forever else f"{max(source.retention_ms, retention_ms_min)}"
-        )
+    settings = settings_like(source, retention_ms_min)
     if not names:
         return names
     admin = AIOKafkaAdminClient(**client_arguments(options))
@@ -153,6 +148,17 @@ async def create_missing(
                 f"the topic {name} could not be created: {reason}; create it yourself"
             )
     return names
+
+
+def settings_like(source: Topic, retention_ms_min: int) -> dict[str, str]:
+    """The settings of a topic that takes what `source` holds, and keeps it for `retention_ms_min` at least."""
+    settings = {"cleanup.policy": "delete"}
+    if retention := source.settings.get("retention.ms"):
+        forever = source.retention_ms >= FOREVER
+        settings["retention.ms"] = (
+            retention if forever else f"{max(source.retention_ms, retention_ms_min)}"
+        )
+    return settings
 
 
 def sink_topics(sink: SinkOptions) -> list[str]:

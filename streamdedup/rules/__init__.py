@@ -1,14 +1,18 @@
 """From digests to verdicts."""
 
 from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from streamdedup import filters
 from streamdedup.filters.base import Addable, Windowed
+from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
 from streamdedup.rules.window import DuplicatesWithin
 
-__all__ = ["DuplicatesRule", "duplicates_rule", "warm_up"]
+__all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
 
 
 def duplicates_rule(seen: Addable | Windowed) -> DuplicatesRule:
@@ -27,3 +31,28 @@ def warm_up(scratch: Addable | Windowed) -> None:
         deque(steps, maxlen=0)
     if isinstance(scratch, Windowed):
         scratch.add_many(one, None if scratch.clock.by_count else time)
+
+
+def warm_up_all() -> None:
+    """Compile, or load from the cache, the kernels of all that a worker can be set up with: as for an image."""
+    for name in HASHES:
+        Hash(name, bytes(SECRET_BYTES) if name == "siphash" else b"").warm_up()
+    for config in _all_kinds():
+        warm_up(filters.build({"capacity": 1000, "error_rate": 1e-3, **config}))
+    filters.build({"kind": "fuse", "keys": ["a"], "error_rate": 1e-3}).contains_many(
+        np.zeros((1, 2), dtype=np.uint64)
+    )
+
+
+def _all_kinds() -> Iterator[dict[str, Any]]:
+    """Each kind of filter, with each option by which it takes other kernels."""
+    for kind, options in filters.OPTIONS.items():
+        if kind in filters.STATIC:
+            continue
+        yield {"kind": kind}
+        if "probe" in options:
+            yield {"kind": kind, "probe": "double"}
+        if kind in filters.GROWABLE:
+            yield {"kind": kind, "on_full": "grow"}
+    for generations in (8, 16, 32, 64):  # the bits of a cell follow from them
+        yield {"kind": "window", "retention": "1d", "generations": generations}

@@ -77,7 +77,7 @@ class Duplicates:
     @property
     def room(self) -> int:
         """Capacity, less what is in and what waits."""
-        return room_of(self._seen) - self.pending
+        return self._seen.capacity - len(self._seen) - self.pending
 
     def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:
         """As `DuplicatesRule.judge`."""

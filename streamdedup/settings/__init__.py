@@ -5,9 +5,10 @@
 
 from streamdedup.settings.loading import filter_option, load
 from streamdedup.settings.render import reference_markdown, schema, show
-from streamdedup.settings.tree import Settings, SnapshotOptions
+from streamdedup.settings.tree import ServerOptions, Settings, SnapshotOptions
 
 __all__ = [
+    "ServerOptions",
     "Settings",
     "SnapshotOptions",
     "filter_option",

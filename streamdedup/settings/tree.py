@@ -40,6 +40,26 @@ class SnapshotOptions(BaseModel):
     )
 
 
+class ServerOptions(BaseModel):
+    """Where metrics and probes are served over HTTP, to whoever can connect: there is no password."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="The address to listen at; `0.0.0.0` is reached from other machines, too.",
+    )
+    port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="The port of `/metrics`, `/livez` and `/readyz`; 0 is any that is free, which "
+        "the log tells. Not set, there is no server. Workers on one machine each need their own.",
+        examples=[9464],
+    )
+
+
 class Settings(BaseSettings):
     """The configuration of a streamdedup worker."""
 
@@ -52,6 +72,7 @@ class Settings(BaseSettings):
     sink: SinkOptions
     delivery: DeliveryOptions = DeliveryOptions()
     snapshot: SnapshotOptions
+    server: ServerOptions = ServerOptions()
 
     _origins: Mapping[tuple[str, ...], str] = PrivateAttr(default={})
 

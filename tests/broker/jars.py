@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.broker.base import Unavailable
 
 LOCK = Path(__file__).with_name("kafka-4.1.0.lock")
+TOOLS = Path(__file__).with_name("kafka-tools-4.1.0.lock")  # what an image has beside the broker
 CACHE = "STREAMDEDUP_CACHE"
 FETCH_S = 600
 
@@ -40,25 +41,25 @@ Fetcher = Callable[[Sequence[Jar], Path], None]
 """Puts the jars into a directory, or raises `Unavailable` (OSError, SubprocessError count too)."""
 
 
-def locked_jars() -> list[Jar]:
-    """Read the lock file."""
+def locked_jars(lock: Path = LOCK) -> list[Jar]:
+    """Read a lock file."""
     jars = []
-    for line in LOCK.read_text().splitlines():
+    for line in lock.read_text().splitlines():
         coordinate, sha256 = line.split()
         group, artifact, version = coordinate.split(":")
         jars.append(Jar(group, artifact, version, sha256))
     return jars
 
 
-def cache_directory() -> Path:
-    """Name Kafka's directory below `$STREAMDEDUP_CACHE` or the user's cache directory."""
+def cache_directory(lock: Path = LOCK) -> Path:
+    """Name the directory of a lock file's jars below `$STREAMDEDUP_CACHE` or the user's cache directory."""
     if given := os.environ.get(CACHE):
         root = Path(given)
     elif sys.platform == "darwin":
         root = Path.home() / "Library" / "Caches" / "streamdedup"
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdedup"
-    return root.absolute() / LOCK.stem
+    return root.absolute() / lock.stem
 
 
 def cached_jars(jars: Sequence[Jar], cache: Path, fetchers: Sequence[Fetcher]) -> list[Path]:
@@ -167,3 +168,16 @@ def _dependency(jar: Jar) -> str:
         f"<version>{jar.version}</version><exclusions><exclusion><groupId>*</groupId>"
         "<artifactId>*</artifactId></exclusion></exclusions></dependency>\n"
     )
+
+
+def main(directory: Path) -> None:
+    """Make a directory with all jars, of which an image of a broker can be made."""
+    directory.mkdir()
+    for lock in (LOCK, TOOLS):
+        fetchers = (fetch_with_maven, fetch_with_jgo)
+        for jar in cached_jars(locked_jars(lock), cache_directory(lock), fetchers):
+            shutil.copy(jar, directory)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,6 +1,7 @@
 """The ladder by which tests find a broker, from the one they are given to one they start.
 
-1. STREAMDEDUP_TEST_BOOTSTRAP, 2. Docker, 3. Kafka's own jars on a Java; the first that works.
+1. STREAMDEDUP_TEST_BOOTSTRAP, 2. Docker, 3. Kafka's own jars on a Java; the first that works, or
+the one that STREAMDEDUP_TEST_RUNG names, `docker` or `jars`.
 A given broker is used, never stopped or emptied; what kills brokers begins at rung 2.
 """
 
@@ -15,7 +16,10 @@ from tests.broker.process import process_broker
 
 BOOTSTRAP = "STREAMDEDUP_TEST_BOOTSTRAP"
 
+RUNG = "STREAMDEDUP_TEST_RUNG"
+
 Rung = Callable[[], OwnedBroker]
+RUNGS: dict[str, Rung] = {"docker": container_broker, "jars": process_broker}
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,10 @@ def given_broker(bootstrap_servers: str, deadline_s: float = 10) -> GivenBroker:
     return GivenBroker(bootstrap_servers)
 
 
-def own_broker(rungs: Sequence[Rung] = (container_broker, process_broker)) -> OwnedBroker:
+def own_broker(rungs: Sequence[Rung] | None = None) -> OwnedBroker:
     """Start a broker by the first rung that can; raises `Unavailable` with every reason."""
     reasons = []
-    for rung in rungs:
+    for rung in rungs or _rungs():
         try:
             broker = rung()
         except Unavailable as unavailable:
@@ -59,3 +63,10 @@ def own_broker(rungs: Sequence[Rung] = (container_broker, process_broker)) -> Ow
             atexit.register(broker.close)
             return broker
     raise Unavailable("; ".join(reasons))
+
+
+def _rungs() -> list[Rung]:
+    named = os.environ.get(RUNG)
+    if named and named not in RUNGS:
+        raise ConnectionError(f"{RUNG}={named}: no such rung; choose one of: {', '.join(RUNGS)}")
+    return [RUNGS[named]] if named else [*RUNGS.values()]

@@ -1,7 +1,8 @@
 """The pytest side of the ladder: the fixtures, the markers, and the last line of a run.
 
 `broker` may be the user's; `private_broker` is ours and may be killed. Where none is to be had,
-tests are skipped, and the run's last line says so; with CI=true they fail.
+tests are skipped, and the run's last line says so; with CI=true, or where STREAMDEDUP_TEST_RUNG
+names the only rung to be tried, they fail.
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import NoReturn, TypeVar
 import pytest
 
 from tests.broker.base import Broker, OwnedBroker, Unavailable
-from tests.broker.ladder import BOOTSTRAP, find_broker, own_broker
+from tests.broker.ladder import BOOTSTRAP, RUNG, find_broker, own_broker
 
 B = TypeVar("B", bound=Broker)
 
@@ -82,7 +83,9 @@ def _found(search: Callable[[], B]) -> B:
 
 
 def do_without(reason: str) -> NoReturn:
-    """Skip the test for want of a broker; with CI=true, fail."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}. CI=true: {HOW_TO_GET_ONE}", pytrace=False)
+    """Skip the test for want of a broker; fail where one was asked for, or in CI."""
+    rung = os.environ.get(RUNG)
+    if rung or os.environ.get("CI") == "true":
+        asked = f"{RUNG}={rung}" if rung else "CI=true"
+        pytest.fail(f"{reason}. {asked}: {HOW_TO_GET_ONE}", pytrace=False)
     pytest.skip(reason)

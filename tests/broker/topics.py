@@ -3,12 +3,14 @@
 Everything waits for its effect with a deadline, so that a test never reads half a story.
 """
 
+import base64
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
+from uuid import UUID
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -19,9 +21,12 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.broker.base import admin_client, client_config, wait_until
@@ -191,6 +196,40 @@ def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> Non
     wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
     for deleted in admin.delete_records(wanted).values():
         deleted.result(DEADLINE_S)
+
+
+def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
+    """Set some settings of a topic, as `create_topic` does; returns when the broker tells them."""
+    admin = admin_client(bootstrap)
+    entries = [
+        ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+        for key, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    _result(admin.incremental_alter_configs([resource])[resource])
+    asked = ConfigResource(ResourceType.TOPIC, name)
+    wait_until(
+        lambda: all(
+            _result(admin.describe_configs([asked])[asked])[entry.name].value == entry.value
+            for entry in entries
+        ),
+        DEADLINE_S,
+        lambda: f"{name} keeps its old settings",
+    )
+
+
+def cluster_id(bootstrap: str) -> str:
+    """Return the cluster's id."""
+    admin = admin_client(bootstrap)
+    found: str = _result(admin.describe_cluster()).cluster_id
+    return found
+
+
+def topic_id(bootstrap: str, name: str) -> str:
+    """Return the topic's id, in the form of a UUID."""
+    admin = admin_client(bootstrap)
+    described = _result(admin.describe_topics(TopicCollection([name]))[name])
+    return str(UUID(bytes=base64.urlsafe_b64decode(f"{described.topic_id}==")))
 
 
 def _partitions(admin: AdminClient, topic: str, deadline_s: float = DEADLINE_S) -> list[int]:

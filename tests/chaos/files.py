@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tests.failing_fs import WatchedFs
+from streamdedup.testing.files import WatchedFs
 
 DISK_FAILED = "chaos_disk"
 

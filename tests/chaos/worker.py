@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
+from streamdedup.testing.files import WatchedFs
 from tests.chaos.files import BadDisk, SteppingFs, tell
-from tests.failing_fs import WatchedFs
 
 VARIABLE = "CHAOS"
 REACHED = "chaos_reached"

@@ -5,10 +5,12 @@ a disk may be found in when the power fails after any of these calls.
 """
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -183,9 +185,28 @@ class PowerFs(WatchedFs):
     def states_after(self, operations: int) -> set[State]:
         """Every state of the disk when the power fails after that many operations of the log."""
         log = self.log[:operations]
-        choices = [_outcomes(log, index) for index in range(operations)]
-        made = {operation.path for operation in log if operation.kind == "mkdir"}
-        return {_state(outcome, made) for outcome in product(*choices)}
+        made = _made(log)
+        return {_state(outcome, made) for outcome in product(*_choices(log))}
+
+    def lose_power(self, chance: Random, root: Path) -> None:
+        """Have what lies in directories of `root` be one of the states that a disk may now be found in."""
+        outcome = tuple(map(chance.choice, _choices(self.log)))
+        directories, files = _state(outcome, _made(self.log))
+        for child in root.iterdir() if root.exists() else ():
+            shutil.rmtree(child)
+        self.log, self._names, self._written = [], {}, {}
+        for directory in sorted(directories):
+            directory.mkdir()
+            self.log.append(Operation("mkdir", directory))
+        for path, data in files:
+            path.write_bytes(data)
+            self._files += 1
+            self._names[path], self._written[self._files] = self._files, len(data)
+            self.log.append(Operation("create", path, file=self._files))
+            self.log.append(Operation("write", path, file=self._files, data=data))
+            self.log.append(Operation("sync file", path, file=self._files))
+        parents = {path.parent for path in (*directories, *(path for path, _ in files))}
+        self.log += [Operation("sync directory", parent) for parent in sorted(parents)]
 
 
 def restore(state: State, away: Path, to: Path) -> None:
@@ -197,23 +218,28 @@ def restore(state: State, away: Path, to: Path) -> None:
         (to / path.relative_to(away)).write_bytes(data)
 
 
-def _outcomes(log: list[Operation], index: int) -> list[Operation | None]:
-    """List what may have become of an operation: done, not done, done in part."""
-    operation = log[index]
-    if operation.kind.startswith("sync"):
-        return [None]
-    if any(_settles(later, operation) for later in log[index + 1 :]):
-        return [operation]
-    outcomes: list[Operation | None] = [operation, None]
-    if operation.kind == "write":
-        outcomes.extend(_torn(operation))
-    return outcomes
+def _made(log: list[Operation]) -> set[Path]:
+    return {operation.path for operation in log if operation.kind == "mkdir"}
 
 
-def _settles(sync: Operation, operation: Operation) -> bool:
-    if operation.kind == "write":
-        return sync.kind == "sync file" and sync.file == operation.file
-    return sync.kind == "sync directory" and sync.path == operation.path.parent
+def _choices(log: list[Operation]) -> list[list[Operation | None]]:
+    """List what may have become of each operation: done where a later fsync settled it; else also not, or in part."""
+    choices: list[list[Operation | None]] = []
+    settled: set[int | Path] = set()
+    for operation in reversed(log):
+        unknown: int | Path = operation.file if operation.kind == "write" else operation.path.parent
+        if operation.kind == "sync file":
+            settled.add(operation.file)
+            choices.append([None])
+        elif operation.kind == "sync directory":
+            settled.add(operation.path)
+            choices.append([None])
+        elif unknown in settled:
+            choices.append([operation])
+        else:
+            torn = _torn(operation) if operation.kind == "write" else ()
+            choices.append([operation, None, *torn])
+    return choices[::-1]
 
 
 def _torn(write: Operation) -> Iterator[Operation]:

@@ -1,0 +1,50 @@
+"""Which cause of `metrics.DOUBTS` an error is. For counting only: whatever the cause, a doubt is met in one way."""
+
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    ProducerFenced,
+    RequestTimedOutError,
+    TransactionCoordinatorFenced,
+    UnknownProducerId,
+)
+
+from streamdedup.kafka.sink import (
+    DoubtError,
+    ForeignWriteError,
+    RefusedError,
+    ReplacedConnectionError,
+)
+from streamdedup.kafka.source import UnreadableError
+
+_CAUSES: tuple[tuple[str, tuple[type[Exception], ...]], ...] = (
+    (
+        "fenced",
+        (
+            ProducerFenced,
+            InvalidProducerEpoch,
+            InvalidProducerIdMapping,
+            TransactionCoordinatorFenced,
+            UnknownProducerId,
+        ),
+    ),
+    ("foreign_write", (ForeignWriteError,)),
+    ("refused", (RefusedError,)),
+    ("unreadable", (UnreadableError,)),
+    ("timeout", (TimeoutError, KafkaTimeoutError, RequestTimedOutError)),
+    (
+        "connection",
+        (ReplacedConnectionError, KafkaConnectionError, NodeNotReadyError, ConnectionError),
+    ),
+    ("mismatch", (DoubtError,)),
+    ("broker", (KafkaError,)),
+)
+
+
+def doubt_cause(error: Exception) -> str:
+    """The cause of the doubt that `error` raises."""
+    return next((cause for cause, types in _CAUSES if isinstance(error, types)), "other")

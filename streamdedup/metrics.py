@@ -1,0 +1,349 @@
+"""Every metric of a worker, once: name, kind, unit, meaning, labels. docs/metrics.md is made of this.
+
+Names follow Prometheus: base units, `_total` for what only grows. `topic` and `partition` are those of the input, so
+the number of series is bounded by its partitions. No label and no value holds a key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+
+SHARD = ("topic", "partition")
+
+DOUBTS: Mapping[str, str] = {
+    "fenced": "another producer took the output partition over, or the broker forgot ours",
+    "foreign_write": "our events came to stand behind those of somebody else",
+    "connection": "a connection was cut, refused or replaced",
+    "timeout": "an answer did not come in time",
+    "refused": "the broker will not take a record, which is looked for among fewer",
+    "unreadable": "what was fetched could not be parsed",
+    "broker": "the broker answered with another error",
+    "mismatch": "an offset is not what it must be",
+    "other": "anything else: the line `doubt` of the log tells it",
+}
+"""Why the outcome of something was unknown, so that a shard fenced and asked the broker."""
+
+TAKEN_BACK: Mapping[str, str] = {
+    **DOUBTS,
+    "full": "the filter had no more room",
+    "stopped": "the shard stopped: `/readyz` and the log tell why",
+    "left": "the partition was given up, or the worker ended, in the middle of a transaction",
+}
+"""Why events that had been read were given up, to be read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `bounds` are the upper ends of a histogram's buckets, in its unit, ascending."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+
+# --- the worker ---
+
+BUILD = Metric(
+    "streamdedup_build_info",
+    "info",
+    "1",
+    "Always 1; the version of streamdedup and of Python.",
+    ("version", "python"),
+)
+READY = Metric(
+    "streamdedup_ready",
+    "gauge",
+    "0 or 1",
+    "Whether every partition that is assigned to this worker is live, as `/readyz` says with the reasons.",
+)
+BROKER_AWAY = Metric(
+    "streamdedup_broker_away_seconds",
+    "gauge",
+    "seconds",
+    "For how long something has waited for a broker that is away; 0 where nothing waits.",
+)
+LOOP_STALL = Metric(
+    "streamdedup_loop_stall_seconds",
+    "histogram",
+    "seconds",
+    "How late the event loop ran a timer, 50 times a second: for so long nothing else ran either.",
+    bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0),
+)
+LOOP_STALL_MAX = Metric(
+    "streamdedup_loop_stall_max_seconds",
+    "gauge",
+    "seconds",
+    "The longest of these in the last 60 s, the present one included. Reading it changes nothing.",
+)
+TRANSACTION = Metric(
+    "streamdedup_transaction_seconds",
+    "histogram",
+    "seconds",
+    "From the begin to the commit of a transaction with events; without transactions, of what is committed together.",
+    bounds=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+
+UNSEEN = Metric(
+    "streamdedup_cross_partition_events_total",
+    "counter",
+    "events",
+    "Of a sample, one key in 4,096: events that passed though another partition of this worker had their key before.",
+)
+UNSEEN_SHARE = Metric(
+    "streamdedup_cross_partition_duplicates_ratio",
+    "gauge",
+    "ratio",
+    "The share of all duplicates that cannot be seen because they are in another partition, as that sample has it.",
+)
+
+# --- events ---
+
+EVENTS = Metric(
+    "streamdedup_events_total",
+    "counter",
+    "events",
+    "What became of the events of committed transactions, by verdict.",
+    (*SHARD, "verdict"),
+)
+CONSUMED = Metric(
+    "streamdedup_events_consumed_total",
+    "counter",
+    "events",
+    "Events that were read and that a committed offset went past, counted by their offsets, whatever their verdicts.",
+    SHARD,
+)
+LEDGER_DIFFERENCE = Metric(
+    "streamdedup_ledger_difference_events",
+    "gauge",
+    "events",
+    "Events consumed less the sum of the verdicts: always 0. Above, events got no verdict; below, one got several.",
+    SHARD,
+)
+IN_FLIGHT = Metric(
+    "streamdedup_in_flight_events",
+    "gauge",
+    "events",
+    "Events that were read and are neither consumed nor taken back; 0 when there is nothing to do.",
+    SHARD,
+)
+TAKEN = Metric(
+    "streamdedup_events_taken_back_total",
+    "counter",
+    "events",
+    "Events that were read and given up by cause, to be read again, unless their transaction turns out committed.",
+    (*SHARD, "cause"),
+)
+LATE = Metric(
+    "streamdedup_events_late_total",
+    "counter",
+    "events",
+    "Events that came after their window, whether they passed or not; only with `filter.kind: window`.",
+    SHARD,
+)
+EXPECTED_FALSE = Metric(
+    "streamdedup_false_duplicates_expected_total",
+    "counter",
+    "events",
+    "How many new events the filter is expected to have dropped as duplicates, by its error rate at each moment.",
+    SHARD,
+)
+DOUBT = Metric(
+    "streamdedup_doubts_total",
+    "counter",
+    "doubts",
+    "How often an outcome was unknown, by cause, so that the shard fenced, folded, and asked the broker.",
+    (*SHARD, "cause"),
+)
+
+# --- shards ---
+
+STATE = Metric(
+    "streamdedup_shard_state",
+    "gauge",
+    "0 or 1",
+    "1 for the state in which the shard is: assigned, fencing, folding, live, full or stopped.",
+    (*SHARD, "state"),
+)
+LAG = Metric(
+    "streamdedup_lag_offsets",
+    "gauge",
+    "offsets",
+    "From the next event to the end of the input; markers of transactions count. Where a shard is not live, the end"
+    " is looked up every 10 s. Not there until the broker has told it.",
+    SHARD,
+)
+PENDING = Metric(
+    "streamdedup_pending_keys",
+    "gauge",
+    "keys",
+    "Keys of events that were emitted in a transaction that is not committed yet.",
+    SHARD,
+)
+FILTER_KEYS = Metric(
+    "streamdedup_filter_keys",
+    "gauge",
+    "keys",
+    "Keys in the filter; of a window, those of its live generations.",
+    SHARD,
+)
+FILTER_CAPACITY = Metric(
+    "streamdedup_filter_capacity_keys",
+    "gauge",
+    "keys",
+    "Keys up to which the filter keeps `filter.error_rate`; with `on_full: grow`, after all growth.",
+    SHARD,
+)
+FILL = Metric(
+    "streamdedup_filter_fill_ratio",
+    "gauge",
+    "ratio",
+    "The share of the filter's table that is in use; what it is at capacity depends on the kind.",
+    SHARD,
+)
+ERROR = Metric(
+    "streamdedup_filter_error_ratio",
+    "gauge",
+    "ratio",
+    "The probability with which a new event is taken for a duplicate at the present fill.",
+    SHARD,
+)
+FILTER_BYTES = Metric(
+    "streamdedup_filter_size_bytes",
+    "gauge",
+    "bytes",
+    "The memory of the filter's table.",
+    SHARD,
+)
+
+# --- folds ---
+
+FOLD_START = Metric(
+    "streamdedup_fold_start_offset",
+    "gauge",
+    "offset",
+    "Where in the output the last fold began: at the label of a snapshot or of what was in memory.",
+    SHARD,
+)
+FOLD_POSITION = Metric(
+    "streamdedup_fold_position_offset",
+    "gauge",
+    "offset",
+    "How far the last fold has come in the output.",
+    SHARD,
+)
+FOLD_END = Metric(
+    "streamdedup_fold_end_offset",
+    "gauge",
+    "offset",
+    "Where in the output the last fold ends.",
+    SHARD,
+)
+FOLD_PROGRESS = Metric(
+    "streamdedup_fold_progress_ratio",
+    "gauge",
+    "ratio",
+    "How much of the last fold is done; 1 when it is over.",
+    SHARD,
+)
+FOLD_SECONDS = Metric(
+    "streamdedup_fold_seconds",
+    "gauge",
+    "seconds",
+    "How long the last fold took, or has taken.",
+    SHARD,
+)
+FOLDED = Metric(
+    "streamdedup_fold_events_total",
+    "counter",
+    "events",
+    "Events of the output that were folded.",
+    SHARD,
+)
+
+# --- snapshots ---
+
+SNAPSHOT_AGE = Metric(
+    "streamdedup_snapshot_age_seconds",
+    "gauge",
+    "seconds",
+    "Since the newest snapshot was written, by us or by whoever wrote the one that was loaded.",
+    SHARD,
+)
+SNAPSHOT_BEHIND = Metric(
+    "streamdedup_snapshot_behind_offsets",
+    "gauge",
+    "offsets",
+    "How much of the output is not in the newest snapshot, so that a start would fold it. 0: none is due.",
+    SHARD,
+)
+SNAPSHOT_BYTES = Metric(
+    "streamdedup_snapshot_size_bytes",
+    "gauge",
+    "bytes",
+    "The size of the newest snapshot.",
+    SHARD,
+)
+SNAPSHOTS_SAVED = Metric(
+    "streamdedup_snapshots_saved_total",
+    "counter",
+    "snapshots",
+    "Snapshots that were written.",
+    SHARD,
+)
+SNAPSHOTS_FAILED = Metric(
+    "streamdedup_snapshots_failed_total",
+    "counter",
+    "snapshots",
+    "Snapshots that could not be written; delivery goes on, and the next is tried in its turn.",
+    SHARD,
+)
+SNAPSHOTS_REFUSED = Metric(
+    "streamdedup_snapshots_refused_total",
+    "counter",
+    "snapshots",
+    "Snapshots that were found and not used: damaged, of other settings, or of another log.",
+    SHARD,
+)
+
+# --- the process, as prometheus-client reads it from /proc; on Linux only ---
+
+PROCESS = (
+    Metric("process_virtual_memory_bytes", "gauge", "bytes", "Virtual memory size in bytes."),
+    Metric("process_resident_memory_bytes", "gauge", "bytes", "Resident memory size in bytes."),
+    Metric(
+        "process_start_time_seconds",
+        "gauge",
+        "seconds since 1970",
+        "Start time of the process since unix epoch in seconds.",
+    ),
+    Metric(
+        "process_cpu_seconds_total",
+        "counter",
+        "seconds",
+        "Total user and system CPU time spent in seconds.",
+    ),
+    Metric("process_open_fds", "gauge", "descriptors", "Number of open file descriptors."),
+    Metric("process_max_fds", "gauge", "descriptors", "Maximum number of open file descriptors."),
+)
+
+METRICS: tuple[Metric, ...] = (
+    *(metric for metric in tuple(globals().values()) if isinstance(metric, Metric)),
+    *PROCESS,
+)
+"""All of them, in the order in which they stand above."""
+
+
+def reference_markdown() -> str:
+    """The tables of docs/metrics.md: every metric, then the causes that are values of labels."""
+    rows = [
+        f"| `{m.name}` | {m.kind} | {m.unit} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
+        for m in METRICS
+    ]
+    causes = [f"| `{cause}` | {meaning} |" for cause, meaning in TAKEN_BACK.items()]
+    head = ["| Name | Kind | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows, "", "| `cause` | Meaning |", "|---|---|", *causes]) + "\n"

@@ -1,0 +1,39 @@
+"""What a worker tells over HTTP: /metrics for Prometheus, /livez and /readyz for whoever starts and stops it.
+
+It answers from threads of its own, so that it can tell of a loop that stands still, and only reads: see `Status`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from streamdedup.server.listener import Listener
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from streamdedup.server.status import Phase, Status
+from streamdedup.settings import ServerOptions
+
+__all__ = ["Phase", "Status", "serving"]
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]:
+    """Tell `status`, where `options` have a port. ConfigError where nothing can listen there."""
+    if options.port is None:
+        yield
+        return
+    pulse = Pulse()
+    made = pages(status, pulse)
+    listener = await asyncio.to_thread(Listener, options.host, options.port, made)
+    beating = asyncio.create_task(pulse.beat())
+    status.port = listener.port
+    log.info("server_listens", host=options.host, port=listener.port, pages=list(made))
+    try:
+        yield
+    finally:
+        beating.cancel()
+        listener.close()

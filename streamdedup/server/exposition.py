@@ -1,0 +1,158 @@
+"""The metrics as Prometheus reads them, taken from the worker at each scrape."""
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from prometheus_client import Metric as Family
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from streamdedup import __version__, metrics
+from streamdedup.delivery import Delivery, State
+from streamdedup.events import Verdict
+from streamdedup.folding import Fold
+from streamdedup.meters import Histogram, ShardMeters
+from streamdedup.metrics import Metric
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.status import Status
+from streamdedup.shard import Shard
+from streamdedup.shard_snapshots import Newest
+
+BREATH_S = 0.0001  # between two metrics, so that the loop does not wait for the interpreter until all are made
+
+Sample = tuple[tuple[str, ...], float]
+
+_VERDICTS = tuple(verdict.name.lower() for verdict in Verdict)
+_COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
+    metrics.CONSUMED: lambda meters: meters.ledger.consumed,
+    metrics.LEDGER_DIFFERENCE: lambda meters: meters.ledger.difference,
+    metrics.IN_FLIGHT: lambda meters: meters.in_flight,
+    metrics.LATE: lambda meters: meters.ledger.late,
+    metrics.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
+    metrics.FOLDED: lambda meters: meters.folded,
+    metrics.SNAPSHOTS_SAVED: lambda meters: meters.snapshots_saved,
+    metrics.SNAPSHOTS_FAILED: lambda meters: meters.snapshots_failed,
+    metrics.SNAPSHOTS_REFUSED: lambda meters: meters.snapshots_refused,
+}
+_BY_LABEL: dict[Metric, Callable[[ShardMeters], Iterable[tuple[str, int]]]] = {
+    metrics.EVENTS: lambda meters: zip(_VERDICTS, meters.ledger.by_verdict, strict=True),
+    metrics.TAKEN: lambda meters: meters.taken_back.items(),
+    metrics.DOUBT: lambda meters: meters.doubts.items(),
+}
+_OF_SHARD: dict[Metric, Callable[[Shard], float]] = {
+    metrics.PENDING: lambda shard: shard.pending,
+    metrics.FILTER_KEYS: lambda shard: len(shard.seen),
+    metrics.FILTER_CAPACITY: lambda shard: shard.seen.capacity,
+    metrics.FILL: lambda shard: shard.seen.fill_ratio,
+    metrics.ERROR: lambda shard: shard.seen.error_rate_now,
+    metrics.FILTER_BYTES: lambda shard: shard.seen.size_bytes,
+}
+_OF_FOLD: dict[Metric, Callable[[Fold], float]] = {
+    metrics.FOLD_START: lambda fold: fold.start,
+    metrics.FOLD_POSITION: lambda fold: fold.position,
+    metrics.FOLD_END: lambda fold: fold.end,
+    metrics.FOLD_PROGRESS: lambda fold: fold.ratio,
+    metrics.FOLD_SECONDS: lambda fold: fold.seconds,
+}
+_OF_SNAPSHOT: dict[Metric, Callable[[Newest, Shard], float]] = {
+    metrics.SNAPSHOT_AGE: lambda newest, _shard: max(0.0, time.time() - newest.saved_at),
+    metrics.SNAPSHOT_BEHIND: lambda newest, shard: max(0, shard.label - newest.label),
+    metrics.SNAPSHOT_BYTES: lambda newest, _shard: newest.size_bytes,
+}
+
+
+class WorkerCollector(Collector):
+    """Reads a worker. Several threads may scrape at once."""
+
+    def __init__(self, status: Status, pulse: Pulse, is_ready: Callable[[], bool]) -> None:
+        self._status, self._pulse, self._is_ready = status, pulse, is_ready
+
+    def collect(self) -> Iterator[Family]:
+        """Each metric of `metrics.METRICS` but those of the process, with all of its samples."""
+        shards = {
+            (self._status.topic, str(partition)): delivery
+            for partition, delivery in sorted(dict(self._status.deliveries).items())
+        }
+        for family in chain(self._of_worker(), self._counts(), self._of_shards(shards)):
+            yield family
+            time.sleep(BREATH_S)
+
+    def describe(self) -> Iterable[Family]:
+        """Nothing: what registers a collector would ask for a scrape to know its names."""
+        return ()
+
+    def _of_worker(self) -> Iterator[Family]:
+        yield InfoMetricFamily(
+            metrics.BUILD.name.removesuffix("_info"),
+            metrics.BUILD.meaning,
+            {"version": __version__, "python": platform.python_version()},
+        )
+        yield _family(metrics.READY, [((), self._is_ready())])
+        yield _family(metrics.BROKER_AWAY, [((), self._status.broker_away_s)])
+        yield _histogram(metrics.LOOP_STALL, self._pulse.stalls)
+        yield _family(metrics.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
+        yield _histogram(metrics.TRANSACTION, self._status.meters.transactions)
+        yield _family(metrics.UNSEEN, [((), self._status.watch.unseen)])
+        yield _family(metrics.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
+
+    def _counts(self) -> Iterator[Family]:
+        topic = self._status.topic
+        shards = {(topic, str(p)): meters for p, meters in self._status.meters.shards.items()}
+        for metric, count in _COUNTED.items():
+            yield _family(metric, ((labels, count(meters)) for labels, meters in shards.items()))
+        for metric, counts in _BY_LABEL.items():
+            yield _family(
+                metric,
+                (
+                    ((*labels, value), number)
+                    for labels, meters in shards.items()
+                    for value, number in counts(meters)
+                ),
+            )
+
+    def _of_shards(self, deliveries: dict[tuple[str, str], Delivery]) -> Iterator[Family]:
+        yield _family(
+            metrics.STATE,
+            (
+                ((*labels, state.value), delivery.state is state)
+                for labels, delivery in deliveries.items()
+                for state in State
+            ),
+        )
+        yield _family(
+            metrics.LAG,
+            ((labels, lag) for labels, d in deliveries.items() if (lag := d.lag) is not None),
+        )
+        shards = {labels: d.shard for labels, d in deliveries.items() if d.shard}
+        for metric, value in _OF_SHARD.items():
+            yield _family(metric, ((labels, value(shard)) for labels, shard in shards.items()))
+        folds = {labels: d.fold for labels, d in deliveries.items() if d.fold}
+        for metric, part in _OF_FOLD.items():
+            yield _family(metric, ((labels, part(fold)) for labels, fold in folds.items()))
+        snapshots = {
+            labels: (newest, shards[labels])
+            for labels, d in deliveries.items()
+            if labels in shards and (newest := d.snapshots.newest)
+        }
+        for metric, of in _OF_SNAPSHOT.items():
+            yield _family(metric, ((labels, of(*held)) for labels, held in snapshots.items()))
+
+
+def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
+    make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = make(metric.name, metric.meaning, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(metric: Metric, histogram: Histogram) -> Family:
+    buckets, total = histogram.read()
+    return HistogramMetricFamily(metric.name, metric.meaning, buckets, total)

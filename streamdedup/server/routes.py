@@ -1,0 +1,85 @@
+"""The pages: /metrics, /livez, /readyz. No page holds a key."""
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+from streamdedup.delivery import Delivery, State
+from streamdedup.server.exposition import WorkerCollector
+from streamdedup.server.listener import Make, Page
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.status import Phase, Status
+
+STALL_S_MAX = 10.0
+AWAY_S_MAX = 1.0  # a connection takes its time
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def pages(status: Status, pulse: Pulse) -> Mapping[str, Make]:
+    """What makes the page of each path."""
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector(status, pulse, lambda: not list(_unready(status, pulse))))
+    ProcessCollector(registry=registry)
+    return {
+        "/metrics": lambda: Page(
+            HTTPStatus.OK, generate_latest(registry).decode(), PROMETHEUS_TEXT
+        ),
+        "/livez": lambda: _probe("alive", _unlive(pulse)),
+        "/readyz": lambda: _probe(_ready(status), _unready(status, pulse)),
+    }
+
+
+def _probe(well: str, reasons: Iterator[str]) -> Page:
+    if text := "".join(f"{reason}\n" for reason in reasons):
+        return Page(HTTPStatus.SERVICE_UNAVAILABLE, text)
+    return Page(HTTPStatus.OK, f"{well}\n")
+
+
+def _unlive(pulse: Pulse) -> Iterator[str]:
+    """Why the process should be restarted. What a restart does not cure is none: a broker away, a shard stopped."""
+    if (stalled_s := pulse.stalled_s) > STALL_S_MAX:
+        yield f"the event loop has stood still for {stalled_s:.0f} s"
+
+
+def _ready(status: Status) -> str:
+    assigned = status.assigned
+    if assigned:
+        return f"ready: {len(assigned)} of {status.topic} live"
+    return "ready: no partition is assigned, since the group has more workers than partitions"
+
+
+def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
+    """Why not every event that is ours would be decided now, a line a reason."""
+    yield from _unlive(pulse)
+    if (away_s := status.broker_away_s) > AWAY_S_MAX:
+        yield f"the broker is away, for {away_s:.0f} s now"
+    phase, assigned = status.phase, status.assigned
+    if phase is not Phase.SERVING:
+        yield _PHASES[phase]
+    elif assigned is None:
+        yield "waiting for the group to assign partitions"
+    else:
+        deliveries = dict(status.deliveries)
+        for partition in sorted(assigned):
+            if reason := _not_live(deliveries.get(partition)):
+                yield f"{status.topic}/{partition}: {reason}"
+
+
+_PHASES = {
+    Phase.CONNECTING: "connecting: the cluster is looked for, its topics are checked, code is compiled",
+    Phase.JOINING: "joining the group",
+    Phase.DRAINING: "draining",
+}
+
+
+def _not_live(delivery: Delivery | None) -> str | None:
+    """In which state the shard is, and why; None where it is live."""
+    state = delivery.state if delivery else State.ASSIGNED
+    if delivery is None or state is State.LIVE:
+        return None if delivery else state.value
+    if state is State.FOLDING and (fold := delivery.fold):
+        return f"folding, {fold.ratio:.0%} of the output from offset {fold.start} to {fold.end}"
+    if state in (State.FULL, State.STOPPED):
+        return f"{state.value}: {delivery.trouble}"
+    return state.value

@@ -1,0 +1,199 @@
+"""The cluster as `kafka.base` wants it, over a broker in memory."""
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from aiokafka.errors import ConcurrentTransactions, KafkaError
+
+from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.kafka.base import Cluster, Connect, Source, Writer
+from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.patience import Patience, start_patiently
+from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.topics import Topic, Topology, settings_like, sink_topics
+from streamdedup.testing.broker import MemoryBroker
+from streamdedup.testing.log import Logged
+from streamdedup.testing.source import MemorySource
+from streamdedup.testing.writer import MemoryWriter
+
+T = TypeVar("T")
+
+RETRY_S = 0.05
+
+
+def connected_to(broker: MemoryBroker) -> Connect:
+    """What `Worker(settings, connect=...)` takes in place of a real cluster."""
+
+    @asynccontextmanager
+    async def connect(options: KafkaOptions) -> AsyncIterator[Cluster]:
+        patience = Patience(options.give_up_after_s)
+        cluster = MemoryCluster(broker, options, patience)
+        await start_patiently(lambda: cluster.describe([]), "the cluster", patience)
+        yield cluster
+
+    return connect
+
+
+class MemoryCluster:
+    """A broker in memory, asked by a client of no group."""
+
+    def __init__(self, broker: MemoryBroker, options: KafkaOptions, patience: Patience) -> None:
+        self.patience = patience
+        self._broker, self._options = broker, options
+        self._connection = broker.network.connect()
+
+    def source(self, topic: str) -> Source:
+        """As `Cluster.source`."""
+        return MemorySource(self._broker, self._options, topic, self.patience)
+
+    def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
+        """As `Cluster.writer`."""
+        return MemoryWriter(
+            self._broker,
+            self._options,
+            sink,
+            partition,
+            self.patience,
+            exactly_once=exactly_once,
+        )
+
+    async def describe(self, names: Sequence[str]) -> Topology:
+        """As `Cluster.describe`."""
+
+        def act(_now: float) -> Topology:
+            topics = self._broker.topics
+            known = {name: topics[name].topic for name in names if name in topics}
+            return Topology(self._broker.cluster_id, known)
+
+        return await self._broker.request(self._connection, "metadata", act)
+
+    async def changed(self, known: Topology) -> list[str]:
+        """As `Cluster.changed`."""
+        now = await self.describe(list(known.topics))
+        return [
+            name
+            for name, topic in known.topics.items()
+            if name not in now.topics or now[name].topic_id != topic.topic_id
+        ]
+
+    async def create_missing(
+        self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int
+    ) -> list[str]:
+        """As `Cluster.create_missing`."""
+        names = [name for name in sink_topics(sink) if name not in known.topics]
+        settings = settings_like(source, retention_ms_min)
+
+        def act(_now: float) -> None:
+            for name in names:
+                if name not in self._broker.topics:
+                    self._broker.create_topic(name, source.partitions, **settings)
+
+        await self._broker.request(self._connection, "create_topics", act)
+        return names
+
+    async def tells_stable_offsets(self, group: str, topic: str) -> bool:  # noqa: ARG002 - this broker does
+        """As `Cluster.tells_stable_offsets`."""
+        return True
+
+    async def committed(
+        self, group: str, topic: str, partition: int, *, stable: bool
+    ) -> Committed | None:
+        """As `Cluster.committed`."""
+
+        def act(_now: float) -> tuple[int, str] | None:
+            asked, transactions = self._broker.group(group), self._broker.transactions
+            if stable and any(
+                transaction.undecided(asked, topic, partition)
+                for transaction in transactions.values()
+            ):
+                raise ConcurrentTransactions
+            return asked.offsets.get((topic, partition))
+
+        found = await self._ask("offset_fetch", act)
+        return Committed(found[0], Note.decode(found[1])) if found else None
+
+    async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
+        """As `Cluster.notes`."""
+
+        def act(_now: float) -> dict[int, str]:
+            offsets = self._broker.group(group).offsets
+            return {p: offsets[topic, p][1] for p in range(partitions) if (topic, p) in offsets}
+
+        found = await self._ask("offset_fetch", act)
+        notes = {partition: Note.decode(text) for partition, text in found.items()}
+        return {partition: note for partition, note in notes.items() if note is not None}
+
+    async def first_offset(self, topic: str, partition: int) -> int:
+        """As `Cluster.first_offset`."""
+        return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).start)
+
+    async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """As `Cluster.first_offsets`."""
+
+        def act(_now: float) -> dict[int, int]:
+            return {p: self._broker.log(topic, p).start for p in partitions}
+
+        return await self._ask("list_offsets", act)
+
+    async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
+        """As `Cluster.batch_at`."""
+        return await self._ask(
+            "fetch", lambda _: self._broker.log(topic, partition).batch_at(offset)
+        )
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        """As `Cluster.end_offset`."""
+        return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).end)
+
+    async def stable_offset(self, topic: str, partition: int) -> int:
+        """As `Cluster.stable_offset`."""
+        return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).stable)
+
+    async def committed_events(
+        self, topic: str, partition: int, start: int, end: int, *, stall_s: float
+    ) -> AsyncGenerator[EventBatch]:
+        """As `Cluster.committed_events`."""
+        loop, position = asyncio.get_running_loop(), start
+        moved_at = loop.time()
+        chunk = min(CHUNK_EVENTS, self._broker.fetch_events_max)
+
+        def act(_now: float) -> tuple[list[Logged], int]:
+            log = self._broker.log(topic, partition)
+            if position < log.start:
+                raise TrimmedError(f"{topic}/{partition} no longer holds offset {position}")
+            return log.read(position, chunk)
+
+        while position < end:
+            events, reached = await self._ask("fetch", act)
+            if events := [event for event in events if event.offset < end]:
+                yield to_batch(topic, partition, events, reached)
+            if reached > position:
+                position, moved_at = reached, loop.time()
+            elif loop.time() - moved_at > stall_s:
+                raise TimeoutError(
+                    f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
+                )
+            else:
+                await asyncio.sleep(RETRY_S)
+
+    async def _ask(self, call: str, act: Callable[[float], T]) -> T:
+        """The answer; asked again while the broker cannot tell. Bound it in time."""
+        while True:
+            try:
+                return await self._broker.request(self._connection, call, act)
+            except KafkaError as error:
+                passing = error.retriable or error.invalid_metadata
+                if not passing or isinstance(error, TrimmedError):
+                    raise
+            await asyncio.sleep(RETRY_S)

@@ -1,0 +1,132 @@
+"""One partition's log in memory: events, the markers that end transactions, and what a reader sees of them.
+
+As Kafka's: a marker takes an offset, nobody who reads committed events gets beyond the first undecided one, and what
+was trimmed is gone for readers. It is kept for whoever judges a test.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from streamdedup.events import Fingerprint, Headers
+from streamdedup.kafka.sink import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """An event as it stands in a log; `timestamp` is ms since 1970."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class _Span:
+    """What one transaction wrote to one partition. `committed` is None until the coordinator has decided."""
+
+    __slots__ = ("committed", "first")
+
+    def __init__(self, first: int, *, committed: bool | None = None) -> None:
+        self.first, self.committed = first, committed
+
+
+class MemoryLog:
+    """One partition. `start` is the first offset that is still held, `end` the high watermark."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self._entries: list[tuple[Logged | None, _Span]] = []  # a marker is None
+        self._open: dict[str, _Span] = {}
+        self._plain = _Span(0, committed=True)
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def end(self) -> int:
+        """The offset after the last entry."""
+        return len(self._entries)
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: all below it is decided."""
+        return min((span.first for span in self._open.values()), default=self.end)
+
+    def append(self, records: Iterable[Record], transactional_id: str | None = None) -> int:
+        """Append `records`, undecided where they are of a transaction; the offset of the first."""
+        base, span = self.end, self._plain
+        if transactional_id is not None:
+            span = self._open.setdefault(transactional_id, _Span(base))
+        for offset, (timestamp, key, value, headers) in enumerate(records, base):
+            self._entries.append((Logged(offset, timestamp, key, value, headers), span))
+        self._wake()
+        return base
+
+    def decide(self, transactional_id: str, *, committed: bool) -> None:
+        """The coordinator knows how that transaction ends; readers hear of it by its marker."""
+        if transactional_id in self._open:
+            self._open[transactional_id].committed = committed
+
+    def mark(self, transactional_id: str) -> None:
+        """Write the marker of a transaction that is decided; it takes an offset."""
+        self._entries.append((None, self._open.pop(transactional_id, self._plain)))
+        self._wake()
+
+    def trim(self, before: int) -> None:
+        """Delete what stands before an offset, as retention does."""
+        self.start = max(self.start, min(before, self.end))
+        self._wake()
+
+    def read(self, position: int, events_max: int) -> tuple[list[Logged], int]:
+        """At most so many committed events from `position` on, and where reading goes on.
+
+        That is behind the last of them, or behind all that is decided where nothing more is to be read.
+        """
+        found: list[Logged] = []
+        for logged, span in self._entries[position : self.stable]:
+            if logged is None or not span.committed:
+                continue
+            if len(found) == events_max:
+                return found, found[-1].offset + 1
+            found.append(logged)
+        return found, max(position, self.stable)
+
+    def batch_at(self, offset: int) -> Fingerprint | None:
+        """Of the entry at `offset`, as if each were a record batch of its own; None where it is not held."""
+        if not self.start <= offset < self.end:
+            return None
+        logged, span = self._entries[offset]
+        content = (logged.key or b"") + b"\0" + (logged.value or b"") if logged else b"marker"
+        stamped_ms = logged.timestamp if logged else 0
+        return Fingerprint(offset, -1, -1, crc32c(content + b"%d" % span.first), stamped_ms)
+
+    def committed(self) -> list[Logged]:
+        """All events that a reader of committed ones sees."""
+        return self.read(self.start, self.end)[0]
+
+    def emitted(self) -> list[Logged]:
+        """All events that were ever committed: those that were trimmed, and those whose marker is on its way, too."""
+        return [logged for logged, span in self._entries if logged is not None and span.committed]
+
+    @property
+    def end_decided(self) -> int:
+        """The end when the markers of all transactions are written that are decided."""
+        return self.end + sum(span.committed is not None for span in self._open.values())
+
+    def aborted(self) -> Sequence[Logged]:
+        """The events of aborted transactions."""
+        return [logged for logged, span in self._entries if logged and span.committed is False]
+
+    def moved(self) -> "asyncio.Future[None]":
+        """Done at the next change."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done() and not future.get_loop().is_closed():
+                future.set_result(None)

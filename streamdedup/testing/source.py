@@ -1,0 +1,237 @@
+"""One member of a consumer group, as `kafka.base` wants it, over a broker in memory.
+
+A task of its own keeps the membership, as aiokafka's does: it says that the member lives, joins again when the group
+settles anew or has thrown it out, and only notes what came of it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalGenerationError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+
+from streamdedup.events import EventBatch
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.patience import Patience, start_patiently
+from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
+from streamdedup.testing.broker import MemoryBroker
+from streamdedup.testing.groups import Member
+from streamdedup.testing.log import Logged
+
+T = TypeVar("T")
+
+DEFAULTS = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 3_000}
+JOIN_POLL_S = 0.02
+
+
+class MemorySource:
+    """One member of the group, reading one topic."""
+
+    def __init__(
+        self, broker: MemoryBroker, options: KafkaOptions, topic: str, patience: Patience
+    ) -> None:
+        self._broker, self._options, self._topic = broker, options, topic
+        self._patience = patience
+        given = {**DEFAULTS, **options.consumer}
+        self._session_s = float(given["session_timeout_ms"]) / 1000
+        self._heartbeat_s = float(given["heartbeat_interval_ms"]) / 1000
+        self._fetching, self._keeping = broker.network.connect(), broker.network.connect()
+        self._epoch = 0
+        self._assigned: frozenset[int] | None = None
+        self._name: str | None = None
+        self._generation = -1
+        self._partitions = 0  # of the topic, when we joined
+        self._positions: dict[int, int] = {}
+        self._held: set[int] = set()
+        self._ends: dict[int, int] = {}
+        self._membership: asyncio.Task[None] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """As `Source.epoch`."""
+        return self._epoch
+
+    @property
+    def assigned(self) -> frozenset[int] | None:
+        """As `Source.assigned`."""
+        return self._assigned
+
+    async def start(self) -> None:
+        """As `Source.start`."""
+        await start_patiently(
+            lambda: self._group("find_coordinator", lambda _: None), "the group", self._patience
+        )
+        self._membership = asyncio.create_task(self._keep())
+
+    async def stop(self, within_s: float) -> bool:
+        """As `Source.stop`."""
+        if self._membership is None:
+            return True
+        self._membership.cancel()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._group("leave_group", self._leave)
+        except (KafkaError, TimeoutError):
+            return False
+        return True
+
+    async def keep_alive(self, wait_s: float) -> None:
+        """As `Source.keep_alive`."""
+        if self._membership is not None and self._membership.done():
+            self._membership.result()
+        await asyncio.sleep(wait_s)
+
+    async def confirms(self, epoch: int) -> bool:
+        """As `Source.confirms`."""
+        if self._epoch != epoch or self._assigned is None:
+            return False
+        try:
+            await self._group("heartbeat", self._beat)
+        except (RebalanceInProgressError, UnknownMemberIdError, IllegalGenerationError):
+            return False
+        return self._epoch == epoch
+
+    def hold(self, partition: int) -> None:
+        """As `Source.hold`."""
+        self._held.add(partition)
+
+    def go_to(self, partition: int, offset: int) -> None:
+        """As `Source.go_to`."""
+        self._positions[partition] = offset
+        self._held.discard(partition)
+
+    async def read(
+        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | None:
+        """As `Source.read`."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        events_max = min(events_max, CHUNK_EVENTS, self._broker.fetch_events_max)
+        while True:
+            events: list[Logged] = []
+            if partition in (self._assigned or ()) and partition not in self._held:
+                events = await self._fetch(partition, epoch, events_max)
+            if events and self._epoch == epoch:
+                return to_batch(self._topic, partition, events, self._positions[partition])
+            if self._epoch != epoch or (left_s := until - loop.time()) <= 0:
+                await asyncio.sleep(0)
+                return None
+            await asyncio.wait([self._broker.log(self._topic, partition).moved()], timeout=left_s)
+
+    def position(self, partition: int) -> int:
+        """As `Source.position`."""
+        return self._positions[partition]
+
+    def lag(self, partition: int) -> int:
+        """As `Source.lag`."""
+        position = self._positions.get(partition, 0)
+        return max(0, self._ends.get(partition, 0) - position)
+
+    async def commit(self, partition: int, offset: int, metadata: str) -> None:
+        """As `Source.commit`."""
+        name, generation = self._name or "", self._generation
+
+        def act(_now: float) -> None:
+            group = self._broker.group(self._options.group_id)
+            try:
+                group.check(name, generation)
+            except (UnknownMemberIdError, IllegalGenerationError) as error:
+                raise CommitFailedError from error
+            group.offsets[self._topic, partition] = (offset, metadata)
+
+        await self._group("offset_commit", act)
+
+    async def _fetch(self, partition: int, epoch: int, events_max: int) -> list[Logged]:
+        position = self._positions[partition]
+
+        def act(_now: float) -> tuple[list[Logged], int, int]:
+            log = self._broker.log(self._topic, partition)
+            if not log.start <= position <= log.end:
+                raise OffsetOutOfRangeError
+            return *log.read(position, events_max), log.end
+
+        events, reached, end = await self._broker.request(self._fetching, "fetch", act)
+        if self._epoch != epoch or self._positions.get(partition) != position:
+            return []  # of another assignment, or from before a seek
+        self._positions[partition], self._ends[partition] = reached, end
+        return events
+
+    async def _keep(self) -> None:
+        """Become a member, and stay one for as long as we run."""
+        await self._join_again()
+        while True:
+            await asyncio.sleep(self._heartbeat_s)
+            try:
+                await self._group("heartbeat", self._beat)
+            except RebalanceInProgressError:
+                self._revoke()
+                await self._join_again()
+            except (UnknownMemberIdError, IllegalGenerationError):
+                self._name = None
+                self._revoke()
+                await self._join_again()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+
+    def _revoke(self) -> None:
+        self._epoch += 1
+        self._assigned = None
+
+    async def _join_again(self) -> None:
+        while True:
+            try:
+                return await self._join()
+            except (UnknownMemberIdError, RebalanceInProgressError):
+                self._name = None
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(JOIN_POLL_S)
+
+    async def _join(self) -> None:
+        self._name = await self._group("join_group", self._enter)
+        given = await self._group("sync_group", self._sync)
+        while given is None:
+            await asyncio.sleep(JOIN_POLL_S)
+            given = await self._group("sync_group", self._sync)
+        self._generation, assigned = given
+        self._held, self._positions = set(), {}
+        self._epoch += 1
+        self._assigned = assigned
+
+    def _enter(self, now: float) -> str:
+        group, options = self._broker.group(self._options.group_id), self._options
+        member = Member(
+            self._topic, options.group_instance_id, self._session_s, now + self._session_s
+        )
+        return group.join(self._name, member, now, self._broker.rebalance_s)
+
+    def _sync(self, now: float) -> tuple[int, frozenset[int]] | None:
+        known = self._broker.topics.get(self._topic)
+        self._partitions = len(known.logs) if known else 0
+        group = self._broker.group(self._options.group_id)
+        return group.assignment(self._name or "", self._partitions, now)
+
+    def _beat(self, now: float) -> None:
+        known = self._broker.topics.get(self._topic)
+        group = self._broker.group(self._options.group_id)
+        if known and len(known.logs) > self._partitions:
+            group.begin_anew(now, self._broker.rebalance_s)
+        group.heartbeat(self._name or "", self._generation, now)
+
+    def _leave(self, now: float) -> None:
+        with suppress(UnknownMemberIdError):
+            group = self._broker.group(self._options.group_id)
+            group.leave(self._name or "", now, self._broker.rebalance_s)
+
+    def _group(self, call: str, act: Callable[[float], T]) -> "asyncio.Future[T]":
+        return self._broker.request(self._keeping, call, act)

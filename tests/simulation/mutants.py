@@ -1,0 +1,99 @@
+"""The product broken on purpose, one promise at a time: what a simulation is worth is how soon it sees each.
+
+`python -m tests.simulation --mutants` says after how many seeds.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+from streamdedup import delivery, fencing, resume
+from streamdedup.context import Context
+from streamdedup.folding import Folding
+from streamdedup.kafka.base import Writer
+from streamdedup.kafka.topics import Topology
+from streamdedup.resume import Found
+from streamdedup.rules.duplicates import Duplicates
+from streamdedup.shard import Shard
+from streamdedup.snapshot import Store
+from streamdedup.testing.writer import MemoryWriter
+
+
+def mutants() -> dict[str, AbstractContextManager[Any]]:
+    """Each breaks one thing while it is entered."""
+    return {
+        "admit before commit": patch.object(Shard, "decide", _admitting),
+        "pending not consulted": patch.object(Duplicates, "judge", _forgetful),
+        "pending kept in doubt": patch.object(Shard, "forget", lambda _self: None),
+        "label ahead": patch.object(Shard, "admit", _ahead),
+        "snapshot's label ahead": patch.object(Store, "save", _saved_ahead),
+        "output not folded": patch.object(Folding, "_fold", _unfolded),
+        "offset read before fencing": patch.object(delivery, "fence", _offset_first),
+        "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
+        "writer not fenced again in doubt": patch.object(MemoryWriter, "fence", _fenced_once),
+        "lost answer of a commit ignored": patch.object(MemoryWriter, "commit", _trusting),
+        "topic ids ignored": patch.object(resume, "_differs", lambda _one, _other: False),
+    }
+
+
+_decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
+_save, _fence = Store.save, fencing.fence
+_init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
+_numbers = count()
+
+
+def _admitting(self: Any, *arguments: Any) -> Any:
+    verdicts = _decide(self, *arguments)
+    for waiting in self._rule._waiting():
+        self.seen.add_many(waiting)
+    return verdicts
+
+
+def _forgetful(self: Duplicates, *arguments: Any, **more: Any) -> Any:
+    with patch.object(self, "_waiting", list):
+        return _judge(self, *arguments, **more)
+
+
+def _ahead(self: Shard, label: int) -> Iterator[None]:
+    return _admit(self, label + 1)
+
+
+def _saved_ahead(
+    self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
+) -> Any:
+    return _save(self, filter_, label + 1, lambda: end_label() + 1, *rest, **more)
+
+
+async def _unfolded(_self: Folding, shard: Shard, found: Found, _foreign: object) -> None:
+    shard.end_fold(found.output_end)
+
+
+async def _offset_first(
+    context: Context, writer: Writer, partition: int, *, has_memory: bool
+) -> tuple[Topology, Found]:
+    settings = context.settings
+    early = await context.cluster.committed(
+        settings.kafka.group_id, settings.source.topic, partition, stable=False
+    )
+    topology, found = await _fence(context, writer, partition, has_memory=has_memory)
+    return topology, replace(found, committed=early)
+
+
+def _own_id(self: MemoryWriter, *arguments: Any, **more: Any) -> None:
+    _init(self, *arguments, **more)
+    self._transactional_id += f"/{next(_numbers)}"
+
+
+async def _fenced_once(self: MemoryWriter) -> None:
+    if self._connection is None:
+        await _writer_fence(self)
+
+
+async def _trusting(self: MemoryWriter, *arguments: Any) -> None:
+    try:
+        await _commit(self, *arguments)
+    except Exception:
+        return

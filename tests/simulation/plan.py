@@ -1,0 +1,111 @@
+"""What a seed stands for: the stream, the settings, how slow and lossy the network is, and which faults there are."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from streamdedup.testing import Chances
+
+FAULTS = (
+    "kill",
+    "pause",
+    "drain",
+    "power",
+    "away",
+    "loading",
+    "disk error",
+    "disk crash",
+    "offsets back",
+    "group deleted",
+    "snapshots deleted",
+    "output trimmed",
+    "input made again",
+)
+RARE = ("offsets back", "group deleted", "input made again")  # after these, less is promised
+KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact")
+CALM = 0.05  # the share of seeds without any fault
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Drawn once. Times are seconds; `unjudged` is the chance of an event without a value beside one with one."""
+
+    partitions: int
+    keys: int
+    events: int
+    workers_max: int
+    unjudged: float
+    steps: int
+    step_s_max: float
+    faults: tuple[str, ...]
+    chances: Chances
+    fetch_events_max: int
+    settings: dict[str, dict[str, Any]]
+
+    @property
+    def feed_s(self) -> float:
+        """For how long events come: about as long as faults do."""
+        return 0.3 + 0.6 * self.steps * self.step_s_max
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the output must hold every key once, whatever happens."""
+        return bool(self.settings["delivery"]["guarantee"] == "exactly_once")
+
+
+def drawn(chance: Random) -> Plan:
+    """Not every fault is there in every seed, so that meetings of few are tried, too."""
+    calm = chance.random() < CALM
+    faults = tuple(f for f in FAULTS if chance.random() < (0.15 if f in RARE else 0.4))
+    partitions, keys = chance.choice((1, 1, 2, 3)), chance.randint(10, 60)
+    return Plan(
+        partitions=partitions,
+        keys=keys,
+        events=chance.randint(keys, 2 * keys),
+        unjudged=chance.choice((0.05, 0.5)),
+        workers_max=chance.choice((1, 1, 2, 2, 3, 4)),
+        steps=chance.randint(2, 7),
+        step_s_max=chance.choice((0.1, 0.3, 0.8)),
+        faults=() if calm else faults,
+        chances=Chances() if calm else _chances(chance),
+        fetch_events_max=chance.choice((2, 7, 1000)),
+        settings=_settings(chance, faults),
+    )
+
+
+def _chances(chance: Random) -> Chances:
+    return Chances(
+        latency_s_max=chance.choice((0.001, 0.01, 0.03)),
+        marker_s_max=chance.choice((0.001, 0.03, 0.2)),
+        slow=chance.choice((0, 0, 0.01, 0.05)),
+        request_lost=chance.choice((0, 0, 0.01, 0.03)),
+        answer_lost=chance.choice((0, 0, 0.01, 0.03)),
+        repeated=chance.choice((0, 0, 0.05)),
+    )
+
+
+def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    once = chance.random() < 0.85
+    return {
+        "kafka": {
+            "bootstrap_servers": "memory:1",
+            "group_id": "group",
+            "consumer": {"session_timeout_ms": 600, "heartbeat_interval_ms": 100},
+            "producer": {"request_timeout_ms": 1500, "transaction_timeout_ms": 2000},
+        },
+        "source": {
+            "topic": "in",
+            "on_gap": "skip" if "input made again" in faults else "stop",
+        },
+        "key": {"from": "key"},
+        "filter": {"kind": chance.choice(KINDS), "capacity": 1000, "error_rate": 1e-9},
+        "sink": {"topic": "out", "on_gap": "accept" if "output trimmed" in faults else "stop"},
+        "delivery": {
+            "guarantee": "exactly_once" if once else "at_least_once",
+            "commit_interval_ms": chance.choice((1, 20, 100)),
+            "batch_events_max": chance.choice((1, 5, 5, 20, 20, 1000)),
+            "max_in_flight": chance.choice((1, 2, 3)),
+            "drain_s": chance.choice((1.0, 4.0)),
+        },
+        "snapshot": {"interval_s": chance.choice((0.1, 0.3, 1.0)), "keep": chance.choice((1, 3))},
+    }

@@ -1,0 +1,168 @@
+"""Machines with disks, processes with workers, one broker and one stream; what happens to them is told to a trace."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import structlog
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.settings import Settings
+from streamdedup.testing import (
+    FaultyNetwork,
+    KilledError,
+    MemoryBroker,
+    PowerFs,
+    Process,
+    VirtualLoop,
+    connected_to,
+)
+from streamdedup.testing.clock import PROCESS
+from streamdedup.worker import Worker
+from tests.simulation.plan import Plan
+
+T = TypeVar("T")
+
+TOLD = ("event", "partition", "label", "offset", "start", "end", "why", "reason", "error", "detail")
+STOPS = ("shard_stopped", "shard_died", "filter_full")  # nothing here asks for one
+EPOCH_MS = 1_700_000_000_000
+
+
+class Disk(PowerFs):
+    """What has the page cache of a machine: all of it is there after a kill, and what was synced after a power loss.
+
+    It serves no process that is dead. `harm` is asked before each call, and may raise.
+    """
+
+    def __init__(self, harm: Callable[[str], None]) -> None:
+        super().__init__()
+        self._harm = harm
+
+    def around(self, name: str, act: Callable[[], T]) -> T:
+        """Make the call, if whoever asks is alive; syncing is only noted."""
+        if process := PROCESS.get():
+            process.check()
+            self._harm(name)
+        if name == "fsync":
+            return None  # type: ignore[return-value]  # as `os.fsync`
+        return act()
+
+
+class Machine:
+    """A disk, and the process that runs a worker on it, if any."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.number, self._world = number, world
+        self.root = world.directory / f"machine-{number}"
+        self.root.mkdir()
+        self.disk = Disk(self._harm)
+        self.calls_to_crash = self.calls_to_error = -1
+        self.process: Process | None = None
+        self.worker: Worker | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._started = 0
+        tree: Any = world.plan.settings
+        directory = {"directory": str(self.root / "snapshots")}
+        self._settings = Settings(**{**tree, "snapshot": {**tree["snapshot"], **directory}})
+
+    @property
+    def runs(self) -> bool:
+        """Whether a worker is there, paused or not."""
+        return self.task is not None and not self.task.done()
+
+    def start(self) -> None:
+        """Start a worker; the one before is gone."""
+        world = self._world
+        self._started += 1
+        self.process = Process(f"{self.number}.{self._started}")
+        self.worker = Worker(
+            self._settings, connect=connected_to(world.broker), now_ms=world.now_ms, fs=self.disk
+        )
+        self.task = world.loop.spawn(self.process, self.worker.run())
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self._world.loop.kill(self.process)
+            for fd in self.disk.open_fds:
+                os.close(fd)
+            self.disk.open_fds.clear()
+            self.task = None
+
+    def lose_power(self) -> None:
+        """The machine goes dark, with what its disk had not been told to keep."""
+        self.kill()
+        self.disk.lose_power(self._world.chance, self.root / "snapshots")
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.worker is not None:
+            self.worker.stop()
+
+    async def ended(self) -> None:
+        """Wait for it; what it gave up with is in its log."""
+        if self.task is not None:
+            with suppress(StreamdedupError, KilledError, asyncio.CancelledError):
+                await self.task
+
+    def forget(self) -> None:
+        """Somebody deletes all snapshots."""
+        for path in sorted(self.root.rglob("*.snapshot")):
+            self.disk.unlink(path)
+
+    def _harm(self, call: str) -> None:
+        self.calls_to_crash -= 1
+        self.calls_to_error -= 1
+        if self.calls_to_crash == 0 and self.process is not None:
+            self._world.note(f"{self.process.name} dies in {call}")
+            self.kill()
+            self.process.check()
+        if self.calls_to_error == 0:
+            number = self._world.chance.choice((errno.EIO, errno.ENOSPC))
+            raise OSError(number, os.strerror(number))
+
+
+class World:
+    """All there is. `note` tells the trace, of which `digest` is the sum."""
+
+    def __init__(self, chance: Random, plan: Plan, loop: VirtualLoop, directory: Path) -> None:
+        self.chance, self.plan, self.loop, self.directory = chance, plan, loop, directory
+        self.trace: list[str] | None = None
+        self._digest = blake2b(digest_size=16)
+        self.network = FaultyNetwork(chance, plan.chances, self.note)
+        self.broker = MemoryBroker(self.network, self.now_ms)
+        self.broker.fetch_events_max = plan.fetch_events_max
+        self.broker.rebalance_s = 0.5
+        self.machines = [Machine(self, number) for number in range(plan.workers_max)]
+        self.stops: list[str] = []
+
+    @property
+    def digest(self) -> str:
+        """Equal where two histories are."""
+        return self._digest.hexdigest()
+
+    def now_ms(self) -> int:
+        """The time of day, ms since 1970."""
+        return EPOCH_MS + int(self.loop.time() * 1000)
+
+    def note(self, line: str) -> None:
+        """Something happened."""
+        self._digest.update(line.encode())
+        if self.trace is not None:
+            self.trace.append(line)
+
+    def note_log(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> Any:
+        """What structlog hands on: a line of the trace, without what differs between two runs of one seed."""
+        process = PROCESS.get()
+        told = {name: event[name] for name in TOLD if name in event}
+        line = f"{self.loop.time():.6f} {process.name if process else '-'} {told}"
+        self.note(line)
+        if event["event"] in STOPS and not (process and process.dead):
+            self.stops.append(line)
+        raise structlog.DropEvent

@@ -1,0 +1,584 @@
+"""What the worker builds on, claimed of a real broker and of the one in memory alike, through the same seam."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from itertools import count
+
+import pytest
+from aiokafka.errors import OffsetOutOfRangeError, ProducerFenced
+from confluent_kafka import Producer
+
+from streamdedup.events import EventBatch
+from streamdedup.kafka.base import Cluster, Connect, Source, Writer
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.sink import ForeignWriteError, Record, RefusedError
+from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.testing import MemoryBroker, connected_to
+from tests.broker.base import Broker, client_config
+from tests.broker.topics import Event, create_topic, delete_records, produce, unique_name
+
+DEADLINE_S = 20.0
+PARTITIONS = 32
+BYTES_MAX = 1_000_000
+NOW_MS = 1_750_000_000_000
+NOTE = Note("cluster", "input", "output", 7)
+
+
+class Lab:
+    """What a test does to a cluster beside the seam. Every test has a partition of its own, of shared topics."""
+
+    connect: Connect
+    bootstrap: str
+
+    def __init__(self) -> None:
+        self.source, self.output = self.create(PARTITIONS), self.create(PARTITIONS)
+        self._partitions = count()
+
+    def partition(self) -> int:
+        """The next that nobody has written to."""
+        return next(self._partitions)
+
+    def create(self, partitions: int, **settings: str | int) -> str:
+        """A new topic's name."""
+        raise NotImplementedError
+
+    def produce(
+        self, topic: str, partition: int, keys: Iterable[bytes], *, abort: bool = False
+    ) -> None:
+        """Append events."""
+        raise NotImplementedError
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """Delete what stands before an offset."""
+        raise NotImplementedError
+
+    def open_transaction(self, topic: str, partition: int) -> AbstractContextManager[None]:
+        """Somebody else's transaction, with one event, which is committed at the end."""
+        raise NotImplementedError
+
+
+class MemoryLab(Lab):
+    """In memory."""
+
+    bootstrap = "memory:1"
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+        self.connect = connected_to(self.broker)
+        super().__init__()
+
+    def create(self, partitions: int, **settings: str | int) -> str:
+        """As `Lab.create`."""
+        name = f"topic-{len(self.broker.topics)}"
+        self.broker.create_topic(name, partitions, **settings)
+        return name
+
+    def produce(
+        self, topic: str, partition: int, keys: Iterable[bytes], *, abort: bool = False
+    ) -> None:
+        """As `Lab.produce`."""
+        self.broker.produce(topic, [(partition, key, b"value") for key in keys], abort=abort)
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """As `Lab.trim`."""
+        self.broker.log(topic, partition).trim(before)
+
+    @contextmanager
+    def open_transaction(self, topic: str, partition: int) -> Iterator[None]:
+        """As `Lab.open_transaction`."""
+        log, transaction = self.broker.log(topic, partition), self.broker.transaction("foreign")
+        epoch = transaction.fence(DEADLINE_S)
+        transaction.add(epoch, log, asyncio.get_running_loop().time())
+        transaction.produce(epoch, log, [(NOW_MS, b"foreign", None, ())])
+        yield
+        transaction.end(epoch, commit=True)
+
+
+class KafkaLab(Lab):
+    """On a real broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap, self.connect = bootstrap, kafka_cluster
+        super().__init__()
+
+    def create(self, partitions: int, **settings: str | int) -> str:
+        """As `Lab.create`."""
+        name = unique_name("cluster")
+        create_topic(self.bootstrap, name, partitions, **settings)
+        return name
+
+    def produce(
+        self, topic: str, partition: int, keys: Iterable[bytes], *, abort: bool = False
+    ) -> None:
+        """As `Lab.produce`."""
+        events: list[Event] = [(partition, key, b"value", [], None) for key in keys]
+        produce(self.bootstrap, topic, events, unique_name("t") if abort else None, abort)
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        """As `Lab.trim`."""
+        delete_records(self.bootstrap, topic, {partition: before})
+
+    @contextmanager
+    def open_transaction(self, topic: str, partition: int) -> Iterator[None]:
+        """As `Lab.open_transaction`."""
+        identity = {"transactional.id": unique_name("foreign")}
+        producer = Producer(client_config(self.bootstrap) | identity)
+        producer.init_transactions(DEADLINE_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"value", b"foreign", partition)
+        producer.flush(DEADLINE_S)
+        yield
+        producer.commit_transaction(DEADLINE_S)
+
+
+class Stage:
+    """A partition of an input and an output, and a cluster to ask."""
+
+    def __init__(self, lab: Lab, cluster: Cluster, options: KafkaOptions) -> None:
+        self.lab, self.cluster, self.options = lab, cluster, options
+        self.group = options.group_id
+        self.source, self.output, self.partition = lab.source, lab.output, lab.partition()
+        self.sink = SinkOptions(topic=self.output)
+        self._writers: list[Writer] = []
+
+    async def writer(self, *, exactly_once: bool = True) -> Writer:
+        """A new one, that has fenced those before it."""
+        writer = self.cluster.writer(self.sink, self.partition, exactly_once=exactly_once)
+        self._writers.append(writer)
+        await writer.fence()
+        return writer
+
+    async def send(self, writer: Writer, *keys: bytes) -> None:
+        """Begin, and send events of those keys."""
+        await writer.begin()
+        await writer.send(self.output, [record(key) for key in keys], BYTES_MAX)
+
+    async def emit(self, writer: Writer, label: int, *keys: bytes, offset: int = 1) -> int:
+        """A whole transaction; the label after it."""
+        await self.send(writer, *keys)
+        end = await writer.settle(label)
+        await writer.commit(self.source, offset, NOTE.encode(), self.group)
+        return end + 1
+
+    async def decided(self) -> int:
+        """The output's end, once its last stable offset has reached it."""
+        await until(self._is_decided)
+        return await self.cluster.end_offset(self.output, self.partition)
+
+    async def events(self, start: int = 0, stall_s: float = DEADLINE_S) -> list[EventBatch]:
+        """The output's committed events from `start` on."""
+        end = await self.cluster.end_offset(self.output, self.partition)
+        batches = self.cluster.committed_events(
+            self.output, self.partition, start, end, stall_s=stall_s
+        )
+        return [batch async for batch in batches]
+
+    async def keys(self, start: int = 0) -> list[bytes | None]:
+        """Their keys."""
+        return [key for batch in await self.events(start) for key in batch.keys]
+
+    async def close(self) -> None:
+        """Let go of all writers."""
+        for writer in self._writers:
+            await writer.drop()
+
+    async def _is_decided(self) -> bool:
+        end = await self.cluster.end_offset(self.output, self.partition)
+        return await self.cluster.stable_offset(self.output, self.partition) == end
+
+
+def record(key: bytes | None, value: bytes | None = b"value") -> Record:
+    """An event of that key."""
+    return NOW_MS, key, value, ()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition, which may be a coroutine's."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = condition()
+            if await found if asyncio.iscoroutine(found) else found:
+                return
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def member(cluster: Cluster, topic: str) -> AsyncIterator[Source]:
+    """A member of the group that has its partitions."""
+    source = cluster.source(topic)
+    await source.start()
+    try:
+        await until(lambda: source.assigned)
+        yield source
+    finally:
+        await source.stop(DEADLINE_S)
+
+
+async def read(source: Source, partition: int, wanted: int) -> tuple[list[bytes | None], list[int]]:
+    """Read so many events; their keys and offsets."""
+    keys: list[bytes | None] = []
+    offsets: list[int] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(keys) < wanted:
+            if batch := await source.read(partition, source.epoch, 0.2):
+                keys.extend(batch.keys)
+                offsets.extend(batch.offsets.tolist())
+    return keys, offsets
+
+
+class Claims:
+    """Claimed of every cluster; `lab` is what they differ in."""
+
+    @pytest.fixture
+    async def stage(self, lab: Lab) -> AsyncIterator[Stage]:
+        """Topics, and a cluster that is connected."""
+        options = KafkaOptions(
+            bootstrap_servers=lab.bootstrap,
+            group_id=unique_name("group"),
+            consumer={"session_timeout_ms": 6000, "heartbeat_interval_ms": 100},
+        )
+        async with lab.connect(options) as cluster:
+            stage = Stage(lab, cluster, options)
+            yield stage
+            await stage.close()
+
+    async def test_what_is_committed_is_seen_and_its_marker_takes_an_offset(
+        self, stage: Stage
+    ) -> None:
+        """Three events and a marker end at offset 4; the next transaction begins there."""
+        writer = await stage.writer()
+        assert await stage.emit(writer, 0, b"a", b"b", b"c") == 4
+        assert await stage.decided() == 4
+        assert await stage.emit(writer, 4, b"d") == 6
+        assert await stage.decided() == 6
+        assert await stage.keys() == [b"a", b"b", b"c", b"d"]
+        assert await stage.keys(2) == [b"c", b"d"]
+
+    async def test_what_is_aborted_is_not_seen_and_takes_offsets_all_the_same(
+        self, stage: Stage
+    ) -> None:
+        """An aborted event and its marker stand between two that are committed."""
+        writer = await stage.writer()
+        await stage.emit(writer, 0, b"a")
+        await stage.send(writer, b"gone")
+        assert await writer.settle(2) == 3
+        await writer.abort()
+        assert await stage.decided() == 4
+        assert await stage.emit(writer, 4, b"b") == 6
+        await stage.decided()
+        assert await stage.keys() == [b"a", b"b"]
+
+    async def test_events_are_copied_byte_for_byte(self, stage: Stage) -> None:
+        """Nulls, empty bytes, headers and timestamps come out as they went in."""
+        records: list[Record] = [
+            (NOW_MS, None, b"value", ()),
+            (NOW_MS + 1, b"key", None, (("name", b"cell"), ("name", None))),
+            (NOW_MS + 2, b"", b"", ()),
+        ]
+        writer = await stage.writer()
+        await writer.begin()
+        await writer.send(stage.output, records, BYTES_MAX)
+        await writer.settle(0)
+        await writer.commit(stage.source, 1, "", stage.group)
+        await stage.decided()
+        found = [
+            (int(batch.timestamps[row]), batch.keys[row], batch.values[row], batch.headers[row])
+            for batch in await stage.events()
+            for row in range(len(batch))
+        ]
+        assert [(t, k, v, tuple(h)) for t, k, v, h in found] == records
+
+    async def test_many_batches_of_one_transaction_are_contiguous(self, stage: Stage) -> None:
+        """What does not fit into one record batch goes out in several, one right behind the other."""
+        writer = await stage.writer()
+        await writer.begin()
+        await writer.send(stage.output, [record(b"%d" % n, b"v" * 200) for n in range(20)], 1000)
+        assert await writer.settle(0) == 20
+        await writer.commit(stage.source, 1, "", stage.group)
+        assert await stage.decided() == 21
+        assert len(await stage.keys()) == 20
+
+    async def test_nothing_sent_leaves_no_trace_in_the_output(self, stage: Stage) -> None:
+        """A transaction of an offset alone writes no marker there."""
+        writer = await stage.writer()
+        await writer.begin()
+        await writer.send(stage.output, [], BYTES_MAX)
+        assert await writer.settle(0) == 0
+        assert not writer.wrote_output
+        await writer.commit(stage.source, 5, "", stage.group)
+        assert await stage.decided() == 0
+
+    async def test_a_fenced_writer_is_refused_at_its_next_send(self, stage: Stage) -> None:
+        """`begin` tells nothing; what is sent then is refused, and is not in the log."""
+        old = await stage.writer()
+        await stage.emit(old, 0, b"a")
+        await stage.writer()
+        with pytest.raises(ProducerFenced):
+            await stage.send(old, b"zombie")
+            await old.settle(2)
+        assert await stage.decided() == 2
+
+    async def test_a_fence_settles_what_the_old_writer_left_open(self, stage: Stage) -> None:
+        """Its open transaction is aborted before the fence is there, and its commit is refused."""
+        old = await stage.writer()
+        await stage.send(old, b"open")
+        await old.settle(0)
+        new = await stage.writer()
+        assert await stage.cluster.end_offset(stage.output, stage.partition) == 2
+        assert await stage.cluster.stable_offset(stage.output, stage.partition) == 2
+        with pytest.raises(ProducerFenced):
+            await old.commit(stage.source, 9, "", stage.group)
+        await stage.emit(new, 2, b"a")
+        await stage.decided()
+        assert await stage.keys() == [b"a"]
+
+    async def test_an_open_transaction_of_another_holds_the_stable_offset_back(
+        self, stage: Stage
+    ) -> None:
+        """What is committed behind it is not to be read, and who waits for it is told, until it ends."""
+        with stage.lab.open_transaction(stage.output, stage.partition):
+            writer = await stage.writer()
+            await stage.emit(writer, 1, b"a")
+            await until(lambda: self._ends_at(stage, 3))
+            assert await stage.cluster.stable_offset(stage.output, stage.partition) == 0
+            with pytest.raises(TimeoutError):
+                await stage.events(stall_s=0.5)
+        assert await stage.decided() == 4
+        assert await stage.keys() == [b"foreign", b"a"]
+
+    async def _ends_at(self, stage: Stage, offset: int) -> bool:
+        return await stage.cluster.end_offset(stage.output, stage.partition) == offset
+
+    async def test_a_gap_before_our_events_is_a_foreign_write(self, stage: Stage) -> None:
+        """The error tells where they should have stood and where they stand; abort takes them back."""
+        writer = await stage.writer()
+        stage.lab.produce(stage.output, stage.partition, [b"x", b"y"])
+        await stage.send(writer, b"a")
+        with pytest.raises(ForeignWriteError) as caught:
+            await writer.settle(0)
+        assert (caught.value.expected, caught.value.found) == (0, 2)
+        await writer.abort()
+        await stage.decided()
+        assert await stage.keys() == [b"x", b"y"]
+
+    async def test_the_offset_and_its_note_are_committed_with_the_events(
+        self, stage: Stage
+    ) -> None:
+        """There is none before; an abort moves nothing."""
+        assert await self._committed(stage) is None
+        writer = await stage.writer()
+        await stage.emit(writer, 0, b"a", offset=11)
+        assert await self._committed(stage) == (11, NOTE)
+        await stage.send(writer, b"gone")
+        await writer.settle(2)
+        await writer.abort()
+        assert await self._committed(stage) == (11, NOTE)
+
+    async def _committed(self, stage: Stage) -> tuple[int, Note | None] | None:
+        async with asyncio.timeout(DEADLINE_S):
+            found = await stage.cluster.committed(
+                stage.group, stage.source, stage.partition, stable=True
+            )
+        return (found.offset, found.note) if found else None
+
+    async def test_the_notes_of_all_partitions_are_told(self, stage: Stage) -> None:
+        """Of those that have one."""
+        writer = await stage.writer()
+        await stage.emit(writer, 0, b"a")
+        assert await self._committed(stage) == (1, NOTE)
+        notes = await stage.cluster.notes(stage.group, stage.source, PARTITIONS)
+        assert notes == {stage.partition: NOTE}
+
+    async def test_the_group_confirms_an_assignment_that_holds(self, stage: Stage) -> None:
+        """And no other; nor that of a member which has left."""
+        async with member(stage.cluster, stage.source) as source:
+            assert await source.confirms(source.epoch)
+            assert not await source.confirms(source.epoch - 1)
+
+    async def test_a_record_that_no_topic_takes_is_refused(self, stage: Stage) -> None:
+        """By an error that says so: it is not the broker that is in trouble."""
+        writer = await stage.writer()
+        await writer.begin()
+        ahead_ms = 366 * 86_400_000
+        stamped: Record = (int(time.time() * 1000) + ahead_ms, b"a", b"value", ())
+        await writer.send(stage.output, [stamped], BYTES_MAX)
+        with pytest.raises(RefusedError):
+            await writer.settle(0)
+
+    async def test_at_least_once_there_are_no_markers(self, stage: Stage) -> None:
+        """Events are seen as soon as they are settled; a transaction that was left open is settled by the fence."""
+        before = await stage.writer()
+        await stage.send(before, b"open")
+        await before.settle(0)
+        writer = await stage.writer(exactly_once=False)
+        await stage.send(writer, b"a", b"b")
+        assert await writer.settle(2) == 4
+        assert await stage.decided() == 4
+        assert await stage.keys() == [b"a", b"b"]
+
+    async def test_a_member_commits_offsets_by_itself(self, stage: Stage) -> None:
+        """As at-least-once delivery does."""
+        async with member(stage.cluster, stage.source) as source:
+            await source.commit(stage.partition, 3, NOTE.encode())
+            assert await self._committed(stage) == (3, NOTE)
+
+    async def test_a_member_reads_in_order_and_stands_behind_markers(self, stage: Stage) -> None:
+        """Aborted events are not seen; where nothing more is committed, reading goes on at the end."""
+        stage.lab.produce(stage.source, stage.partition, [b"a", b"b"])
+        stage.lab.produce(stage.source, stage.partition, [b"gone"], abort=True)
+        stage.lab.produce(stage.source, stage.partition, [b"c"])
+        stage.lab.produce(stage.source, stage.partition, [b"gone"], abort=True)
+        async with member(stage.cluster, stage.source) as source:
+            source.hold(stage.partition)
+            source.go_to(stage.partition, 1)
+            assert await read(source, stage.partition, 2) == ([b"b", b"c"], [1, 4])
+            await until(lambda: self._stands_at(stage, source, 7))
+            assert await source.read(stage.partition, source.epoch, 0.05) is None
+            source.go_to(stage.partition, 0)
+            assert await read(source, stage.partition, 3) == ([b"a", b"b", b"c"], [0, 1, 4])
+
+    async def _stands_at(self, stage: Stage, source: Source, offset: int) -> bool:
+        assert await source.read(stage.partition, source.epoch, 0.05) is None
+        return source.position(stage.partition) == offset
+
+    async def test_at_most_so_many_events_are_read(self, stage: Stage) -> None:
+        """And the next call goes on behind them."""
+        stage.lab.produce(stage.source, stage.partition, [b"a", b"b", b"c"])
+        async with member(stage.cluster, stage.source) as source:
+            source.go_to(stage.partition, 0)
+            found: list[int] = []
+            async with asyncio.timeout(DEADLINE_S):
+                while len(found) < 3:
+                    if batch := await source.read(stage.partition, source.epoch, 0.2, 1):
+                        assert len(batch) == 1
+                        assert source.position(stage.partition) == batch.next_offset
+                        found.append(int(batch.offsets[0]))
+            assert found == [0, 1, 2]
+
+    async def test_nothing_is_read_while_held_or_for_another_epoch(self, stage: Stage) -> None:
+        """What a stale assignment asks for is not given."""
+        stage.lab.produce(stage.source, stage.partition, [b"a"])
+        async with member(stage.cluster, stage.source) as source:
+            source.hold(stage.partition)
+            assert await source.read(stage.partition, source.epoch, 0.3) is None
+            source.go_to(stage.partition, 0)
+            assert await source.read(stage.partition, source.epoch - 1, 0.3) is None
+
+    async def test_an_offset_that_is_gone_is_out_of_range(self, stage: Stage) -> None:
+        """Reading there raises; it does not jump."""
+        stage.lab.produce(stage.source, stage.partition, [b"a", b"b", b"c"])
+        stage.lab.trim(stage.source, stage.partition, 2)
+        assert await stage.cluster.first_offset(stage.source, stage.partition) == 2
+        async with member(stage.cluster, stage.source) as source:
+            source.go_to(stage.partition, 1)
+            with pytest.raises(OffsetOutOfRangeError):
+                await until(lambda: source.read(stage.partition, source.epoch, 0.2))
+
+    async def test_a_fold_from_what_is_gone_says_so(self, stage: Stage) -> None:
+        """It neither jumps to what is left nor waits for it."""
+        stage.lab.produce(stage.output, stage.partition, [b"a", b"b", b"c"])
+        stage.lab.trim(stage.output, stage.partition, 2)
+        with pytest.raises(TrimmedError):
+            await stage.keys(1)
+        assert await stage.keys(2) == [b"c"]
+
+    async def test_members_share_partitions_and_take_over(self, stage: Stage) -> None:
+        """A second one gets its share, in a later epoch for the first; when the first leaves, it gets all."""
+        topic = stage.lab.create(4)
+        everything = frozenset(range(4))
+        async with member(stage.cluster, topic) as second:
+            first = stage.cluster.source(topic)
+            before = second.epoch
+            assert second.assigned == everything
+            await first.start()
+            await until(lambda: first.assigned and len(second.assigned or everything) == 2)
+            assert second.epoch > before
+            assert (first.assigned or set()) | (second.assigned or set()) == everything
+            assert await first.stop(DEADLINE_S)
+            await until(lambda: second.assigned == everything)
+
+    async def test_topics_are_described_with_their_ids(self, stage: Stage) -> None:
+        """Those that exist; one that is missing is not made by asking."""
+        names = [stage.source, stage.output, unique_name("missing")]
+        topology = await stage.cluster.describe(names)
+        assert set(topology.topics) == {stage.source, stage.output}
+        assert topology.cluster_id
+        ids = {topic.topic_id for topic in topology.topics.values()}
+        assert len(ids) == 2
+        assert None not in ids
+        assert topology[stage.source].partitions == PARTITIONS
+        assert topology[stage.source].settings["cleanup.policy"] == "delete"
+        assert await stage.cluster.changed(topology) == []
+        assert set((await stage.cluster.describe(names)).topics) == {stage.source, stage.output}
+
+    async def test_a_topic_of_another_id_has_changed(self, stage: Stage) -> None:
+        """As one that was made again; and so has one that is gone."""
+        now = await stage.cluster.describe([stage.source])
+        other = Topic(stage.source, "11111111-1111-1111-1111-111111111111", 1, 1)
+        gone = Topic(unique_name("gone"), "x", 1, 1)
+        known = Topology(now.cluster_id, {other.name: other, gone.name: gone})
+        assert set(await stage.cluster.changed(known)) == {other.name, gone.name}
+
+    async def test_missing_topics_are_created_like_the_source(self, stage: Stage) -> None:
+        """As many partitions; kept for as long as is asked for."""
+        source = stage.lab.create(3, retention_ms=3_600_000)
+        known = await stage.cluster.describe([source])
+        sink = SinkOptions(topic=unique_name("made"))
+        ten_years_ms = 10 * 365 * 86_400_000
+        made = await stage.cluster.create_missing(sink, known[source], known, ten_years_ms)
+        assert made == [sink.topic]
+
+        async def there() -> bool:
+            return sink.topic in (await stage.cluster.describe([sink.topic])).topics
+
+        await until(there)
+        topic = (await stage.cluster.describe([sink.topic]))[sink.topic]
+        assert (topic.partitions, topic.retention_ms) == (3, ten_years_ms)
+
+    async def test_stable_offsets_are_told(self, stage: Stage) -> None:
+        """Exactly-once delivery asks whether they are."""
+        assert await stage.cluster.tells_stable_offsets(stage.group, stage.source)
+
+    async def test_a_writer_that_gives_up_leaves_nothing_open(self, stage: Stage) -> None:
+        """Who gives up takes back what was sent, and readers need not wait for it."""
+        writer = await stage.writer()
+        await stage.send(writer, b"gone")
+        await writer.settle(0)
+        await writer.give_up()
+        assert await stage.decided() == 2
+        assert await stage.keys() == []
+
+
+@pytest.fixture(scope="module")
+def memory_lab() -> Lab:
+    """One for all tests of this process."""
+    return MemoryLab()
+
+
+@pytest.fixture(scope="module")
+def kafka_lab(broker: Broker) -> Lab:
+    """One for all tests of this process."""
+    return KafkaLab(broker.bootstrap_servers)
+
+
+class TestMemory(Claims):
+    """The broker in memory."""
+
+    @pytest.fixture
+    def lab(self, memory_lab: Lab) -> Lab:
+        """In memory."""
+        return memory_lab
+
+
+class TestKafka(Claims):
+    """A real broker."""
+
+    @pytest.fixture
+    def lab(self, kafka_lab: Lab) -> Lab:
+        """On the broker that all tests share."""
+        return kafka_lab

@@ -1,0 +1,399 @@
+"""Rules 11 to 19 of delivery, each by a real broker: membership, topics, side topics, folds, shutdown, at least once.
+
+docs/delivery.md tells which test holds which rule.
+"""
+
+import asyncio
+import shutil
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from streamdedup import worker as worker_module
+from streamdedup.delivery import State
+from streamdedup.demo import MockBroker
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.source import KafkaSource
+from streamdedup.settings import load
+from streamdedup.worker import Worker
+from tests.broker.base import Broker, OwnedBroker, client_config
+from tests.broker.proxy import Action, Api, Delay, Frame, Hold, Proxy, Replace
+from tests.broker.topics import (
+    alter_topic,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    read_all,
+)
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.local import LocalWorker, Start, append, feed, until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition."""
+    return single(broker, tmp_path).create()
+
+
+def single(broker: Broker, directory: Path) -> Deployment:
+    """A deployment of one partition, quick to end, without topics."""
+    made = Deployment(broker.bootstrap_servers, directory, partitions=1)
+    made.config["delivery"]["drain_s"] = 5
+    return made
+
+
+# --- rule 11: membership ---
+
+
+@pytest.mark.parametrize("state", ["live", "folding", "full", "stopped"])
+async def test_no_state_costs_the_membership(
+    deployment: Deployment, start: Start, state: str
+) -> None:
+    """Idle, folding, full or stopped far beyond `max_poll_interval_ms`, the member stays in its group."""
+    consumer = {"max_poll_interval_ms": 600, "heartbeat_interval_ms": 100}
+    deployment.config["kafka"]["consumer"] |= consumer
+    if state == "full":
+        deployment.config["filter"] |= {"capacity": 100, "on_full": "stop"}
+        await feed(deployment, keyed(range(1000), 1))
+    if state != "live":
+        await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+    if state == "stopped":
+        await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+        delete_records(deployment.bootstrap, deployment.sink, {0: 1})
+
+    def hold_the_fold(frame: Frame) -> Action | None:
+        folds = frame.api == Api.FETCH and deployment.sink.encode() in frame.message
+        return Hold(threading.Event()) if folds and state == "folding" else None
+
+    with Proxy(deployment.bootstrap, hold_the_fold) as proxy:
+        worker = start(deployment, proxy)
+        await worker.until(
+            lambda: worker.worker.deliveries and worker.delivery.state == State(state), state
+        )
+        beats, joins = proxy.seen[Api.HEARTBEAT, True], proxy.seen[Api.JOIN_GROUP, True]
+        await worker.until(lambda: proxy.seen[Api.HEARTBEAT, True] >= beats + 15, "heartbeats")
+        assert worker.delivery.state == State(state)
+        assert len(worker.lines("assigned")) == 1
+        assert proxy.seen[Api.JOIN_GROUP, True] == joins
+        await worker.stop()
+
+
+async def test_a_stale_assignments_events_are_dropped(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was polled before a rebalance and comes after it belongs to nobody: it is read again by the new owner."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    deployment.config["delivery"]["drain_s"] = 5
+    poll, read = KafkaSource._poll, KafkaSource.read
+    polled = asyncio.Event()
+    given: list[bool | None] = []
+
+    async def slow_poll(self: KafkaSource, *arguments: Any) -> Any:
+        epoch = self.epoch
+        records = await poll(self, *arguments)
+        if records and not polled.is_set():
+            polled.set()
+            async with asyncio.timeout(30):
+                while self.epoch == epoch:
+                    await asyncio.sleep(0.01)
+            given.append(None)
+        return records
+
+    async def watched_read(self: KafkaSource, *arguments: Any) -> Any:
+        before = len(given)
+        batch = await read(self, *arguments)
+        if len(given) > before:
+            given[-1] = batch is None
+        return batch
+
+    monkeypatch.setattr(KafkaSource, "_poll", slow_poll)
+    monkeypatch.setattr(KafkaSource, "read", watched_read)
+    await feed(deployment, keyed(range(100), 2))
+    first = start(deployment)
+    await until(polled.is_set, first.lines)
+    second = start(deployment)
+    await first.until(
+        lambda: first.worker.tally.consumed + second.worker.tally.consumed >= 100, "100 consumed"
+    )
+    assert given == [True]
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, start: Start) -> None:
+    """A fold that is broken off is not begun anew: the next one goes on where its last snapshot was taken."""
+    deployment.config["snapshot"]["interval_s"] = 0.1
+    for number in range(6):
+        await append(deployment.bootstrap, deployment.sink, keyed([number], 1))
+
+    def slowly(frame: Frame) -> Action | None:
+        if frame.api != Api.FETCH or deployment.sink.encode() not in frame.message:
+            return None
+        if frame.is_answer:
+            return Delay(0.2)
+        return Replace(frame.message.replace(struct.pack(">i", 4 << 20), struct.pack(">i", 100)))
+
+    with Proxy(deployment.bootstrap, slowly) as proxy:
+        first = start(deployment, proxy)
+        saved = (await first.logged("snapshot_saved"))[0]
+        assert 0 < saved["label"] < 6
+        assert first.lines("output_folded") == []
+        await first.stop()
+    deployment.config["kafka"]["bootstrap_servers"] = deployment.bootstrap
+    second = start(deployment)
+    assert (await second.logged("output_folded"))[0]["start"] >= saved["label"]
+
+
+async def test_partitions_are_assigned_by_the_sticky_assignor(
+    deployment: Deployment, start: Start
+) -> None:
+    """What stays with a member keeps its filter in memory: the group is offered nothing but that assignor."""
+    joins: list[bytes] = []
+
+    def watch(frame: Frame) -> None:
+        if frame.api == Api.JOIN_GROUP and not frame.is_answer:
+            joins.append(frame.message)
+
+    with Proxy(deployment.bootstrap, watch) as proxy:
+        worker = start(deployment, proxy)
+        await worker.live()
+        await worker.stop()
+    assert joins
+    assert all(b"sticky" in join and b"range" not in join for join in joins)
+
+
+# --- rule 12: offsets and topics are ours to decide ---
+
+
+async def test_an_input_trimmed_under_a_running_worker_is_no_jump(
+    deployment: Deployment, start: Start
+) -> None:
+    """The consumer never chooses an offset by itself: what is deleted before it was fetched stops the shard by name."""
+    go = threading.Event()
+
+    def hold_fetches(frame: Frame) -> Action | None:
+        ours = frame.api == Api.FETCH and deployment.source.encode() in frame.message
+        return Hold(go) if armed.is_set() and ours and not frame.is_answer else None
+
+    armed = threading.Event()
+    with Proxy(deployment.bootstrap, hold_fetches) as proxy:
+        worker = start(deployment, proxy)
+        await worker.feed(keyed(range(10), 1))
+        await worker.consumed(10)
+        armed.set()
+        await worker.until(lambda: proxy.acted, "a fetch")
+        await worker.feed(keyed(range(10, 30), 1))
+        delete_records(deployment.bootstrap, deployment.source, {0: 20})
+        go.set()
+        (stopped,) = await worker.logged("shard_stopped")
+        assert "source.on_gap: skip" in stopped["error"]
+        assert worker.worker.tally.consumed in (10, 20)  # what the fetch under way had brought
+        await worker.stop()
+
+
+async def test_asking_for_a_topic_never_names_it_alone(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """Until a topic is known to exist it is asked for with the flag that forbids the broker to create it."""
+    deployment = single(broker, tmp_path)
+    create_topic(deployment.bootstrap, deployment.source)
+    asked: list[bytes] = []
+
+    def watch(frame: Frame) -> None:
+        asks = frame.api == Api.METADATA and not frame.is_answer
+        if asks and deployment.sink.encode() in frame.message:
+            asked.append(frame.message)
+
+    with Proxy(deployment.bootstrap, watch) as proxy:
+        worker = start(deployment, proxy)
+        with pytest.raises(ConfigError, match="does not exist"):
+            await worker.task
+    assert asked
+    for (
+        message
+    ) in asked:  # v10 ends in: topics' tags, allow_auto_topic_creation, two more flags, tags
+        assert struct.unpack(">hh", message[:4]) == (Api.METADATA, 10)
+        assert message[-4] == 0
+
+
+@pytest.mark.private_broker
+async def test_a_topic_made_again_under_a_running_worker_is_noticed(
+    private_broker: OwnedBroker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Name and offsets are those of before, and all below them would be missed: the id tells, and the worker ends."""
+    monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 0.2)
+    deployment = single(private_broker, tmp_path).create()
+    worker = start(deployment)
+    await worker.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    await asyncio.to_thread(delete_topic, deployment.bootstrap, deployment.source)
+    await asyncio.to_thread(create_topic, deployment.bootstrap, deployment.source)
+    with pytest.raises(DeliveryError, match=f"made again while running: {deployment.source}"):
+        await worker.task
+
+
+# --- rule 13: side topics, and what is refused ---
+
+
+async def test_side_topics_are_in_the_transaction(deployment: Deployment, start: Start) -> None:
+    """Killed before the commit, an owner leaves nothing in any topic; the next emits each event once everywhere."""
+    deployment.config["key"] = {"from": "json", "field": "id"}
+    deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 1000
+    deployment.config["delivery"]["drain_s"] = 1
+    duplicates = deployment.create_side_topic("duplicates_topic")
+    letters = deployment.create_side_topic("dead_letter_topic")
+    texts = [b'{"id": 1}', b"bad", b'{"id": 1, "again": 1}']
+    await feed(deployment, [(0, None, text, [], None) for text in texts])
+    with Proxy(deployment.bootstrap, _hold_the_end) as proxy:
+        first = start(deployment, proxy)
+        await until(lambda: proxy.acted, first.lines)
+        await first.crash(proxy)
+    assert len(read_all(deployment.bootstrap, letters, "read_uncommitted")) == 1
+    deployment.config["kafka"]["bootstrap_servers"] = deployment.bootstrap
+    second = start(deployment)
+    await second.consumed(3)
+    for topic, text in zip((deployment.sink, letters, duplicates), texts, strict=True):
+        assert [r.value for r in read_all(deployment.bootstrap, topic)] == [text]
+
+
+def _hold_the_end(frame: Frame) -> Action | None:
+    """The end of the first transaction with events: that of the birth has none."""
+    ends = frame.api == Api.END_TXN and not frame.is_answer
+    return Hold(threading.Event()) if ends and frame.number > 1 else None
+
+
+async def test_an_output_that_came_to_be_compacted_is_refused_at_the_next_fencing(
+    deployment: Deployment, start: Start
+) -> None:
+    """Settings are looked at whenever a shard begins again: from then on the broker may forget what we emitted."""
+    worker = start(deployment)
+    await worker.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    alter_topic(deployment.bootstrap, deployment.sink, cleanup_policy="compact")
+    name = f"{deployment.sink}/0"
+    await asyncio.to_thread(produce, deployment.bootstrap, deployment.sink, [], name)  # fences us
+    await worker.feed(keyed(range(10, 20), 1))
+    (stopped,) = await worker.logged("shard_stopped")
+    assert "is compacted (cleanup.policy=compact)" in stopped["error"]
+
+
+# --- rule 15: folding again ---
+
+
+@pytest.mark.parametrize("kind", ["bloom", "cuckoo", "dlcbf"])
+async def test_a_fold_makes_the_table_that_was_alive(
+    deployment: Deployment, start: Start, kind: str
+) -> None:
+    """Bit for bit, whatever the borders of batches: false positives and repeated keys add nothing twice."""
+    deployment.config["filter"] = {"kind": kind, "capacity": 2000, "error_rate": 0.01}
+    deployment.config["delivery"]["batch_events_max"] = 70
+    await feed(deployment, keyed([*range(700), *range(500), *range(400, 1000)], 1))
+    first = start(deployment)
+    await first.consumed(1800)
+    alive = _table(first)
+    await first.stop()
+    shutil.rmtree(deployment.snapshots)
+    second = start(deployment)
+    await second.live()
+    assert second.lines("output_folded")[0]["start"] == 0
+    assert _table(second) == alive
+
+
+def _table(worker: LocalWorker) -> list[bytes]:
+    assert worker.delivery.shard is not None
+    return [bytes(part) for part in worker.delivery.shard.seen.buffers()]
+
+
+async def test_output_events_without_a_key_are_skipped_and_counted(
+    deployment: Deployment, start: Start
+) -> None:
+    """Whoever wrote them, a fold goes on over them and says how many there were."""
+    output = [(0, None, b"v", [], None), *keyed(range(3), 1), (0, None, b"w", [], None)]
+    await append(deployment.bootstrap, deployment.sink, output)
+    await feed(deployment, keyed(range(5), 1))
+    worker = start(deployment)
+    await worker.consumed(5)
+    (folded,) = worker.lines("output_folded")
+    assert (folded["events"], folded["without_key"]) == (5, 2)
+    assert worker.lines("stopped") == []
+    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
+    assert keys[5:] == [key for _, key, *_ in keyed([3, 4], 1)]
+
+
+# --- rule 17: shutdown ---
+
+
+async def test_a_successor_need_not_wait(deployment: Deployment, start: Start) -> None:
+    """Who drains leaves the group, saves last, and has committed all: the next begins at once, from that snapshot."""
+    deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 45_000
+    first = start(deployment)
+    await first.feed(keyed(range(100), 1))
+    await first.consumed(100)
+    await first.stop()
+    (saved,) = first.lines("snapshot_saved")
+    began = time.monotonic()
+    second = start(deployment)
+    (folded,) = await second.logged("output_folded")
+    assert time.monotonic() - began < 20  # far below the session
+    assert folded["start"] == folded["end"] == saved["label"] == 101
+
+
+# --- rule 18: at least once ---
+
+
+async def test_at_least_once_fences_once_at_the_assignment(
+    deployment: Deployment, start: Start
+) -> None:
+    """A transaction that a former owner left open is aborted, and neither its events nor aborted ones are folded."""
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    config = client_config(deployment.bootstrap) | {"transactional.id": f"{deployment.sink}/0"}
+    zombie: Any = Producer(config)
+    zombie.init_transactions(20)
+    zombie.begin_transaction()
+    zombie.produce(deployment.sink, b"v", key=b"user1@example.com", partition=0)
+    zombie.flush(20)
+    await feed(deployment, keyed(range(3), 1))
+    worker = start(deployment)
+    await worker.consumed(3)
+    with pytest.raises(KafkaException):
+        zombie.commit_transaction(20)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+async def test_at_least_once_folds_a_foreign_event_and_goes_on(
+    deployment: Deployment, start: Start
+) -> None:
+    """No transaction could take our events back: what came between is folded, and its key counts as emitted."""
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    worker = start(deployment)
+    await worker.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    await append(deployment.bootstrap, deployment.sink, keyed([15], 1))
+    await worker.feed(keyed(range(10, 12), 1))
+    await worker.logged("doubt")
+    await worker.feed(keyed(range(10, 20), 1))
+    await worker.committed(22)
+    assert worker.lines("shard_stopped") == []
+    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
+    assert len(keys) == len(set(keys)) == 20
+
+
+# --- rule 19: the least broker ---
+
+
+async def test_a_broker_without_transactions_is_refused_exactly_once(tmp_path: Path) -> None:
+    """Librdkafka's mock has no stable OffsetFetch: a configuration error names the remedy before anything is read."""
+    with MockBroker(confluent_kafka) as cluster:
+        deployment = Deployment(cluster.address, tmp_path, partitions=1)
+        cluster.make(deployment.source)
+        cluster.make(deployment.sink)
+        with pytest.raises(ConfigError, match="set at_least_once"):
+            await Worker(load(deployment.write_config())).run()

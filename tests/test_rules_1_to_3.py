@@ -1,0 +1,218 @@
+"""Rules 1 to 3 of delivery, each by a real broker: the fence, what is asked behind it, and our label.
+
+docs/delivery.md tells which test holds which rule.
+"""
+
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from tests.broker.base import Broker, client_config
+from tests.broker.proxy import Action, Api, Cut, Drop, Frame, Hold, Proxy, Replace
+from tests.broker.topics import (
+    committed,
+    create_topic,
+    produce,
+    read_all,
+    unique_name,
+)
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.local import Start, append, feed, until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition."""
+    return single(broker, tmp_path).create()
+
+
+def single(broker: Broker, directory: Path) -> Deployment:
+    """A deployment of one partition, quick to end, without topics."""
+    made = Deployment(broker.bootstrap_servers, directory, partitions=1)
+    made.config["delivery"]["drain_s"] = 5
+    return made
+
+
+def output_keys(deployment: Deployment) -> list[bytes | None]:
+    """The keys of the output, in order."""
+    return [record.key for record in read_all(deployment.bootstrap, deployment.sink)]
+
+
+def keys_of(numbers: Any) -> list[bytes | None]:
+    """The keys of `keyed(numbers)`."""
+    return [key for _, key, *_ in keyed(numbers, 1)]
+
+
+# --- rule 1: the fence is named after what it protects ---
+
+
+async def test_whoever_writes_under_the_outputs_name_is_fenced(
+    deployment: Deployment, start: Start
+) -> None:
+    """A transaction that anybody left open as OUTPUT/PARTITION is aborted at the start, and its owner shut out."""
+    name = f"{deployment.sink}/0"
+    config = client_config(deployment.bootstrap) | {"transactional.id": name}
+    other: Any = Producer(config)
+    other.init_transactions(20)
+    other.begin_transaction()
+    other.produce(deployment.sink, b"v", b"zombie", partition=0)
+    other.flush(20)
+    await feed(deployment, keyed(range(100), 1))
+    worker = start(deployment)
+    await worker.consumed(100)
+    with pytest.raises(KafkaException):
+        other.commit_transaction(20)
+    await worker.stop()
+    assert output_keys(deployment) == keys_of(range(100))
+    assert worker.lines("doubt") == []
+
+
+async def test_another_input_and_group_on_the_same_output_are_fenced(
+    broker: Broker, tmp_path: Path, deployment: Deployment, start: Start
+) -> None:
+    """The fence knows neither group nor input: the first is shut out by the second, and nothing is doubled."""
+    other = single(broker, tmp_path)
+    create_topic(other.bootstrap, other.source)
+    other.sink = other.config["sink"]["topic"] = deployment.sink
+    await feed(deployment, keyed(range(100), 1))
+    await feed(other, keyed(range(50, 150), 1))
+    first = start(deployment)
+    await first.consumed(100)
+    second = start(other)
+    await second.consumed(100)
+    await first.feed(keyed(range(100, 200), 1))
+    await first.consumed(200)
+    assert [line["error"].split(":")[0] for line in first.lines("doubt")] == ["ProducerFenced"]
+    assert sorted(output_keys(deployment), key=str) == sorted(keys_of(range(200)), key=str)
+
+
+# --- rule 2: what is asked behind the fence ---
+
+
+async def test_the_offset_is_read_behind_the_fence(deployment: Deployment, start: Start) -> None:
+    """A former owner's commit is on its way: it must have reached the broker, or be refused, before we ask for it."""
+    deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 1000
+    deployment.config["delivery"]["drain_s"] = 1
+    go, settled = threading.Event(), threading.Event()
+
+    def of_the_former(frame: Frame) -> Action | None:
+        if frame.api == Api.TXN_OFFSET_COMMIT and frame.number > 1:  # the first is the birth's
+            return None if frame.is_answer else Hold(go)
+        if frame.api in (Api.HEARTBEAT, Api.JOIN_GROUP) and held():
+            return Drop()  # the group takes it for dead
+        if go.is_set() and (frame.api, frame.is_answer) in OVER:
+            settled.set()
+        return Cut() if settled.is_set() else None
+
+    def of_the_next(frame: Frame) -> Action | None:
+        asked = frame.api == Api.OFFSET_FETCH and frame.is_answer and frame.version == 7
+        if not asked or not following.seen[Api.SYNC_GROUP, True]:
+            return None
+        go.set()
+        return Hold(settled)
+
+    with (
+        Proxy(deployment.bootstrap, of_the_former) as former,
+        Proxy(deployment.bootstrap, of_the_next) as following,
+    ):
+
+        def held() -> bool:
+            return any(isinstance(action, Hold) for _, action in former.acted)
+
+        first = start(deployment, former)
+        await first.live()
+        await first.feed((0, b"%d" % number, None, [], None) for number in range(10))
+        await until(held, first.lines)
+        second = start(deployment, following)
+        await second.committed(10)
+        assert settled.is_set()
+        await first.crash(former)
+        await second.stop()
+    numbers = [int(key or b"") for key in output_keys(deployment)]
+    assert numbers == list(range(10))
+
+
+OVER = {(Api.END_TXN, True), (Api.INIT_PRODUCER_ID, False)}
+"""What tells that the former owner's transaction is at its end, or refused so that it fences again."""
+
+
+# --- rule 3: contiguity ---
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+async def test_the_label_is_the_outputs_end(
+    deployment: Deployment, start: Start, guarantee: str
+) -> None:
+    """After each commit the label is where the next event will stand: behind the marker, where there is one."""
+    deployment.config["delivery"]["guarantee"] = guarantee
+    worker = start(deployment)
+    await worker.live()
+    for number in range(5):
+        await worker.feed(keyed(range(10 * number, 10 * number + 10), 1))
+        await worker.consumed(10 * number + 10)
+        markers = number + 2 if guarantee == "exactly_once" else 0  # the birth's has none
+        assert worker.label == 10 * number + 10 + max(0, markers - 1)
+    assert worker.lines("doubt") == []
+
+
+async def test_foreign_markers_alone_stop_nobody(deployment: Deployment, start: Start) -> None:
+    """A transaction of somebody else that was aborted moves our events on: we fold, and go on."""
+    worker = start(deployment)
+    await worker.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    foreign = keyed(range(10, 30), 1)
+    produce(deployment.bootstrap, deployment.sink, foreign, unique_name("foreign"), abort=True)
+    await worker.feed(keyed(range(5, 20), 1))
+    await worker.consumed(25)
+    assert output_keys(deployment) == keys_of(range(20))
+    (doubt,) = worker.lines("doubt")
+    assert "our events came to stand at offset" in doubt["error"]
+    assert worker.lines("shard_stopped") == []
+
+
+async def test_a_second_writers_event_stops_before_the_commit(
+    deployment: Deployment, start: Start
+) -> None:
+    """A foreign event between ours: what we sent is aborted, the offset stays, and the shard stops by name."""
+    worker = start(deployment)
+    await worker.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+    await worker.feed(keyed(range(10, 20), 1))
+    (stopped,) = await worker.logged("shard_stopped")
+    assert "second writer" in stopped["error"]
+    assert output_keys(deployment) == keys_of([*range(10), 10**6])
+    assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 10}
+
+
+async def test_an_acknowledgement_without_an_offset_is_doubt(
+    deployment: Deployment, start: Start
+) -> None:
+    """A broker that takes a batch and tells no offset leaves its place unknown: fence, fold, and send it anew."""
+    with Proxy(deployment.bootstrap) as proxy:
+        worker = start(deployment, proxy)
+        await worker.live()
+        told: list[int] = []
+        proxy.rule = lambda frame: _without_offset(frame, deployment.sink, told)
+        await worker.feed(keyed(range(10), 1))
+        await worker.consumed(10)
+        await worker.stop()
+    assert len(told) == 1
+    assert "told no offset" in worker.lines("doubt")[0]["error"]
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def _without_offset(frame: Frame, topic: str, told: list[int]) -> Action | None:
+    """Once: Produce's answer for `topic` with the offset -1."""
+    name = topic.encode()
+    if frame.api != Api.PRODUCE or not frame.is_answer or told or name not in frame.message:
+        return None
+    at = frame.message.index(name) + len(name) + 4 + 4 + 2  # count, partition, error
+    told.append(struct.unpack_from(">q", frame.message, at)[0])
+    return Replace(frame.message[:at] + struct.pack(">q", -1) + frame.message[at + 8 :])

@@ -1,0 +1,274 @@
+"""Rules 4 and 5 of delivery, each by a real broker: the commit's note, births, and gaps.
+
+docs/delivery.md tells which test holds which rule.
+"""
+
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.structs import OffsetAndMetadata
+
+from streamdedup.kafka.offsets import Note
+from tests.broker.base import Broker
+from tests.broker.proxy import Action, Api, Frame, Hold, Proxy, Replace
+from tests.broker.topics import (
+    cluster_id,
+    delete_records,
+    read_all,
+    topic_id,
+)
+from tests.deployment import Deployment, keyed
+from tests.local import Start, append, feed, until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition."""
+    return single(broker, tmp_path).create()
+
+
+def single(broker: Broker, directory: Path) -> Deployment:
+    """A deployment of one partition, quick to end, without topics."""
+    made = Deployment(broker.bootstrap_servers, directory, partitions=1)
+    made.config["delivery"]["drain_s"] = 5
+    return made
+
+
+def output_keys(deployment: Deployment) -> list[bytes | None]:
+    """The keys of the output, in order."""
+    return [record.key for record in read_all(deployment.bootstrap, deployment.sink)]
+
+
+def keys_of(numbers: Any) -> list[bytes | None]:
+    """The keys of `keyed(numbers)`."""
+    return [key for _, key, *_ in keyed(numbers, 1)]
+
+
+# --- rule 4: the commit's note, and births ---
+
+
+async def test_the_note_tells_the_logs_and_the_label(deployment: Deployment, start: Start) -> None:
+    """With the offset is committed to which input, output and cluster it belongs, and the output's end."""
+    worker = start(deployment)
+    await worker.feed(keyed(range(100), 1))
+    await worker.consumed(100)
+    bootstrap, source = deployment.bootstrap, deployment.source
+    assert await committed_note(deployment) == Note(
+        cluster_id(bootstrap),
+        topic_id(bootstrap, source),
+        topic_id(bootstrap, deployment.sink),
+        worker.label,
+    )
+
+
+async def committed_note(deployment: Deployment) -> Note | None:
+    """What was committed beside the offset."""
+    admin: Any = AIOKafkaAdminClient(bootstrap_servers=deployment.bootstrap)
+    await admin.start()
+    try:
+        (found,) = (await admin.list_consumer_group_offsets(deployment.group)).values()
+    finally:
+        await admin.close()
+    return Note.decode(found.metadata)
+
+
+async def commit_note(deployment: Deployment, offset: int, text: str) -> None:
+    """Commit an offset with such a note."""
+    consumer: Any = AIOKafkaConsumer(
+        bootstrap_servers=deployment.bootstrap,
+        group_id=deployment.group,
+        enable_auto_commit=False,
+    )
+    where = TopicPartition(deployment.source, 0)
+    await consumer.start()
+    try:
+        consumer.assign([where])
+        await consumer.commit({where: OffsetAndMetadata(offset, text)})
+    finally:
+        await consumer.stop()
+
+
+OTHER_ID = "00000000-0000-0000-0000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "told"),
+    [
+        ("input_id", OTHER_ID, "the input topic was made again"),
+        ("cluster_id", "another", "the offset was committed on another cluster"),
+        ("output_id", OTHER_ID, "is not the topic that offsets were committed with"),
+        ("label", 10**6, "but events up to 1000000 were committed to it"),
+    ],
+    ids=["input", "cluster", "output", "label"],
+)
+async def test_a_note_of_other_logs(
+    deployment: Deployment, start: Start, leaf: str, value: Any, told: str
+) -> None:
+    """Of another input or cluster the offset is void, and earliest safe; another or a shorter output stops us."""
+    await feed(deployment, keyed(range(100), 1))
+    first = start(deployment)
+    await first.consumed(100)
+    await first.stop()
+    note = await committed_note(deployment)
+    assert note is not None
+    leaves = {name: getattr(note, name) for name in Note.__dataclass_fields__}
+    forged = Note(**{**leaves, leaf: value}).encode()
+    await commit_note(deployment, 60, forged)
+    second = start(deployment)
+    if leaf in ("input_id", "cluster_id"):
+        (live,) = await second.logged("shard_live")
+        assert (live["offset"], live["why"]) == (0, told)
+        await second.consumed(100)
+    else:
+        (stopped,) = await second.logged("shard_stopped")
+        assert told in stopped["error"]
+    await second.stop()
+    assert output_keys(deployment) == keys_of(range(100))
+
+
+@pytest.mark.parametrize("trace", ["none", "output", "snapshot"])
+async def test_a_birth_leaves_no_trace_behind(
+    deployment: Deployment, start: Start, trace: str
+) -> None:
+    """Only where neither the output nor a snapshot shows that we were here does `start: latest` skip events."""
+    deployment.config["source"]["start"] = "latest"
+    await feed(deployment, keyed(range(100), 1))
+    if trace == "output":
+        await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+    if trace == "snapshot":
+        directory = deployment.snapshots / "0"
+        directory.mkdir(parents=True)
+        (directory / "0000000000000001.snapshot").write_bytes(b"damaged, but there")
+    worker = start(deployment)
+    (live,) = await worker.logged("shard_live")
+    assert live["offset"] == (100 if trace == "none" else 0)
+    await worker.stop()
+
+
+async def test_a_coordinator_that_loads_has_not_lost_the_offset(
+    deployment: Deployment, start: Start
+) -> None:
+    """After its restart a broker answers with an error and no offsets for a while: that is no "nothing committed"."""
+    first = start(deployment)
+    await first.feed(keyed(range(10), 1))
+    await first.consumed(10)
+    await first.stop()
+    codes = [14, 15, 16, 14, 16]  # loading, not available, moved
+
+    def load(frame: Frame) -> Action | None:
+        if (frame.api, frame.is_answer, frame.version) != (Api.OFFSET_FETCH, True, 7) or not codes:
+            return None
+        no_topics = struct.pack(">xibhb", 0, 1, codes.pop(), 0)  # tags, throttle, none, code, tags
+        return Replace(frame.correlation_id + no_topics)
+
+    with Proxy(deployment.bootstrap, load) as proxy:
+        second = start(deployment, proxy)
+        (live,) = await second.logged("shard_live")
+        assert (live["offset"], live["why"]) == (10, "the committed offset")
+        await second.stop()
+    assert codes == []
+
+
+# --- rule 5: gaps ---
+
+
+@pytest.mark.parametrize("on_gap", ["stop", "accept"])
+@pytest.mark.parametrize("memory", ["an old snapshot", "no snapshot"])
+async def test_an_output_trimmed_beyond_our_memory(
+    deployment: Deployment, start: Start, memory: str, on_gap: str
+) -> None:
+    """Events that no snapshot holds were deleted: it stops, naming the option, or goes on without their keys."""
+    deployment.config["sink"]["on_gap"] = on_gap
+    await feed(deployment, keyed(range(50), 1))
+    label = 0
+    if memory == "an old snapshot":
+        first = start(deployment)
+        await first.consumed(50)
+        await first.stop()
+        label = first.label
+    seen_here = deployment.config["snapshot"]["directory"]
+    deployment.config["snapshot"]["directory"] = str(deployment.directory / "elsewhere")
+    second = start(deployment)
+    await second.feed(keyed(range(50, 100), 1))
+    await second.consumed(50 if label else 100)
+    await second.stop()
+    deployment.config["snapshot"]["directory"] = seen_here
+    delete_records(deployment.bootstrap, deployment.sink, {0: second.label})
+    await feed(deployment, keyed([10, 75, 100], 1))
+    third = start(deployment)
+    if on_gap == "stop":
+        (stopped,) = await third.logged("shard_stopped")
+        assert "set sink.on_gap: accept" in stopped["error"]
+        assert f"the events from {label} up to there" in stopped["error"]
+        assert output_keys(deployment) == []
+        return
+    await third.consumed(3)
+    assert len(third.lines("output_gap_accepted")) == 1
+    forgotten = [75, 100] if label else [10, 75, 100]
+    assert output_keys(deployment) == keys_of(forgotten)
+
+
+async def test_an_output_trimmed_while_it_is_folded(deployment: Deployment, start: Start) -> None:
+    """What is deleted under a fold is a gap like any other: never folded over, never tried again blindly."""
+    first = start(deployment)
+    await first.feed(keyed(range(1000), 1))
+    await first.consumed(1000)
+    await first.stop()
+    deployment.config["snapshot"]["directory"] = str(deployment.directory / "elsewhere")
+    trimmed, asked = threading.Event(), threading.Event()
+
+    def fold_slowly(frame: Frame) -> Action | None:
+        if (
+            frame.api != Api.FETCH
+            or frame.is_answer
+            or deployment.sink.encode() not in frame.message
+        ):
+            return None
+        if read_first.is_set():
+            asked.set()
+            return Hold(trimmed)
+        read_first.set()
+        return Replace(frame.message.replace(FOLD_FETCH_BYTES, struct.pack(">i", 1000)))
+
+    read_first = threading.Event()
+    with Proxy(deployment.bootstrap, fold_slowly) as proxy:
+        second = start(deployment, proxy)
+        await until(asked.is_set, second.lines)
+        delete_records(deployment.bootstrap, deployment.sink, {0: first.label})
+        trimmed.set()
+        (stopped,) = await second.logged("shard_stopped")
+        assert "sink.on_gap" in stopped["error"]
+        assert "no longer holds offset" in second.lines("doubt")[0]["error"]
+        await second.stop()
+
+
+FOLD_FETCH_BYTES = struct.pack(">i", 4 << 20)
+
+
+@pytest.mark.parametrize("on_gap", ["stop", "skip"])
+async def test_an_input_trimmed_before_it_was_read(
+    deployment: Deployment, start: Start, on_gap: str
+) -> None:
+    """Events that the input deleted unread: it stops, naming the option, or goes on at the first that is left."""
+    deployment.config["source"]["on_gap"] = on_gap
+    first = start(deployment)
+    await first.feed(keyed(range(10), 1))
+    await first.consumed(10)
+    await first.stop()
+    await feed(deployment, keyed(range(10, 30), 1))
+    delete_records(deployment.bootstrap, deployment.source, {0: 20})
+    second = start(deployment)
+    if on_gap == "stop":
+        (stopped,) = await second.logged("shard_stopped")
+        assert "source.on_gap: skip" in stopped["error"]
+        assert "10 is outside of the input, which holds 20 to 30" in stopped["error"]
+        return
+    await second.consumed(10)
+    assert output_keys(deployment) == keys_of([*range(10), *range(20, 30)])

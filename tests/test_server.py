@@ -1,0 +1,351 @@
+"""What is claimed of the HTTP server and its probes, without a broker: what they say, and what they put up with."""
+
+import asyncio
+import http.client
+import re
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamdedup.delivery import State
+from streamdedup.errors import ConfigError
+from streamdedup.folding import Fold
+from streamdedup.meters import Meters
+from streamdedup.server import Phase, Status, routes
+from streamdedup.server import listener as listener_module
+from streamdedup.server import pulse as pulse_module
+from streamdedup.server.listener import Listener, Page
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from tests.broker.base import wait_until
+
+HOST = "127.0.0.1"
+DEADLINE_S = 10.0
+
+
+# --- HTTP ---
+
+
+def failing() -> Page:
+    """A page that quotes a key where it must not."""
+    raise KeyError("jane.doe@example.org")
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """A server of two pages, one of which fails."""
+    made = Listener(HOST, 0, {"/page": lambda: Page(HTTPStatus.OK, "text\n"), "/fails": failing})
+    yield made
+    made.close()
+
+
+def ask(port: int, path: str, method: str = "GET") -> tuple[int, str, http.client.HTTPMessage]:
+    """Status, text and headers of an answer."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=DEADLINE_S)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def say(port: int, request: bytes) -> bytes:
+    """All that is answered to these bytes."""
+    with socket.create_connection((HOST, port), timeout=DEADLINE_S) as connection:
+        connection.sendall(request)
+        parts = iter(lambda: connection.recv(4096), b"")
+        return b"".join(parts)
+
+
+def test_a_page_is_got(listener: Listener) -> None:
+    """With its length and type; a query changes nothing; nothing tells what we are made of."""
+    status, text, headers = ask(listener.port, "/page?x=1")
+    assert (status, text) == (200, "text\n")
+    assert headers["Content-Length"] == "5"
+    assert headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert "Python" not in headers["Server"]
+
+
+def test_a_head_is_got_without_its_page(listener: Listener) -> None:
+    """HEAD has the same headers and no body."""
+    status, text, headers = ask(listener.port, "/page", "HEAD")
+    assert (status, text, headers["Content-Length"]) == (200, "", "5")
+
+
+@pytest.mark.parametrize("path", ["/", "/pages", "/page/", "/../page", "/etc/passwd"])
+def test_another_path_is_not_found(listener: Listener, path: str) -> None:
+    """There are no directories; what there is, is said."""
+    status, text, _ = ask(listener.port, path)
+    assert status == 404
+    assert "/page" in text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"])
+def test_another_method_is_not_allowed(listener: Listener, method: str) -> None:
+    """Whatever it is; and the two that are, are named."""
+    status, _, headers = ask(listener.port, "/page", method)
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /page HTTP/1.1 x\r\n\r\n", b"400"),
+        (b"GET /page HTTP/7.0\r\n\r\n", b"505"),
+        (b"GET /" + b"x" * 9000, b"431"),
+        (b"GET /page HTTP/1.1\r\n" + b"h: x\r\n" * 2000, b"431"),
+        (b"GET /page HTTP/1.1\r\n" + b"h: x\r\n" * 200 + b"\r\n", b"431"),
+    ],
+    ids=["nonsense", "four words", "version", "long line", "long head", "many headers"],
+)
+def test_a_request_that_is_none_is_refused(
+    listener: Listener, request_: bytes, status: bytes
+) -> None:
+    """By its status, without waiting for more, and the next one is answered."""
+    assert status in say(listener.port, request_).split(b"\n")[0]
+    assert ask(listener.port, "/page")[0] == 200
+
+
+def test_a_page_that_fails_tells_nothing(listener: Listener) -> None:
+    """Status 500, and no word of the error, which may hold a key."""
+    status, text, _ = ask(listener.port, "/fails")
+    assert status == 500
+    assert "jane" not in text
+
+
+@pytest.mark.parametrize("more", [b"", b"h"], ids=["silent", "a byte now and then"])
+def test_who_is_slow_is_dropped(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, more: bytes
+) -> None:
+    """A request that is not whole in time is not waited for, even where a byte comes now and then."""
+    monkeypatch.setattr(listener_module, "HEAD_S_MAX", 0.2)
+    with socket.create_connection((HOST, listener.port), timeout=DEADLINE_S) as connection:
+        connection.sendall(b"GET /page HTTP/1.1\r\n")
+
+        def dropped() -> bool:
+            try:
+                connection.sendall(more)
+                connection.setblocking(False)
+                return connection.recv(1) == b""
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                return True
+
+        wait_until(dropped, DEADLINE_S, lambda: "it is still waited for")
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound they are closed at once; when others have gone, there is room again."""
+    monkeypatch.setattr(listener_module, "CONNECTIONS_MAX", 2)
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow() -> Page:
+        entered.release()
+        go_on.wait(DEADLINE_S)
+        return Page(HTTPStatus.OK, "slow\n")
+
+    made = Listener(HOST, 0, {"/slow": slow})
+    slow_ones = [threading.Thread(target=ask, args=(made.port, "/slow")) for _ in range(2)]
+    for thread in slow_ones:
+        thread.start()
+        assert entered.acquire(timeout=DEADLINE_S)
+    with pytest.raises(OSError):
+        ask(made.port, "/slow")
+    go_on.set()
+    for thread in slow_ones:
+        thread.join()
+    wait_until(lambda: _answers(made.port), DEADLINE_S, lambda: "no room came back")
+    made.close()
+
+
+def _answers(port: int) -> bool:
+    try:
+        return ask(port, "/slow")[0] == 200
+    except OSError:
+        return False
+
+
+def test_a_port_that_is_taken_is_refused(listener: Listener) -> None:
+    """By the option's name, with the reason and the remedy."""
+    message = f"server.port = {listener.port}: nothing can listen at .*in use.*; set another port"
+    with pytest.raises(ConfigError, match=message):
+        Listener(HOST, listener.port, {})
+
+
+def test_a_host_that_is_none_of_ours_is_refused() -> None:
+    """An address of another machine, or a name that can be none, is the operator's mistake."""
+    for host in ("192.0.2.1", "no..name"):
+        with pytest.raises(ConfigError, match=rf"at {host}:0 \(.+\)"):
+            Listener(host, 0, {})
+
+
+def test_a_closed_server_answers_no_more() -> None:
+    """The port is free again soon after."""
+    made = Listener(HOST, 0, {"/page": lambda: Page(HTTPStatus.OK, "")})
+    assert ask(made.port, "/page")[0] == 200
+    made.close()
+
+    def free() -> bool:
+        try:
+            Listener(HOST, made.port, {}).close()
+        except ConfigError:
+            return False
+        return True
+
+    wait_until(free, DEADLINE_S, lambda: "the port is still taken")
+
+
+# --- livez ---
+
+
+@contextmanager
+def beating(pulse: Pulse) -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop, in a thread, with the pulse."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    task = asyncio.run_coroutine_threadsafe(pulse.beat(), loop)
+    try:
+        yield loop
+    finally:
+        task.cancel()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_livez_tells_of_a_loop_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the loop is held up it says so, from outside of the loop; afterwards all is well, and the stall is kept."""
+    monkeypatch.setattr(routes, "STALL_S_MAX", 0.3)
+    pulse = Pulse()
+    livez = pages(status(), pulse)["/livez"]
+    go_on = threading.Event()
+
+    def tell() -> str:
+        return f"it still says {livez()}"
+
+    with beating(pulse) as loop:
+        wait_until(
+            lambda: livez() == (200, "alive\n", "text/plain; charset=utf-8"), DEADLINE_S, tell
+        )
+        loop.call_soon_threadsafe(go_on.wait, DEADLINE_S)
+        wait_until(lambda: livez().status == 503, DEADLINE_S, tell)
+        assert re.fullmatch(r"the event loop has stood still for \d+ s\n", livez().text)
+        go_on.set()
+        wait_until(lambda: livez().status == 200, DEADLINE_S, tell)
+        assert pulse.longest_s >= 0.3
+        buckets, _ = pulse.stalls.read()
+        assert buckets[-1][1] > dict(buckets)["0.25"]
+
+
+def test_the_longest_stall_is_forgotten_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept for a minute, whoever reads it, and no longer than ten seconds more."""
+    clock = SimpleNamespace(now_s=1000.0)
+    monkeypatch.setattr(pulse_module, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    pulse = Pulse()
+    pulse._note(0.7)
+    pulse._note(0.1)
+    for _ in range(2):
+        assert pulse.longest_s == 0.7
+    for later_s, longest_s in ((50, 0.7), (59, 0.7), (71, 0.2)):
+        clock.now_s = pulse._due_at = 1000.0 + later_s
+        pulse._note(0.2)
+        assert pulse.longest_s == longest_s, later_s
+
+
+# --- readyz ---
+
+
+def shard(state: State, **parts: Any) -> Any:
+    """A delivery, as far as the probes look at it."""
+    return SimpleNamespace(state=state, **{"trouble": None, "fold": None, **parts})
+
+
+def status(
+    deliveries: Mapping[int, Any] | None = None, *, phase: Phase = Phase.SERVING, epoch: int = 1
+) -> Status:
+    """A worker that was assigned the partitions of `deliveries` in epoch 1; None: it waits for the group."""
+    assigned = None if deliveries is None else frozenset(deliveries)
+    source: Any = SimpleNamespace(epoch=1, assigned=assigned)
+    return Status("events", dict(deliveries or {}), Meters(), phase, source=source, epoch=epoch)
+
+
+def readyz(of: Status) -> tuple[int, list[str]]:
+    """Its status and lines."""
+    page = pages(of, Pulse())["/readyz"]()
+    return page.status, page.text.splitlines()
+
+
+def test_ready_is_who_is_live_in_all_that_is_assigned() -> None:
+    """One shard that is not live makes the worker not ready, and is named with its state."""
+    live = shard(State.LIVE)
+    assert readyz(status({0: live, 1: live})) == (200, ["ready: 2 of events live"])
+    for state in (State.ASSIGNED, State.FENCING, State.FOLDING):
+        assert readyz(status({0: live, 1: shard(state)})) == (503, [f"events/1: {state.value}"])
+
+
+def test_ready_is_who_has_nothing_to_do() -> None:
+    """With more workers than partitions one has none: it stands by, and that is well."""
+    code, (line,) = readyz(status({}))
+    assert code == 200
+    assert "more workers than partitions" in line
+
+
+def test_what_holds_a_shard_up_is_told() -> None:
+    """A fold with its share, a full filter and a stopped shard with what to do."""
+    at: Any = SimpleNamespace(label=143)
+    fold = Fold(at, 100, 200)
+    of = status(
+        {
+            0: shard(State.FOLDING, fold=fold),
+            1: shard(State.FULL, trouble="its filter holds 5 keys of 5: raise filter.capacity"),
+            2: shard(State.STOPPED, trouble="out/2 has a second writer: offset 7 is not ours"),
+        }
+    )
+    assert readyz(of) == (
+        503,
+        [
+            "events/0: folding, 43% of the output from offset 100 to 200",
+            "events/1: full: its filter holds 5 keys of 5: raise filter.capacity",
+            "events/2: stopped: out/2 has a second writer: offset 7 is not ours",
+        ],
+    )
+    assert (fold.ratio, fold.position) == (0.43, 143)
+    fold.end_now()
+    assert (fold.ratio, fold.position) == (1.0, 200)
+
+
+def test_an_assignment_that_is_not_taken_over_yet_is_not_ready() -> None:
+    """Shards of the assignment before may still look live; so may those that the group is about to take."""
+    live = {0: shard(State.LIVE)}
+    waiting = (503, ["waiting for the group to assign partitions"])
+    assert readyz(status(live, epoch=0)) == waiting
+    assert readyz(status(None)) == waiting
+    unknown = status(live)
+    unknown.deliveries = {}
+    assert readyz(unknown) == (503, ["events/0: assigned"])
+
+
+@pytest.mark.parametrize("phase", [Phase.CONNECTING, Phase.JOINING, Phase.DRAINING])
+def test_before_and_after_it_serves_it_is_not_ready(phase: Phase) -> None:
+    """Even where its shards are live, as they are for a moment when a drain begins."""
+    code, (line,) = readyz(status({0: shard(State.LIVE)}, phase=phase))
+    assert code == 503
+    assert line.startswith(phase.value)
+
+
+def test_a_loop_that_stands_still_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the shards say: nobody runs them."""
+    monkeypatch.setattr(routes, "STALL_S_MAX", -1.0)
+    code, (line,) = readyz(status({0: shard(State.LIVE)}))
+    assert code == 503
+    assert "stood still" in line
