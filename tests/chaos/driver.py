@@ -111,7 +111,7 @@ def check(scenario: Scenario, trial: Trial, verdict: Verdict) -> None:
 def line_of(result: Result) -> str:
     """A round in one line, for whoever watches."""
     verdict = result.verdict
-    state = "failed" if result.failures else "exact" if result.counts else "does not count"
+    state = "failed" if result.failures else "kept" if result.counts else "does not count"
     judged = (
         f"lost {verdict.lost} doubled {verdict.doubled} of {verdict.events} events, "
         f"{verdict.aborted_records} records aborted"
