@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-containers check format acceptance bench-copy bench-filters mutants clean
+.PHONY: run test test-containers check format chaos acceptance bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -26,6 +26,10 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# ONLY=kill,step plays these scenarios, SCALE=0.1 a tenth of the rounds, SEED=2 others; what was played is not played again.
+chaos: $(VENV)/.dev
+	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" $(BIN)/python -m tests.chaos
 
 acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.acceptance

@@ -14,7 +14,15 @@ from typing import Any
 import yaml
 
 from tests.broker.base import wait_until
-from tests.broker.topics import Event, committed, create_topic, produce, read_all, unique_name
+from tests.broker.topics import (
+    Event,
+    Record,
+    committed,
+    create_topic,
+    produce,
+    read_all,
+    unique_name,
+)
 
 PARTITIONS = 4
 CATCH_UP_S = 120.0
@@ -24,11 +32,18 @@ EXIT_S = 40.0
 class WorkerProcess:
     """`streamdedup run` in a process of its own, its log read back as JSON lines."""
 
-    def __init__(self, config: Path, log: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        config: Path,
+        log: Path,
+        environ: Mapping[str, str] | None = None,
+        module: str = "streamdedup",
+    ) -> None:
         self._log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "streamdedup", "run", "-c", str(config)],
+                [sys.executable, "-m", module, "run", "-c", str(config)],
+                stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env={**os.environ, **(environ or {})},
             )
@@ -162,7 +177,13 @@ def keyed(numbers: Iterable[int], partitions: int = PARTITIONS) -> Iterator[Even
 
 def lost_and_doubled(deployment: Deployment) -> tuple[int, int, int]:
     """Against an exact model: keys that are not in the output, that are there again, that were never in the input."""
-    first = {(r.partition, r.key) for r in read_all(deployment.bootstrap, deployment.source)}
-    out = Counter((r.partition, r.key) for r in read_all(deployment.bootstrap, deployment.sink))
+    source = read_all(deployment.bootstrap, deployment.source)
+    return differences(source, read_all(deployment.bootstrap, deployment.sink))
+
+
+def differences(source: Iterable[Record], output: Iterable[Record]) -> tuple[int, int, int]:
+    """As `lost_and_doubled`, of records that were read already."""
+    first = {(r.partition, r.key) for r in source}
+    out = Counter((r.partition, r.key) for r in output)
     doubled = sum(count - 1 for count in out.values())
     return len(first - out.keys()), doubled, len(out.keys() - first)

@@ -79,10 +79,11 @@ def _found(search: Callable[[], B]) -> B:
     except ConnectionError as error:
         pytest.fail(str(error), pytrace=False)
     except Unavailable as unavailable:
-        _do_without(f"{NO_BROKER}{unavailable}")
+        do_without(f"{NO_BROKER}{unavailable}")
 
 
-def _do_without(reason: str) -> NoReturn:
+def do_without(reason: str) -> NoReturn:
+    """Skip the test for want of a broker; fail where one was asked for, or in CI."""
     rung = os.environ.get(RUNG)
     if rung or os.environ.get("CI") == "true":
         asked = f"{RUNG}={rung}" if rung else "CI=true"

@@ -82,6 +82,12 @@ class ProcessBroker:
 
     def start(self) -> None:
         """Start it if it is down; `Unavailable` if it ends or does not answer in time."""
+        self.launch()
+        client = admin_client(self.bootstrap_servers)
+        wait_until(lambda: self._runs() and answers(client), START_S, self._silence)
+
+    def launch(self) -> None:
+        """Start it if it is down, without waiting for it: a node may need others to answer."""
         if self._process is None:
             command = [*self._java, "kafka.Kafka", str(self._properties)]
             with self._log.open("ab") as log:
@@ -92,8 +98,6 @@ class ProcessBroker:
                     stderr=log,
                     start_new_session=True,
                 )
-        client = admin_client(self.bootstrap_servers)
-        wait_until(lambda: self._runs() and answers(client), START_S, self._silence)
 
     def stop(self) -> None:
         """SIGTERM, and wait until it is down."""

@@ -58,7 +58,14 @@ def unique_name(prefix: str) -> str:
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str | int) -> None:
     """Create a topic with one replica; `cleanup_policy="compact"` sets `cleanup.policy`."""
     settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+    create_replicated(bootstrap, name, partitions, 1, settings)
+
+
+def create_replicated(
+    bootstrap: str, name: str, partitions: int, replicas: int, settings: Mapping[str, str]
+) -> None:
+    """Create a topic with so many replicas; returns when each partition has a leader."""
+    topic = NewTopic(name, partitions, replicas, config=dict(settings))
     admin = admin_client(bootstrap)
     _result(admin.create_topics([topic])[name])
     wait_until(

@@ -1,0 +1,159 @@
+"""The scenarios: which fault, which promise, how often, on which brokers, and what a round must show to count."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.chaos.brokers import Brokers, ProxiedBroker, ThreeBrokers
+from tests.chaos.disks import harm_disk
+from tests.chaos.drains import drain_at_random
+from tests.chaos.kills import kill_at_random, kill_at_steps
+from tests.chaos.network import harm_requests
+from tests.chaos.operators import (
+    grow_topics,
+    move_and_delete,
+    remake_topics,
+    trim_below_snapshots,
+    trim_beyond_snapshots,
+)
+from tests.chaos.outages import restart_broker
+from tests.chaos.pauses import pause_and_wake
+from tests.chaos.repeats import harm_at_least_once
+from tests.chaos.storms import rebalance_storm
+from tests.chaos.trial import PARTITIONS, Trial
+from tests.chaos.worker import STEPS
+
+EXACT = "nothing lost, nothing twice"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row of the matrix. `rounds` at SCALE=1, each of `size` faults (a storm: seconds)."""
+
+    name: str
+    fault: str
+    play: Callable[[Trial, int], None]
+    rounds: int
+    size: int
+    promise: str = EXACT
+    brokers: Callable[[], Brokers] = ProxiedBroker
+    partitions: int = PARTITIONS
+    must_abort: bool = False
+    """Whether a round without aborted records in the output proves too little to count."""
+    may_repeat: bool = False
+    """At least once: repeats are counted, and are no breach."""
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "kill",
+            "SIGKILL at random moments, static membership",
+            kill_at_random,
+            rounds=10,
+            size=10,
+            must_abort=True,
+        ),
+        Scenario(
+            "step",
+            "SIGKILL at each named step of a transaction, a snapshot, a restore",
+            kill_at_steps,
+            rounds=5,
+            size=len(STEPS),
+            must_abort=True,
+        ),
+        Scenario(
+            "pause",
+            "SIGSTOP past session and transaction time-out, then SIGCONT",
+            pause_and_wake,
+            rounds=5,
+            size=3,
+            promise=f"{EXACT}; the zombie writes nothing",
+            must_abort=True,
+        ),
+        Scenario(
+            "storm",
+            "1 to 4 workers join, leave, die, pause; 8 partitions",
+            rebalance_storm,
+            rounds=10,
+            size=30,
+            partitions=8,
+            must_abort=True,
+        ),
+        Scenario("broker", "the broker ends and starts again", restart_broker, rounds=2, size=4),
+        Scenario(
+            "brokers",
+            "each of three brokers ends and starts again (replication 3, min.insync 2)",
+            restart_broker,
+            rounds=1,
+            size=6,
+            brokers=ThreeBrokers,
+        ),
+        Scenario(
+            "network",
+            "requests and responses cut, dropped, delayed",
+            harm_requests,
+            rounds=16,
+            size=10,
+            must_abort=True,
+        ),
+        Scenario(
+            "offsets",
+            "offsets moved both ways, group deleted, snapshots deleted",
+            move_and_delete,
+            rounds=4,
+            size=10,
+            promise="nothing lost but what was skipped, nothing twice",
+        ),
+        Scenario("trim", "output trimmed up to the snapshots", trim_below_snapshots, 2, 4),
+        Scenario(
+            "gap",
+            "output trimmed beyond the snapshots",
+            trim_beyond_snapshots,
+            rounds=2,
+            size=2,
+            promise="stops, by name; once accepted, only forgotten keys come again",
+        ),
+        Scenario(
+            "remade",
+            "topics deleted and made again",
+            remake_topics,
+            rounds=2,
+            size=2,
+            promise=f"an input: {EXACT}; an output: stops, by name",
+        ),
+        Scenario(
+            "grown",
+            "partitions added to input and output",
+            grow_topics,
+            rounds=2,
+            size=2,
+            promise="stops, by name; once accepted, a key passes once in its new partition, too",
+        ),
+        Scenario(
+            "disk",
+            "snapshots on a disk that is full, read-only, failing, slow",
+            harm_disk,
+            rounds=6,
+            size=6,
+            promise=f"delivery goes on, the log says why; {EXACT} after the next start",
+        ),
+        Scenario(
+            "drain",
+            "SIGTERM at random moments",
+            drain_at_random,
+            rounds=5,
+            size=10,
+            promise=f"ends with 0 within `drain_s`; {EXACT}",
+        ),
+        Scenario(
+            "once",
+            "at least once: SIGKILL, SIGTERM, SIGSTOP at random moments and named steps",
+            harm_at_least_once,
+            rounds=4,
+            size=8,
+            promise="nothing lost; repeats are counted",
+            may_repeat=True,
+        ),
+    )
+}

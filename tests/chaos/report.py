@@ -1,0 +1,110 @@
+"""docs/guarantees.md, written from the rounds that were played: fault, promise, how often really tried, result."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.broker.jars import locked_jars
+from tests.chaos.matrix import SCENARIOS, Scenario
+from tests.chaos.results import Result, Results, tried
+
+
+def write_report(results: Results, path: Path) -> None:
+    """Write the document anew."""
+    path.write_text("\n".join(_lines(results)) + "\n", "utf-8")
+
+
+def _lines(results: Results) -> list[str]:
+    parts = (_INTRODUCTION, _circumstances(results), _table(results), _details(results))
+    return [line for part in parts for line in ("", *part)][1:]
+
+
+_INTRODUCTION = """\
+# Guarantees, as tried
+
+What the worker promises was put to the test by real faults, on real workers and brokers. This page is written by
+`make chaos`, from the rounds that it played: nothing in it is written by hand.
+
+Each round has topics, a feeder and workers of its own. The feeder writes transactions while the faults happen, a tenth
+of them aborted, a third of the events duplicates. In the end a worker reads all that is left, and an oracle that knows
+nothing of filters compares the whole input with the whole output, by another client library. Where no operator took a
+part of the topics away, `streamdedup audit` judges as well, and must agree. Aborted records are counted in the log
+files of the broker itself.
+
+A fault is *tried* when it was done to something alive. It is a *hit* when, at that moment, records stood in the output
+of which nobody knew yet whether they would be committed: these are the faults that could break the promise. Where the
+fault aborts transactions, a round in whose output no aborted record is found does not count, and is played again with
+other random numbers. What `make test` plays of this in each run is in `tests/test_chaos.py`.
+""".splitlines()
+
+
+def _circumstances(results: Results) -> list[str]:
+    days = sorted(r.at[:10] for r in results.rounds)
+    minutes = sum(r.seconds for r in results.rounds) / 60
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("aiokafka", "confluent-kafka"))
+    kafka = next(jar.version for jar in locked_jars() if jar.artifact == "kafka_2.13")
+    spent = (
+        f"{minutes:.0f} minutes of rounds, {days[0]} to {days[-1]}"
+        if days
+        else "nothing was played"
+    )
+    return [
+        f"- Seed {results.seed}; {spent}; code {results.code}.",
+        f"- {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}, "
+        f"{libraries};",
+        f"  Apache Kafka {kafka}, one broker, or three where the row says so.",
+    ]
+
+
+def _table(results: Results) -> list[str]:
+    rows = [_row(scenario, results) for scenario in SCENARIOS.values()]
+    return [
+        "| Fault | Promise | Tried | Hits | Aborted records | Events | Lost | Twice | Result |",
+        "|---|---|--:|--:|--:|--:|--:|--:|---|",
+        *rows,
+    ]
+
+
+def _row(scenario: Scenario, results: Results) -> str:
+    rounds = results.of(scenario.name)
+    fault, promise = f"`{scenario.name}`: {scenario.fault}", scenario.promise
+    if not rounds:
+        return f"| {fault} | {promise} | | | | | | | not run |"
+    verdicts = [r.verdict for r in rounds if r.verdict]
+    cells = [
+        sum(tried(rounds).values()),
+        sum(r.hits for r in rounds),
+        sum(v.aborted_records for v in verdicts),
+        sum(v.events for v in verdicts),
+        sum(v.lost for v in verdicts),
+        sum(v.doubled for v in verdicts),
+    ]
+    numbers = " | ".join(f"{cell:,}" for cell in cells)
+    return f"| {fault} | {promise} | {numbers} | {_outcome(scenario, rounds)} |"
+
+
+def _outcome(scenario: Scenario, rounds: list[Result]) -> str:
+    failed = sum(bool(r.failures) for r in rounds)
+    kept = f"kept in {len(rounds) - failed} of {len(rounds)} rounds"
+    missing = scenario.rounds - len(rounds)
+    return f"{kept}; {missing} not run" if missing > 0 else kept
+
+
+def _details(results: Results) -> list[str]:
+    lines = ["## What was done, how often", "", "| Scenario | Fault | Times |", "|---|---|--:|"]
+    for name in SCENARIOS:
+        rounds = results.of(name)
+        lines += [f"| `{name}` | {fault} | {n:,} |" for fault, n in sorted(tried(rounds).items())]
+    voids = {name: void for name in SCENARIOS if (void := results.void(name))}
+    longest = max((r.longest_s.get("drain", 0.0) for r in results.rounds), default=0.0)
+    if voids:
+        told = ", ".join(f"{count} of `{name}`" for name, count in voids.items())
+        lines += ["", f"Rounds that did not count: {told}."]
+    if longest:
+        lines += ["", f"The longest drain took {longest:.1f} s."]
+    failures = [(r, failure) for r in results.rounds for failure in r.failures]
+    if failures:
+        lines += ["", "## What went wrong", ""]
+        lines += [f"- `{r.scenario}`, round {r.number}: {failure}" for r, failure in failures]
+    return lines

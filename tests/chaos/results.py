@@ -1,0 +1,88 @@
+"""What was played, one JSON line a round, in a file that a later run goes on from.
+
+A round is known by scenario, number, attempt and seed, and holds only for the code that it was played with.
+"""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from tests.chaos.oracle import Verdict
+
+ROOT = Path(__file__).parents[2]
+CODE = ("streamdedup", "tests/chaos")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One round and what came of it. `failures` are sentences; a round without them has kept its promise."""
+
+    scenario: str
+    number: int
+    attempt: int
+    seed: str
+    code: str
+    at: str
+    seconds: float
+    tried: dict[str, int]
+    hits: int
+    counts: bool
+    failures: list[str]
+    longest_s: dict[str, float] = field(default_factory=dict)
+    verdict: Verdict | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What a run need not play again."""
+        return self.scenario, self.number
+
+
+class Results:
+    """The rounds of one seed and of the code as it is."""
+
+    def __init__(self, path: Path, seed: str) -> None:
+        self._path, self.seed, self.code = path, seed, code_id()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        known = [_parsed(line) for line in lines]
+        self.rounds = [r for r in known if (r.seed, r.code) == (seed, self.code)]
+
+    def add(self, result: Result) -> None:
+        """Keep a round."""
+        self.rounds.append(result)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+
+    def done(self, scenario: str, number: int) -> bool:
+        """Whether that round was played and counts."""
+        return any(r.key == (scenario, number) and r.counts for r in self.rounds)
+
+    def of(self, scenario: str) -> list[Result]:
+        """The rounds of a scenario that count."""
+        return [r for r in self.rounds if r.scenario == scenario and r.counts]
+
+    def void(self, scenario: str) -> int:
+        """How many rounds of a scenario do not count, since no aborted record reached the output."""
+        return sum(r.scenario == scenario and not r.counts for r in self.rounds)
+
+
+def tried(results: list[Result]) -> Counter[str]:
+    """How often each fault was done."""
+    return sum((Counter(result.tried) for result in results), Counter())
+
+
+def code_id() -> str:
+    """Changes with the product and with the scenarios."""
+    digest = sha256()
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _parsed(line: str) -> Result:
+    fields = json.loads(line)
+    verdict = fields.pop("verdict")
+    return Result(**fields, verdict=Verdict(**verdict) if verdict else None)

@@ -1,0 +1,298 @@
+"""One round: topics of its own, a feeder, workers that come to harm, a count of what really happened, and the verdict.
+
+A fault counts as tried when it was done to a live worker or broker, and as a hit when records of an open transaction
+stood in the output at that moment: only then has it put the promise to the test.
+"""
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it is, at run time
+
+from tests.broker.base import admin_client, client_config, wait_until
+from tests.broker.topics import DEADLINE_S, create_replicated
+from tests.chaos.brokers import Brokers
+from tests.chaos.feeding import Feeder
+from tests.chaos.oracle import Model, Verdict, judge
+from tests.chaos.worker import Wanted, environment
+from tests.deployment import Deployment, WorkerProcess
+
+ROOT = Path(__file__).parents[2]
+WRAPPER = "tests.chaos.worker"
+PARTITIONS = 4
+RATE = 1500
+LIVE_S = 60.0
+CATCH_UP_S = 120.0
+AIM_S = 2.0
+ANSWER_S = 5.0
+DRAIN_S = 10.0
+REQUEST_MS = 3000
+TRANSACTION_MS = 4000
+SESSION_MS = 1500
+
+
+@dataclass
+class Count:
+    """What was really done."""
+
+    tried: Counter[str] = field(default_factory=Counter)
+    hits: int = 0
+    longest_s: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+
+class Trial:
+    """The ground on which a scenario plays one round."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        directory: Path,
+        seed: str,
+        *,
+        number: int = 0,
+        partitions: int = PARTITIONS,
+        rate: int = RATE,
+    ) -> None:
+        self.brokers, self.directory, self.chance = brokers, directory, random.Random(seed)
+        self.number = number  # of the round
+        self.broken: Wanted = {}  # a promise that every worker breaks, where the oracle itself is tested
+        self.count, self.model = Count(), Model()
+        self.workers: list[WorkerProcess] = []
+        replicas = len(brokers.nodes)
+        self.deployment = Deployment(brokers.bootstrap_servers, directory, partitions)
+        for topic in (self.deployment.source, self.deployment.sink):
+            create_replicated(brokers.bootstrap_servers, topic, partitions, replicas, {})
+        self._rate, self._seed = rate, seed
+        self._admin = admin_client(brokers.bootstrap_servers)
+        self._started = 0
+        self._settle_on_small_steps()
+        self.feed()
+
+    def feed(self) -> None:
+        """Begin to feed the input; keys come as they came the last time, if there was one."""
+        self.feeder = Feeder(
+            self.brokers.bootstrap_servers,
+            self.deployment.source,
+            self.partitions,
+            self._rate,
+            random.Random(f"{self._seed} feeder"),
+        )
+
+    @property
+    def partitions(self) -> int:
+        """How many the topics have."""
+        return self.deployment.partitions
+
+    def name_the_member(self) -> None:
+        """Static membership: who comes back after a kill has its partitions at once."""
+        self.deployment.config["kafka"]["group_instance_id"] = "one"
+
+    def start(self, wanted: Wanted | None = None) -> WorkerProcess:
+        """Start a worker; where something is wanted of it, in its wrapper."""
+        self._started += 1
+        wanted = {**(wanted or {}), **self.broken}
+        worker = WorkerProcess(
+            self.deployment.write_config(),
+            self.directory / f"{self._started:03d}.log",
+            {"PYTHONPATH": str(ROOT), **environment(wanted)},
+            WRAPPER if wanted else "streamdedup",
+        )
+        self.workers.append(worker)
+        return worker
+
+    def start_live(self, wanted: Wanted | None = None) -> WorkerProcess:
+        """Start a worker and wait until it serves every partition."""
+        worker = self.start(wanted)
+        worker.wait_for("shard_live", self.partitions, LIVE_S)
+        return worker
+
+    def open_transactions(self) -> bool:
+        """Whether records stand in the output of which it is not decided whether they are committed."""
+        ends = [
+            self._ends(IsolationLevel.READ_UNCOMMITTED),
+            self._ends(IsolationLevel.READ_COMMITTED),
+        ]
+        return ends[0] != ends[1]
+
+    def aim(self) -> None:
+        """Wait a moment of chance; half of the time, then, for an open transaction, as far as there is one."""
+        self.pause_by_chance(0, 0.5)
+        until = time.monotonic() + AIM_S
+        if self.chance.random() < 0.7:
+            while time.monotonic() < until and not self.open_transactions():
+                pass
+
+    def pause_by_chance(self, least_s: float, most_s: float) -> None:
+        """So the moment of a fault is chosen; it is no wait for anything."""
+        time.sleep(self.chance.uniform(least_s, most_s))
+
+    def tried(self, fault: str) -> None:
+        """Count a fault that was done."""
+        self.count.tried[fault] += 1
+
+    def took(self, what: str, seconds: float) -> None:
+        """Keep the longest time that something took."""
+        self.count.longest_s[what] = max(seconds, self.count.longest_s.get(what, 0.0))
+
+    def failed(self, what: str) -> None:
+        """Note what must not have happened; the round has failed."""
+        self.count.failures.append(what)
+
+    def note_hit(self) -> None:
+        """After a fault that ended or stopped every worker: whether it hit an open transaction."""
+        self.count.hits += self.open_transactions()
+
+    def committed(self, *, stable: bool = False) -> dict[int, int]:
+        """The group's offsets; with `stable`, once no open transaction can change them.
+
+        Asked by a consumer: the admin client's own request crashes where the group has no coordinator yet.
+        """
+        isolation = "read_committed" if stable else "read_uncommitted"
+        asked = [TopicPartition(self.deployment.source, p) for p in range(self.partitions)]
+        consumer = Consumer(
+            client_config(self.deployment.bootstrap)
+            | {"group.id": self.deployment.group, "isolation.level": isolation}
+        )
+        try:
+            answers = consumer.committed(asked, DEADLINE_S if stable else ANSWER_S)
+        finally:
+            consumer.close()
+        return {answer.partition: answer.offset for answer in answers if answer.offset >= 0}
+
+    def input_ends(self) -> dict[int, int]:
+        """The end of each input partition as far as it is decided."""
+        return self._ends(IsolationLevel.READ_COMMITTED, self.deployment.source)
+
+    def output_ends(self) -> dict[int, int]:
+        """The high watermark of each output partition."""
+        return self._ends(IsolationLevel.READ_UNCOMMITTED)
+
+    def wait_for_progress(self, what: str, within_s: float = CATCH_UP_S) -> None:
+        """Until each partition's offset has reached what is the input's end now."""
+        ends = self._patiently(self.input_ends)
+        wait_until(
+            lambda: _reached(self._patiently(self.committed), ends),
+            within_s,
+            lambda: f"no progress after {what}: {self.committed()} of {ends}",
+        )
+
+    def wait_until_all_read(self) -> None:
+        """Until the group has committed every event of an input that nobody feeds any more."""
+        ends = self.deployment.input_ends()
+        wait_until(
+            lambda: _reached(self.committed(), ends),
+            CATCH_UP_S,
+            lambda: (
+                f"the group stands at {self.committed()} of {ends}: {self.workers[-1].events()[-3:]}"
+            ),
+        )
+
+    def finish(self) -> Verdict:
+        """End everything, have one worker read to the end, and judge."""
+        self.feeder.finish()
+        self.end_workers()
+        self.deployment.config["kafka"].pop("group_instance_id", None)
+        self.deployment.config["kafka"]["bootstrap_servers"] = self.brokers.bootstrap_servers
+        last = self.start_live()
+        self.wait_until_all_read()
+        if status := last.interrupt():
+            self.failed(f"the last worker ended with status {status}")
+        return judge(self.deployment, self.brokers, self.model)
+
+    def end_workers(self) -> None:
+        """SIGKILL for all that are left, the stopped ones, too."""
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.kill()
+
+    def close(self) -> None:
+        """Leave nothing behind that runs; the files stay."""
+        self.end_workers()
+        self.feeder.finish()
+
+    def forget(self) -> None:
+        """Remove the files, and the topics' data with the broker at its end."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _settle_on_small_steps(self) -> None:
+        """Small transactions, quick time-outs: many moments at which a fault can hit."""
+        config = self.deployment.config
+        config["kafka"]["consumer"] |= {
+            "session_timeout_ms": SESSION_MS,
+            "heartbeat_interval_ms": 200,
+            "request_timeout_ms": REQUEST_MS,
+            "rebalance_timeout_ms": 6000,
+            "max_partition_fetch_bytes": 16_384,
+            "fetch_max_wait_ms": 50,
+        }
+        config["kafka"]["producer"] = {
+            "request_timeout_ms": REQUEST_MS,
+            "transaction_timeout_ms": TRANSACTION_MS,
+        }
+        config["filter"] |= {
+            "capacity": 300_000,
+            "kind": self.chance.choice(["bloom", "exact", "blocked"]),
+        }
+        config["delivery"] = {
+            "commit_interval_ms": self.chance.choice([10, 20, 40]),
+            "batch_events_max": self.chance.choice([50, 150, 400]),
+            "drain_s": DRAIN_S,
+        }
+        config["snapshot"]["interval_s"] = 0.5
+
+    def _ends(self, isolation: IsolationLevel, topic: str | None = None) -> dict[int, int]:
+        topic = topic or self.deployment.sink
+        asked = {TopicPartition(topic, p): _LATEST for p in range(self.partitions)}
+        answers = self._admin.list_offsets(
+            asked, isolation_level=isolation, request_timeout=ANSWER_S
+        )
+        return {where.partition: answer.result().offset for where, answer in answers.items()}
+
+    def _patiently(self, ask: Callable[[], dict[int, int]]) -> dict[int, int]:
+        """Ask a cluster of which a broker may be away at this moment."""
+        answers: list[dict[int, int]] = []
+
+        def answered() -> bool:
+            try:
+                answers.append(ask())
+            except (KafkaException, TimeoutError):
+                # After a restart this client asks with the leader's old epoch for ever.
+                self._admin = admin_client(self.deployment.bootstrap)
+                return False
+            return True
+
+        wait_until(answered, CATCH_UP_S, lambda: "the cluster does not answer")
+        return answers[-1]
+
+
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def stop_process(worker: WorkerProcess) -> None:
+    """SIGSTOP."""
+    worker.process.send_signal(signal.SIGSTOP)
+
+
+def continue_process(worker: WorkerProcess) -> None:
+    """SIGCONT, if it is still there."""
+    if worker.process.poll() is None:
+        worker.process.send_signal(signal.SIGCONT)
+
+
+def is_stopped(worker: WorkerProcess) -> bool:
+    """Whether it is stopped by a signal."""
+    options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, worker.process.pid, options) is not None
+
+
+def _reached(at: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+    return all(at.get(partition, 0) >= end for partition, end in ends.items())
