@@ -21,7 +21,9 @@ from tests.chaos.segments import LogBatch, aborted, zombie_batches
 from tests.chaos.trial import Trial
 from tests.chaos.worker import broken
 
-TRANSACTION_APIS = 2  # the round whose three faults hit AddPartitionsToTxn, AddOffsetsToTxn and EndTxn
+TRANSACTION_APIS = (
+    2  # the round whose three faults hit AddPartitionsToTxn, AddOffsetsToTxn and EndTxn
+)
 
 END_TXN_IS_CUT = 8  # the round of one fault that cuts the connection before EndTxn
 
@@ -67,16 +69,18 @@ def test_a_small_round_keeps_its_promise(
 @pytest.mark.broker
 @pytest.mark.private_broker
 @pytest.mark.parametrize(
-    ("promise", "name", "number", "size", "breach"),
+    ("promise", "where", "breach"),
     [
-        ("doubt is success", "network", END_TXN_IS_CUT, 1, "lost"),
-        ("no fold", "kill", 0, 2, "doubled"),
+        ("doubt is success", ("network", END_TXN_IS_CUT, 1), "lost"),
+        ("no fold", ("kill", 0, 2), "doubled"),
     ],
+    ids=["doubt is success", "no fold"],
 )
 def test_the_oracle_sees_a_broken_promise(
-    brokers: ProxiedBroker, tmp_path: Path, promise: str, name: str, number: int, size: int, breach: str
+    brokers: ProxiedBroker, tmp_path: Path, promise: str, where: tuple[str, int, int], breach: str
 ) -> None:
     """A worker that admits what was not committed loses events; one that does not fold its output doubles some."""
+    name, number, size = where
     trial = Trial(brokers, tmp_path, f"broken {promise}", number=number)
     trial.broken = broken(promise)
     verdict = play(SCENARIOS[name], trial, size)
