@@ -29,6 +29,8 @@ MUTANTS = (
         "a key enters the filter only when its event is committed (invariant 2)",
         "committing.py",
         """            await self._end(topology, transaction, label)
+        if transaction.events:
+            self._context.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
             await in_turns(shard.admit(label))
 """,
