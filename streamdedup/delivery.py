@@ -149,16 +149,13 @@ class Delivery:
                 self._meters.doubt(doubt_cause(error))
                 self._tell(error)
                 self.state = State.FENCING
-                if not isinstance(
-                    error, RefusedError
-                ):  # then the broker is there, and fewer are tried
+                if not isinstance(error, RefusedError):  # after which fewer are tried at once
                     await self._pause(self._backoff.next_s())
             finally:
                 self._meters.take_back("left")
                 if self.shard:
                     self.shard.forget()
-        await self._writer.drop()
-        self._context.cluster.patience.back(self._name)
+        await self.drop()
         self.state = State.ASSIGNED
 
     def leave(self) -> None:
@@ -166,7 +163,8 @@ class Delivery:
         self._leaving.set()
 
     async def drop(self) -> None:
-        """Let go of the producer, whatever it is doing."""
+        """Let go of the producer, whatever it is doing; nobody waits for a broker here any more."""
+        self._context.cluster.patience.back(self._name)
         await self._writer.drop()
 
     async def look_at_log(self, within_s: float) -> None:

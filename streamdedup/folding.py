@@ -76,9 +76,8 @@ class Folding:
 
     def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.shard: Shard | None = None
-        self.turn = (
-            asyncio.Lock()
-        )  # the filter is judged, or changed, or gets memory: one at a time
+        self.turn = asyncio.Lock()
+        """Held while the filter is judged, or changed, or gets memory: one of them at a time."""
         self.progress: Fold | None = None  # of the last fold
         self._meters = context.meters.of(partition)
         self.snapshots = ShardSnapshots(context.settings, partition, log, self._meters, context.fs)

@@ -69,7 +69,7 @@ def test_a_small_round_keeps_its_promise(
 @pytest.mark.broker
 @pytest.mark.private_broker
 @pytest.mark.parametrize(
-    ("promise", "played", "breach"),
+    ("promise", "where", "breach"),
     [
         ("doubt is success", ("network", END_TXN_IS_CUT, 1), "lost"),
         ("no fold", ("kill", 0, 2), "doubled"),
@@ -77,10 +77,10 @@ def test_a_small_round_keeps_its_promise(
     ids=["doubt is success", "no fold"],
 )
 def test_the_oracle_sees_a_broken_promise(
-    brokers: ProxiedBroker, tmp_path: Path, promise: str, played: tuple[str, int, int], breach: str
+    brokers: ProxiedBroker, tmp_path: Path, promise: str, where: tuple[str, int, int], breach: str
 ) -> None:
     """A worker that admits what was not committed loses events; one that does not fold its output doubles some."""
-    name, number, size = played
+    name, number, size = where
     trial = Trial(brokers, tmp_path, f"broken {promise}", number=number)
     trial.broken = broken(promise)
     verdict = play(SCENARIOS[name], trial, size)

@@ -105,9 +105,13 @@ class FaultyConnection:
             return
         give = outcome(answer, act)
         network.trace(f"{loop.time():.6f} {who} {call}")
-        if draw < chances.request_lost + chances.repeated and call in REPEATED:
+        repeated = chances.repeated if call in REPEATED else 0.0
+        if (
+            draw < chances.request_lost + repeated
+        ):  # which a client knows by its replaced connection
             loop.call_later(network.latency_s() * 4, outcome, loop.create_future(), act)
-        elif draw < chances.request_lost + chances.answer_lost:
+            give = outcome(answer, lambda: _raise(KafkaConnectionError("sent again")))
+        elif draw < chances.request_lost + repeated + chances.answer_lost:
             give = outcome(answer, lambda: _raise(RequestTimedOutError()))
         loop.call_later(network.latency_s(), give)
 

@@ -29,6 +29,8 @@ MUTANTS = (
         "a key enters the filter only when its event is committed (invariant 2)",
         "committing.py",
         """            await self._end(topology, transaction, label)
+        if transaction.events:
+            self._context.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
             await in_turns(shard.admit(label))
 """,
@@ -98,6 +100,37 @@ MUTANTS = (
         "        self._sealed.clear()\n        self._open = []\n",
         "        self._open = []\n",
         ("tests/test_shard.py",),
+    ),
+    Mutant(
+        "offset-read-first",
+        "the committed offset is read behind the fence (rule 2)",
+        "fencing.py",
+        """    async with asyncio.timeout(FENCE_S_MAX):
+        await writer.fence()
+    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        topology = await cluster.describe([source, *sink_topics(settings.sink)])
+        check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
+        # more than we see of the output would look like a log that lost its end.
+        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
+""",
+        """    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        topology = await cluster.describe([source, *sink_topics(settings.sink)])
+        check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
+        # more than we see of the output would look like a log that lost its end.
+        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
+        await writer.fence()
+""",
+        ("tests/test_rules_1_to_3.py::test_the_offset_is_read_behind_the_fence",),
+    ),
+    Mutant(
+        "stale-assignment-served",
+        "events of an assignment that is over are dropped (rule 11)",
+        "kafka/source.py",
+        "if self.epoch != epoch or not records:",
+        "if not records:",
+        ("tests/test_rules_11_to_19.py::test_a_stale_assignments_events_are_dropped",),
     ),
     Mutant(
         "growth-not-noticed",

@@ -57,14 +57,14 @@ def drawn(chance: Random) -> Plan:
     """Not every fault is there in every seed, so that meetings of few are tried, too."""
     calm = chance.random() < CALM
     faults = tuple(f for f in FAULTS if chance.random() < (0.15 if f in RARE else 0.4))
-    partitions, keys = chance.choice((1, 1, 2, 3)), chance.randint(10, 60)
+    partitions, keys = chance.choice((1, 1, 2, 3)), chance.randint(8, 40)
     return Plan(
         partitions=partitions,
         keys=keys,
         events=chance.randint(keys, 2 * keys),
         unjudged=chance.choice((0.05, 0.5)),
-        workers_max=chance.choice((1, 1, 2, 2, 3, 4)),
-        steps=chance.randint(2, 7),
+        workers_max=chance.choice((1, 1, 2, 2, 2, 3, 4)),
+        steps=chance.randint(2, 6),
         step_s_max=chance.choice((0.1, 0.3, 0.8)),
         faults=() if calm else faults,
         chances=Chances() if calm else _chances(chance),
@@ -107,5 +107,5 @@ def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, An
             "max_in_flight": chance.choice((1, 2, 3)),
             "drain_s": chance.choice((1.0, 4.0)),
         },
-        "snapshot": {"interval_s": chance.choice((0.1, 0.3, 1.0)), "keep": chance.choice((1, 3))},
+        "snapshot": {"interval_s": chance.choice((0.2, 0.5, 1.0)), "keep": chance.choice((1, 3))},
     }

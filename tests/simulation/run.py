@@ -20,7 +20,7 @@ from tests.simulation.world import Machine, World
 HEAL_S_MAX = 240.0
 SESSION_S = 0.7  # a little more than `session_timeout_ms` of the plans
 LAG_S_MAX = 0.01
-COLLECT_EVERY = 100
+COLLECT_EVERY = 250
 FEEDS = 20
 _RAM = Path("/dev/shm")  # noqa: S108 - each run has a directory of its own, which is to be fast
 

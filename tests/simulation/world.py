@@ -67,9 +67,8 @@ class Machine:
         self.worker: Worker | None = None
         self.task: asyncio.Task[None] | None = None
         self._started = 0
-        tree: Any = world.plan.settings
-        directory = {"directory": str(self.root / "snapshots")}
-        self._settings = Settings(**{**tree, "snapshot": {**tree["snapshot"], **directory}})
+        snapshot = world.settings.snapshot.model_copy(update={"directory": self.root / "snapshots"})
+        self._settings = world.settings.model_copy(update={"snapshot": snapshot})
 
     @property
     def runs(self) -> bool:
@@ -139,6 +138,10 @@ class World:
         self.broker = MemoryBroker(self.network, self.now_ms)
         self.broker.fetch_events_max = plan.fetch_events_max
         self.broker.rebalance_s = 0.5
+        tree: Any = plan.settings
+        self.settings = Settings(
+            **{**tree, "snapshot": {**tree["snapshot"], "directory": directory}}
+        )
         self.machines = [Machine(self, number) for number in range(plan.workers_max)]
         self.stops: list[str] = []
 
