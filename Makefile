@@ -9,7 +9,7 @@ run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
 
 # The image and the stack of deploy/, and broker tests with the broker in a container, on the engine of DOCKER_HOST.
 test-containers: $(VENV)/.dev

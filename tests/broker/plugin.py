@@ -49,7 +49,8 @@ def private_process() -> Iterator[OwnedBroker]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a broker by what it asks for, so that `-m "not broker"` misses none.
 
-    What does comes first: these tests wait much, so in two processes others fill the time.
+    What does comes first: these tests wait much, so in two processes others fill the time; when those are done, the
+    second takes its share (--dist worksteal).
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
