@@ -102,12 +102,12 @@ async def test_the_offset_is_read_behind_the_fence(deployment: Deployment, start
     go, settled = threading.Event(), threading.Event()
 
     def of_the_former(frame: Frame) -> Action | None:
+        if go.is_set() and is_over(frame):
+            settled.set()
         if frame.api == Api.TXN_OFFSET_COMMIT and frame.number > 1:  # the first is the birth's
             return None if frame.is_answer else Hold(go)
         if frame.api in (Api.HEARTBEAT, Api.JOIN_GROUP) and held():
             return Drop()  # the group takes it for dead
-        if go.is_set() and (frame.api, frame.is_answer) in OVER:
-            settled.set()
         return Cut() if settled.is_set() else None
 
     def of_the_next(frame: Frame) -> Action | None:
@@ -138,8 +138,10 @@ async def test_the_offset_is_read_behind_the_fence(deployment: Deployment, start
     assert numbers == list(range(10))
 
 
-OVER = {(Api.END_TXN, True), (Api.INIT_PRODUCER_ID, False)}
-"""What tells that the former owner's transaction is at its end, or refused so that it fences again."""
+def is_over(frame: Frame) -> bool:
+    """Whether the former owner's transaction is at its end, or its offset was refused: the answer ends in a code."""
+    refused = frame.api == Api.TXN_OFFSET_COMMIT and frame.message[-2:] != b"\0\0"
+    return frame.is_answer and (refused or frame.api == Api.END_TXN)
 
 
 # --- rule 3: contiguity ---

@@ -65,6 +65,9 @@ async def test_the_note_tells_the_logs_and_the_label(deployment: Deployment, sta
         topic_id(bootstrap, source),
         topic_id(bootstrap, deployment.sink),
         worker.label,
+        partitions=1,
+        born=1,
+        atomic=True,
     )
 
 
