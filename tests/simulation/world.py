@@ -156,6 +156,7 @@ class World:
 
     def note(self, line: str) -> None:
         """Something happened."""
+        line = line.replace(str(self.directory), "")  # another one in each run
         self._digest.update(line.encode())
         if self.trace is not None:
             self.trace.append(line)
