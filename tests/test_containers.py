@@ -104,7 +104,7 @@ class TestImage:
 
     def test_it_is_nobody(self) -> None:
         """The user is not root, has no name, and cannot write to its own code."""
-        assert run("-c", "id -u; id -g", entrypoint="sh").split() == ["10001", "10001"]
+        assert run("-c", 'echo "$(id -u):$(id -g)"', entrypoint="sh") == "10001:10001\n"
         assert run("-c", "find /opt -writable", entrypoint="sh") == ""
 
     def test_it_runs_the_worker_by_default(self) -> None:

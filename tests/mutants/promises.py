@@ -99,7 +99,7 @@ MUTANTS = (
         "rules/duplicates.py",
         "        self._sealed.clear()\n        self._open = []\n",
         "        self._open = []\n",
-        ("tests/test_shard.py",),
+        ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
     ),
     Mutant(
         "offset-read-first",
