@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -67,6 +67,24 @@ async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> b
         task.cancel()
         return False
     return not task.cancelled() and task.exception() is None
+
+
+class NotYetError(StreamdedupError):
+    """A broker cannot tell yet: a coordinator loads or moves, an offset is undecided."""
+
+
+async def asked_again(client: Any, ask: Callable[[], Awaitable[T]], retry_s: float) -> T:
+    """The answer to `ask`, asked again every `retry_s` while who should tell moves or is away. Bound it in time."""
+    while True:
+        try:
+            return await ask()
+        except NotYetError:
+            pass
+        except KafkaError as error:
+            if not (error.retriable or error.invalid_metadata):
+                raise
+            await client.force_metadata_update()
+        await asyncio.sleep(retry_s)
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:

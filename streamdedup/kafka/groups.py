@@ -4,25 +4,20 @@ The broker takes offsets without a generation only while the group has no member
 wins: nothing is moved then.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import (
-    GroupCoordinatorNotAvailableError,
     IllegalGenerationError,
-    KafkaError,
     NonEmptyGroup,
     RebalanceInProgressError,
     UnknownMemberIdError,
-    for_code,
 )
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.offsets import NOT_YET, RETRY_S
+from streamdedup.kafka.offsets import asked, check
 
 NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED = -1, "", -1
 _HAS_MEMBERS = (
@@ -38,10 +33,10 @@ async def members(client: Any, group: str) -> int:
 
     def count(response: Any) -> int:
         code, _group, _state, _type, _protocol, found, *_ = response.groups[0]
-        _check(code)
+        check(code)
         return len(found)
 
-    return int(await _asked(client, group, DescribeGroupsRequest([group]), count))
+    return await asked(client, group, DescribeGroupsRequest([group]), count)
 
 
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
@@ -57,32 +52,11 @@ async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[
     def taken(response: Any) -> None:
         for _topic, partitions in response.topics:
             for _partition, code in partitions:
-                _check(code)
+                check(code)
 
     try:
-        await _asked(client, group, request, taken)
+        await asked(client, group, request, taken)
     except _HAS_MEMBERS:
         raise DeliveryError(
             f"the group {group} has members: a worker joined meanwhile; stop all workers, and try again"
         ) from None
-
-
-async def _asked(client: Any, group: str, request: Any, take: Any) -> Any:
-    """What `take` makes of the coordinator's answer; asked again while it loads, moves or is away."""
-    while True:
-        try:
-            node = await client.coordinator_lookup(CoordinationType.GROUP, group)
-            response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
-            return take(response)
-        except KafkaError as error:
-            if not (error.retriable or error.invalid_metadata):
-                raise
-        await client.force_metadata_update()
-        await asyncio.sleep(RETRY_S)
-
-
-def _check(code: int) -> None:
-    if code in NOT_YET:
-        raise GroupCoordinatorNotAvailableError
-    if code:
-        raise for_code(code)

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
-    KafkaError,
     NoError,
     OffsetOutOfRangeError,
     StaleMetadata,
@@ -19,7 +18,7 @@ from aiokafka.errors import (
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka.connection import client_arguments, let_go
+from streamdedup.kafka.connection import asked_again, client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
@@ -109,17 +108,14 @@ async def _of_leader(
     client: Any, where: TopicPartition, request: Any, answer_in: Callable[[Any], T]
 ) -> T:
     """What `answer_in` finds in the leader's response; both again on an error that a new leader may mend."""
-    while True:
+
+    async def ask() -> T:
         leader = client.cluster.leader_for_partition(where)
-        try:
-            if leader in (None, -1):
-                raise StaleMetadata
-            return answer_in(await client.send(leader, request))
-        except KafkaError as error:
-            if not (error.retriable or error.invalid_metadata):
-                raise
-        await client.force_metadata_update()
-        await asyncio.sleep(RETRY_S)
+        if leader in (None, -1):
+            raise StaleMetadata
+        return answer_in(await client.send(leader, request))
+
+    return await asked_again(client, ask, RETRY_S)
 
 
 def _raise_for(code: int) -> None:

@@ -4,16 +4,19 @@
 asked after the old owner was fenced, is neither. The note tells to which logs the offset belongs.
 """
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
+from streamdedup.kafka.connection import NotYetError, asked_again
 from streamdedup.kafka.protocol import StableOffsetFetch
+
+T = TypeVar("T")
 
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # aiokafka does not know it
@@ -98,38 +101,45 @@ async def committed(
         if stable
         else OffsetFetchRequest(group, [(topic, [partition])])
     )
-    while True:
-        try:
-            response = await _ask(client, group, request)
-            row = response.topics[0][1][0] if response.topics else None
-            code = getattr(response, "error_code", 0) or (row[_error_column(row)] if row else 0)
-            if code == 0:
-                return _committed(row)
-            if code not in NOT_YET:
-                raise for_code(code)
-        except KafkaError as error:
-            if not (error.retriable or error.invalid_metadata):
-                raise
-            await client.force_metadata_update()
-        await asyncio.sleep(RETRY_S)
+
+    def offset_in(response: Any) -> Committed | None:
+        row = response.topics[0][1][0] if response.topics else None
+        check(getattr(response, "error_code", 0) or (row[_error_column(row)] if row else 0))
+        return _committed(row)
+
+    return await asked(client, group, request, offset_in)
 
 
 async def notes(client: Any, group: str, topic: str, partitions: int) -> dict[int, Note]:
     """The notes of the group's committed offsets, by partition, decided or not. Bound it with a time-out."""
     request = OffsetFetchRequest(group, [(topic, list(range(partitions)))])
-    while True:
-        try:
-            response = await _ask(client, group, request)
-            rows = response.topics[0][1] if response.topics else []
-            codes = {getattr(response, "error_code", 0), *(row[_error_column(row)] for row in rows)}
-            if not codes & NOT_YET:
-                found = {row[0]: _committed(row) for row in rows if row[_error_column(row)] == 0}
-                return {p: c.note for p, c in found.items() if c is not None and c.note is not None}
-        except KafkaError as error:
-            if not (error.retriable or error.invalid_metadata):
-                raise
-            await client.force_metadata_update()
-        await asyncio.sleep(RETRY_S)
+
+    def notes_in(response: Any) -> dict[int, Note]:
+        rows = response.topics[0][1] if response.topics else []
+        codes = {getattr(response, "error_code", 0), *(row[_error_column(row)] for row in rows)}
+        if codes & NOT_YET:
+            raise NotYetError
+        found = {row[0]: _committed(row) for row in rows if row[_error_column(row)] == 0}
+        return {p: c.note for p, c in found.items() if c is not None and c.note is not None}
+
+    return await asked(client, group, request, notes_in)
+
+
+async def asked(client: Any, group: str, request: Any, answer_in: Callable[[Any], T]) -> T:
+    """What `answer_in` finds in the answer of the group's coordinator; both again while it loads, moves or is away."""
+
+    async def ask() -> T:
+        return answer_in(await _ask(client, group, request))
+
+    return await asked_again(client, ask, RETRY_S)
+
+
+def check(code: int) -> None:
+    """Raise what a coordinator's error code means; NotYetError where asking again will help."""
+    if code in NOT_YET:
+        raise NotYetError
+    if code:
+        raise for_code(code)
 
 
 async def tells_stable_offsets(client: Any, group: str, topic: str) -> bool:
