@@ -49,7 +49,7 @@ class Context:
     @property
     def exactly_once(self) -> bool:
         """Whether output and offsets are committed in one transaction."""
-        return self.settings.delivery.guarantee == "exactly_once"
+        return self.settings.delivery.exactly_once
 
     @property
     def stops_when_full(self) -> bool:

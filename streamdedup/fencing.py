@@ -1,14 +1,17 @@
 """How a shard begins, and begins again: shut out other writers, wait for the whole log, look at all that follows."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import Cluster, Writer
+from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.resume import Found
+from streamdedup.settings import Settings
 
 FENCE_S_MAX = 60.0
 BROKER_ANSWER_S_MAX = 60.0
@@ -24,7 +27,7 @@ async def fence(
     ConfigError where the topics do not fit, DeliveryError where the output stays undecided; anything else is doubt.
     """
     settings, cluster = context.settings, context.cluster
-    source, output, group = settings.source.topic, settings.sink.topic, settings.kafka.group_id
+    source, output = settings.source.topic, settings.sink.topic
     async with asyncio.timeout(FENCE_S_MAX):
         await writer.fence()
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
@@ -32,29 +35,71 @@ async def fence(
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
-        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
+        own = await committed_offset(settings, cluster, partition)
         output_end = await cluster.end_offset(output, partition)
     within_s = settings.delivery.open_transaction_s
     await wait_decided(cluster, output, partition, output_end, within_s)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-        partitions = topology[source].partitions
-        told = own is not None and own.note is not None
-        notes = {} if told else await cluster.notes(group, source, partitions)
-        found = Found(
-            own,
-            topology.cluster_id,
-            topology[source].topic_id,
-            topology[output].topic_id,
-            await cluster.first_offset(source, partition),
-            await cluster.end_offset(source, partition),
-            await cluster.first_offset(output, partition),
-            output_end,
-            has_memory,
+        found = await look(
+            settings,
+            cluster,
+            topology,
             partition,
-            partitions,
-            notes,
+            own,
+            output_end=output_end,
+            input_end_of=cluster.end_offset,
+            others=await others(settings, cluster, topology, own),
+            has_memory=has_memory,
         )
     return topology, found
+
+
+async def committed_offset(
+    settings: Settings, cluster: Cluster, partition: int
+) -> Committed | None:
+    """The group's; exactly once, when no transaction on it is undecided."""
+    group, stable = settings.kafka.group_id, settings.delivery.exactly_once
+    return await cluster.committed(group, settings.source.topic, partition, stable=stable)
+
+
+async def others(
+    settings: Settings, cluster: Cluster, topology: Topology, own: Committed | None
+) -> dict[int, Note]:
+    """What the group's other partitions tell of its past, where the `own` offset has no note that does."""
+    if own is not None and own.note is not None:
+        return {}
+    source = settings.source.topic
+    return await cluster.notes(settings.kafka.group_id, source, topology[source].partitions)
+
+
+async def look(
+    settings: Settings,
+    cluster: Cluster,
+    topology: Topology,
+    partition: int,
+    own: Committed | None,
+    *,
+    output_end: int,
+    input_end_of: Callable[[str, int], Awaitable[int]],
+    others: Mapping[int, Note],
+    has_memory: bool = False,
+) -> Found:
+    """What is found of `partition`, its `own` committed offset and the output's end known before."""
+    source, output = settings.source.topic, settings.sink.topic
+    return Found(
+        own,
+        topology.cluster_id,
+        topology[source].topic_id,
+        topology[output].topic_id,
+        await cluster.first_offset(source, partition),
+        await input_end_of(source, partition),
+        await cluster.first_offset(output, partition),
+        output_end,
+        has_memory,
+        partition,
+        topology[source].partitions,
+        others,
+    )
 
 
 async def wait_decided(

@@ -84,7 +84,7 @@ def announce(context: Context, topology: Topology, empty: Filter) -> None:
 
 
 async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:
-    if settings.delivery.guarantee != "exactly_once":
+    if not settings.delivery.exactly_once:
         return
     group, topic = settings.kafka.group_id, settings.source.topic
     if not await cluster.tells_stable_offsets(group, topic):

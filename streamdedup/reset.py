@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.fencing import BROKER_ANSWER_S_MAX, FENCE_S_MAX, wait_decided
+from streamdedup.fencing import (
+    BROKER_ANSWER_S_MAX,
+    FENCE_S_MAX,
+    committed_offset,
+    look,
+    others,
+    wait_decided,
+)
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.offsets import Note
@@ -182,32 +189,23 @@ class _Group:
         return Step(partition, found.committed.offset if found.committed else None, to, found)
 
     async def _found(self, topology: Topology, partition: int) -> Found:
-        cluster, exactly_once = self._cluster, self._settings.delivery.guarantee == "exactly_once"
-        own = await cluster.committed(self._name, self._input, partition, stable=exactly_once)
-        partitions = topology[self._input].partitions
-        told = own is not None and own.note is not None
-        notes = {} if told else await cluster.notes(self._name, self._input, partitions)
-        return Found(
+        settings, cluster = self._settings, self._cluster
+        own = await committed_offset(settings, cluster, partition)
+        return await look(
+            settings,
+            cluster,
+            topology,
+            partition,
             own,
-            topology.cluster_id,
-            topology[self._input].topic_id,
-            topology[self._output].topic_id,
-            await cluster.first_offset(self._input, partition),
-            await cluster.end_offset(self._input, partition),
-            await cluster.first_offset(self._output, partition),
-            await cluster.end_offset(self._output, partition),
-            has_memory=False,
-            partition=partition,
-            partitions=partitions,
-            others=notes,
+            output_end=await cluster.end_offset(self._output, partition),
+            input_end_of=cluster.end_offset,
+            others=await others(settings, cluster, topology, own),
         )
 
     async def _fence(self, partition: int) -> None:
         """Shut out a worker that sleeps: what it left open is settled, what it may still send is refused."""
         writer = self._cluster.writer(
-            self._settings.sink,
-            partition,
-            exactly_once=self._settings.delivery.guarantee == "exactly_once",
+            self._settings.sink, partition, exactly_once=self._settings.delivery.exactly_once
         )
         try:
             async with asyncio.timeout(FENCE_S_MAX):

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 
 from streamdedup.errors import ConfigError
-from streamdedup.fencing import BROKER_ANSWER_S_MAX, wait_decided
+from streamdedup.fencing import BROKER_ANSWER_S_MAX, committed_offset, look, wait_decided
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.resume import Found
@@ -60,32 +60,22 @@ async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
 
 async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partition: int) -> Extent:
     """How far to read of `partition`. DeliveryError where a transaction stays open there."""
-    source, output = settings.source.topic, settings.sink.topic
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-        committed = await cluster.committed(
-            settings.kafka.group_id,
-            source,
-            partition,
-            stable=settings.delivery.guarantee == "exactly_once",
-        )
+        committed = await committed_offset(settings, cluster, partition)
         ends = {
             name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)
         }
     for name, end in ends.items():
         await wait_decided(cluster, name, partition, end, settings.delivery.open_transaction_s)
     async with asyncio.timeout(BROKER_ANSWER_S_MAX):
-        found = Found(
+        found = await look(
+            settings,
+            cluster,
+            topology,
+            partition,
             committed,
-            topology.cluster_id,
-            topology[source].topic_id,
-            topology[output].topic_id,
-            await cluster.first_offset(source, partition),
-            await cluster.stable_offset(source, partition),
-            await cluster.first_offset(output, partition),
-            ends[output],
-            has_memory=False,
-            partition=partition,
-            partitions=topology[source].partitions,
+            output_end=ends[settings.sink.topic],
+            input_end_of=cluster.stable_offset,
             others={},
         )
     return Extent(partition, found, ends)

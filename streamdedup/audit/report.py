@@ -159,7 +159,7 @@ def _breaches(settings: Settings, partitions: Sequence[Counts], total: Counts) -
             f"{counted(count, 'key')} {what}; an error rate of {settings.filter.error_rate:g} explains at most"
             f" {found.explained_max:,} of {counted(found.keys, 'key')}; {_where(source, partitions, name)}"
         )
-    if total.doubled and settings.delivery.guarantee == "exactly_once":
+    if total.doubled and settings.delivery.exactly_once:
         yield f"{counted(total.doubled, 'event')} emitted again, {_where(sink, partitions, 'doubled')}"
     if total.foreign:
         yield (
@@ -214,7 +214,7 @@ def _notes(settings: Settings, partitions: Sequence[Counts], total: Counts) -> I
         yield (
             "a window forgets: a key that was emitted once is not missed, whether or not it was due again later"
         )
-    if total.doubled and settings.delivery.guarantee != "exactly_once":
+    if total.doubled and not settings.delivery.exactly_once:
         yield (
             f"{counted(total.doubled, 'event')} emitted again, as at_least_once allows:"
             f" {_where(settings.sink.topic, partitions, 'doubled')}"

@@ -336,3 +336,8 @@ class DeliveryOptions(BaseModel):
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
         default=30.0, description="Time that a shutdown may take before it is cut short."
     )
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether output and offsets are committed in one transaction."""
+        return self.guarantee == "exactly_once"

@@ -137,7 +137,7 @@ class Settings(BaseSettings):
                 "needs sink.dead_letter_topic; set that topic, or choose stop",
             )
         refreshes = self.filter.kind == "window" and self.filter.refresh
-        if refreshes and self.delivery.guarantee == "exactly_once":
+        if refreshes and self.delivery.exactly_once:
             yield (
                 [("filter", "refresh"), ("delivery", "guarantee")],
                 "is not for exactly_once: duplicates are not in the output, so a restart would forget what they"

@@ -112,14 +112,14 @@ MUTANTS = (
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
-        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
+        own = await committed_offset(settings, cluster, partition)
 """,
         """    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
-        own = await cluster.committed(group, source, partition, stable=context.exactly_once)
+        own = await committed_offset(settings, cluster, partition)
         await writer.fence()
 """,
         ("tests/test_rules_1_to_3.py::test_the_offset_is_read_behind_the_fence",),
