@@ -233,8 +233,6 @@ class Folding:
         shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
         if snapshot is not None:
             shard.label, shard.end_label = snapshot.label, snapshot.end_label
-        if self.shard is not None:
-            shard.tally = self.shard.tally
         self.shard, self._folded = shard, identity
         self._fingerprint, self._replaced = snapshot.fingerprint if snapshot else None, False
         return shard
