@@ -5,6 +5,7 @@ back with the next assignment.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
@@ -65,12 +66,7 @@ class Shards:
 
     def _save_apart(self, delivery: Delivery) -> None:
         """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
-
-        async def save() -> None:
-            await delivery.look_at_log(LOG_ANSWER_S_MAX)
-            await delivery.save()
-
-        saving = asyncio.create_task(save())
+        saving = asyncio.create_task(_save([delivery], LOG_ANSWER_S_MAX))
         self._forgotten[saving] = delivery
         saving.add_done_callback(self._forgotten.pop)
 
@@ -103,10 +99,7 @@ class Shards:
 
     async def save(self, within_s: float = LOG_ANSWER_S_MAX) -> None:
         """Save what all shards remember, one after the other, once the logs of all were looked at for `within_s`."""
-        deliveries = self.all()
-        await asyncio.gather(*(delivery.look_at_log(within_s) for delivery in deliveries))
-        for delivery in deliveries:
-            await delivery.save()
+        await _save(self.all(), within_s)
 
     async def outrun_retention(self, context: Context) -> None:
         """Compare where the output begins with the snapshots' labels."""
@@ -130,3 +123,9 @@ class Shards:
             with suppress(Exception):  # the next turn asks again
                 async with asyncio.timeout(within_s):
                     await delivery.look_up_end()
+
+
+async def _save(deliveries: Sequence[Delivery], within_s: float) -> None:
+    await asyncio.gather(*(delivery.look_at_log(within_s) for delivery in deliveries))
+    for delivery in deliveries:
+        await delivery.save()
