@@ -138,13 +138,11 @@ class Delivery:
             try:
                 await self._live(epoch)
                 await self._leaving.wait()  # another epoch has begun: whose we are is not known yet
-            except (DeliveryError, ConfigError) as error:
-                self._meters.take_back("stopped")
-                await self._stop(error)
             except Exception as error:
-                if refused := refusal(error):
+                final = error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
+                if final is not None:
                     self._meters.take_back("stopped")
-                    await self._stop(refused)
+                    await self._stop(final)
                     continue
                 self._meters.doubt(doubt_cause(error))
                 self._tell(error)
