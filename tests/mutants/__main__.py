@@ -62,7 +62,17 @@ def _mutated(copy: Path, mutant: Mutant) -> Iterator[None]:
 
 def _status(copy: Path, tests: Sequence[str]) -> int:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "--tb=native", "-p", "no:cacheprovider", *tests],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--tb=native",
+            "-p",
+            "no:cacheprovider",
+            *tests,
+        ],
         cwd=copy,
         timeout=TESTS_S_MAX,
         stdout=subprocess.PIPE,
