@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.base import Cluster, Writer
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Writer
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.resume import Found
 from streamdedup.settings import Settings
 
 FENCE_S_MAX = 60.0
-BROKER_ANSWER_S_MAX = 60.0
 WRITER_ANSWER_S_MAX = 5.0
 POLL_S = 0.2
 
@@ -30,7 +29,7 @@ async def fence(
     source, output = settings.source.topic, settings.sink.topic
     async with asyncio.timeout(FENCE_S_MAX):
         await writer.fence()
-    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+    async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
@@ -39,7 +38,7 @@ async def fence(
         output_end = await cluster.end_offset(output, partition)
     within_s = settings.delivery.open_transaction_s
     await wait_decided(cluster, output, partition, output_end, within_s)
-    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+    async with asyncio.timeout(ANSWER_S_MAX):
         found = await look(
             settings,
             cluster,
@@ -109,7 +108,7 @@ async def wait_decided(
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + within_s
     while True:
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        async with asyncio.timeout(ANSWER_S_MAX):
             stable = await cluster.stable_offset(output, partition)
         if stable >= end:
             return

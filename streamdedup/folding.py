@@ -17,6 +17,7 @@ from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.fingerprint import contradiction, doubt_of
+from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
@@ -26,7 +27,6 @@ from streamdedup.shard_snapshots import ShardSnapshots
 from streamdedup.snapshot import Identity, Snapshot
 
 STALL_S_MAX = 60.0
-BROKER_ANSWER_S_MAX = 60.0
 LOG_ANSWER_S_MAX = 1.0  # a save goes without: it must not wait for a broker that is away
 
 
@@ -172,7 +172,7 @@ class Folding:
         """The output's record batch at `offset`; None where it is not held, and below the first."""
         if offset < 0:
             return None
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        async with asyncio.timeout(ANSWER_S_MAX):
             output = self._settings.sink.topic
             return await self._context.cluster.batch_at(output, self._partition, offset)
 

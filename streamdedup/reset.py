@@ -10,19 +10,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import DeliveryError
 from streamdedup.fencing import (
-    BROKER_ANSWER_S_MAX,
     FENCE_S_MAX,
     committed_offset,
     look,
     others,
     wait_decided,
 )
+from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.offsets import Note
-from streamdedup.kafka.topics import Topology
+from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.resume import Found, check_output
 from streamdedup.settings import Settings
 from streamdedup.units import counted, milliseconds
@@ -133,7 +133,7 @@ class _Group:
         self._input, self._output = settings.source.topic, settings.sink.topic
 
     async def plan(self, target: Target, forget: bool) -> Plan:
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        async with asyncio.timeout(ANSWER_S_MAX):
             await self._refuse_members()
             topology = await self._topology()
             partitions = range(topology[self._input].partitions)
@@ -144,7 +144,7 @@ class _Group:
         return Plan(target, forget, tuple(steps))
 
     async def move(self, planned: Plan) -> None:
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        async with asyncio.timeout(ANSWER_S_MAX):
             await self._refuse_members()
             topology = await self._topology()
         turns = asyncio.Semaphore(FENCES_MAX)
@@ -152,7 +152,7 @@ class _Group:
         async def fenced(step: Step) -> tuple[int, str]:
             async with turns:
                 await self._fence(step.partition)
-                async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+                async with asyncio.timeout(ANSWER_S_MAX):
                     found = await self._found(topology, step.partition)
             if not planned.forget:
                 self._refuse_contradiction(step.partition, found)
@@ -160,7 +160,7 @@ class _Group:
 
         moved = await asyncio.gather(*map(fenced, planned.steps))
         offsets = {step.partition: to for step, to in zip(planned.steps, moved, strict=True)}
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        async with asyncio.timeout(ANSWER_S_MAX):
             await self._cluster.move(self._name, self._input, offsets)
 
     async def _refuse_members(self) -> None:
@@ -173,11 +173,7 @@ class _Group:
     async def _topology(self) -> Topology:
         names = [self._input, self._output]
         topology = await self._cluster.describe(names)
-        if missing := [name for name in names if name not in topology.topics]:
-            raise ConfigError(
-                f"the topic {' and the topic '.join(missing)} does not exist or may not be seen; look at source.topic"
-                " and sink.topic"
-            )
+        refuse_missing(topology, self._input, names)
         return topology
 
     async def _step(self, topology: Topology, partition: int, target: Target) -> Step:
@@ -212,7 +208,7 @@ class _Group:
                 await writer.fence()
         finally:
             await writer.drop()
-        async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        async with asyncio.timeout(ANSWER_S_MAX):
             end = await self._cluster.end_offset(self._output, partition)
         within_s = self._settings.delivery.open_transaction_s
         await wait_decided(self._cluster, self._output, partition, end, within_s)

@@ -8,10 +8,9 @@ would look lost.
 import asyncio
 from dataclasses import dataclass
 
-from streamdedup.errors import ConfigError
-from streamdedup.fencing import BROKER_ANSWER_S_MAX, committed_offset, look, wait_decided
-from streamdedup.kafka.base import Cluster
-from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.fencing import committed_offset, look, wait_decided
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
 from streamdedup.resume import Found
 from streamdedup.settings import Settings
 
@@ -46,28 +45,23 @@ class Extent:
 
 async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
     """The topics; ConfigError where one is missing."""
-    names = [settings.source.topic, *sink_topics(settings.sink)]
+    source = settings.source.topic
+    names = [source, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
-    if missing := [name for name in names if name not in topology.topics]:
-        raise ConfigError(
-            "\n".join(
-                f"the topic {name} does not exist or may not be seen; look at source and sink"
-                for name in missing
-            )
-        )
+    refuse_missing(topology, source, names)
     return topology
 
 
 async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partition: int) -> Extent:
     """How far to read of `partition`. DeliveryError where a transaction stays open there."""
-    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+    async with asyncio.timeout(ANSWER_S_MAX):
         committed = await committed_offset(settings, cluster, partition)
         ends = {
             name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)
         }
     for name, end in ends.items():
         await wait_decided(cluster, name, partition, end, settings.delivery.open_transaction_s)
-    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+    async with asyncio.timeout(ANSWER_S_MAX):
         found = await look(
             settings,
             cluster,

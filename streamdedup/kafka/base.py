@@ -15,6 +15,8 @@ from streamdedup.kafka.patience import Patience
 from streamdedup.kafka.sink import Record
 from streamdedup.kafka.topics import Topic, Topology
 
+ANSWER_S_MAX = 60.0  # what a caller gives a cluster for an answer
+
 
 class Source(Protocol):
     """One member of the group, reading one topic."""

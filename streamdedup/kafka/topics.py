@@ -161,6 +161,19 @@ def settings_like(source: Topic, retention_ms_min: int) -> dict[str, str]:
     return settings
 
 
+def refuse_missing(topology: Topology, source: str, names: Sequence[str]) -> None:
+    """ConfigError that tells which of `names`, the `source` among them, do not exist. Nothing is to be created."""
+    missing = [name for name in names if name not in topology.topics]
+    if missing:
+        raise ConfigError(
+            "\n".join(
+                f"the topic {name} does not exist or may not be seen; look at"
+                f" {'source.topic' if name == source else 'sink'}"
+                for name in missing
+            )
+        )
+
+
 def sink_topics(sink: SinkOptions) -> list[str]:
     """The names of the topics that are written."""
     return [t for t in (sink.topic, sink.duplicates_topic, sink.dead_letter_topic) if t]

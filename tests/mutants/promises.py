@@ -107,14 +107,14 @@ MUTANTS = (
         "fencing.py",
         """    async with asyncio.timeout(FENCE_S_MAX):
         await writer.fence()
-    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+    async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
         own = await committed_offset(settings, cluster, partition)
 """,
-        """    async with asyncio.timeout(BROKER_ANSWER_S_MAX):
+        """    async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
