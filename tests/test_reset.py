@@ -53,6 +53,9 @@ FOUND = Found(
         ("1970-01-01T00:00:01Z", Target("time", 1000)),
         ("1970-01-01T02:00:01+02:00", Target("time", 1000)),
         ("1970-01-02", Target("time", 86_400_000)),
+        ("1969-12-31T23:59:59.999Z", Target("time", 0)),  # -1 ms would be the end, to Kafka
+        ("0001-01-01", Target("time", 0)),
+        ("99999d", Target("time", 0)),
     ],
 )
 def test_a_time_is_read_as_it_is_written(text: str, target: Target) -> None:
