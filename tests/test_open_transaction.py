@@ -1,11 +1,15 @@
 """A foreign transaction that is open on the output: nothing is decided before it is, on a real broker."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
 from confluent_kafka import Producer
 
+from streamdedup.audit import audit
+from streamdedup.errors import DeliveryError
+from streamdedup.settings import load
 from tests.broker.base import client_config
 from tests.broker.topics import read_all, unique_name
 from tests.deployment import Deployment, keyed, lost_and_doubled
@@ -88,3 +92,16 @@ async def test_a_transaction_that_ends_in_time_is_waited_for(
         producer.begin_transaction()  # for the end of the context
     assert lost_and_doubled(deployment) == (0, 0, 0)
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 100
+
+
+async def test_an_audit_waits_for_what_a_killed_worker_left_open(deployment: Deployment) -> None:
+    """It fences nobody, so it waits for the time-out of a worker's transaction, and then says whose it may be."""
+    deployment.config["kafka"]["producer"] = {"transaction_timeout_ms": 2000}
+    settings = load(deployment.write_config())
+    with open_transaction(deployment, b"left open"):
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(
+            DeliveryError, match="of another producer, or of a worker that was killed,"
+        ):
+            await audit(settings)
+        assert asyncio.get_running_loop().time() - began > 3

@@ -26,14 +26,14 @@ async def test_what_cannot_be_listed_is_folded(
     """Where the directory of the partition became a file; the shard is live, says so, and cannot save."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     first = start(deployment)
-    await first.feed(keyed(range(100), 1))
+    deployment.feed(keyed(range(100), 1))
     await first.consumed(100)
     await first.stop()
     (saved,) = first.lines("snapshot_saved")
     place = spoil(tmp_path)
 
     second = start(deployment)
-    await second.feed(keyed(range(50, 150), 1))
+    deployment.feed(keyed(range(50, 150), 1))
     await second.consumed(100)
     await second.stop()
 
