@@ -33,6 +33,8 @@ class Committing:
         pace: Pace,
         passed: Callable[[Transaction], None],
     ) -> None:
+        self.output_end = 0
+        """The output offset where our next event must come to stand: behind the marker of our last transaction."""
         self.foreign: tuple[int, int] | None = None
         """Where others wrote in between: offsets of the output, from the first up to, without, the second."""
         self.born: int | None = None
@@ -59,6 +61,8 @@ class Committing:
                 await self._emission.emit(part)
             label = await self._settle(shard, transaction)
             await self._end(topology, transaction, label)
+        if self._writer.wrote_output:
+            self.output_end = label + self._context.exactly_once
         if transaction.events:
             self._context.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
@@ -66,19 +70,22 @@ class Committing:
         self._passed(transaction)
 
     async def _settle(self, shard: Shard, transaction: Transaction) -> int:
-        """Wait until the broker has taken everything; the label that the commit will make true."""
+        """Wait until the broker has taken everything; the label that the commit will make true.
+
+        It leaves out the transaction's own marker: whatever a second writer puts between our last event and that will
+        be folded, and found.
+        """
         try:
-            label = await self._writer.settle(shard.label)
+            settled = await self._writer.settle(self.output_end)
         except ForeignWriteError as error:
             if self._context.exactly_once:
-                self.foreign = (error.expected, error.found)
+                self.foreign = (shard.label, error.found)
                 await self._writer.abort()
             raise
         except RefusedError as error:
             self._refused(error, transaction)
             raise
-        # The transaction's own marker follows its last event.
-        return label + 1 if self._writer.wrote_output and self._context.exactly_once else label
+        return settled if self._writer.wrote_output else shard.label
 
     def _refused(self, error: RefusedError, transaction: Transaction) -> None:
         """Look for the event that was refused among fewer. DeliveryError where even its rejection is."""

@@ -197,7 +197,7 @@ class Delivery:
         self.state = State.FOLDING
         async with self._context.folds:
             shard = await self._folding.catch_up(found, topology, self._committing.foreign)
-        self._committing.foreign = None
+        self._committing.foreign, self._committing.output_end = None, found.output_end
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it
             await self._commit_birth(shard, topology, resume.offset)
         if source.epoch != epoch:

@@ -177,8 +177,8 @@ class Folding:
             return await self._context.cluster.batch_at(output, self._partition, offset)
 
     async def _last_batch(self, label: int) -> Fingerprint | None:
-        """The last one below `label`; the one before it while the broker has not written the last marker yet."""
-        return await self._batch_at(label - 1) or await self._batch_at(label - 2)
+        """The last one below `label`."""
+        return await self._batch_at(label - 1)
 
     async def _in_place_of(self, folded: Fingerprint | None) -> Fingerprint | None:
         """What the output holds there now."""

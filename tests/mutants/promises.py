@@ -63,8 +63,8 @@ MUTANTS = (
         "label-ahead",
         "a label is never ahead of what is folded (invariant 3)",
         "committing.py",
-        "return label + 1 if self._writer.wrote_output and self._context.exactly_once else label",
-        "return label + 3",
+        "return settled if self._writer.wrote_output else shard.label",
+        "return settled + 3",
         ("tests/test_delivery.py::test_a_restart_goes_on_where_it_stopped",),
     ),
     Mutant(
