@@ -62,6 +62,7 @@ class Delivery:
         )
         self._leaving = asyncio.Event()
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        self._live_at = 0.0  # by the loop's clock
         self._told_beyond = False
         self._writer = context.cluster.writer(
             settings.sink, partition, exactly_once=context.exactly_once
@@ -146,6 +147,8 @@ class Delivery:
                     continue
                 self._meters.doubt(doubt_cause(error))
                 self._tell(error)
+                if self.state is State.LIVE and self._live_s > BACKOFF_S_MAX:
+                    self._backoff.reset()
                 self.state = State.FENCING
                 if not isinstance(error, RefusedError):  # after which fewer are tried at once
                     await self._pause(self._backoff.next_s())
@@ -155,6 +158,10 @@ class Delivery:
                     self.shard.forget()
         await self.drop()
         self.state = State.ASSIGNED
+
+    @property
+    def _live_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._live_at
 
     def leave(self) -> None:
         """Ask `run` to end after the batch in hand."""
@@ -187,6 +194,7 @@ class Delivery:
         topology, found = await fence(
             self._context, self._writer, self.partition, has_memory=remembers
         )
+        self._context.cluster.patience.back(self._name)
         self._emission.observe(topology)
         resume = input_offset(found, self._settings.source, self._settings.sink)
         if warning := growth(found, self._settings.source):
@@ -203,8 +211,7 @@ class Delivery:
         if source.epoch != epoch:
             return
         self._reading.begin(epoch, resume.offset)
-        self.state = State.LIVE
-        self._context.cluster.patience.back(self._name)
+        self.state, self._live_at = State.LIVE, asyncio.get_running_loop().time()
         self._log.info("shard_live", offset=resume.offset, why=resume.why, label=shard.label)
         flights = Flights(self._settings.delivery.max_in_flight)
         closes_s_max = self._writer.transaction_s_max / 2

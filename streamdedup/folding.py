@@ -103,7 +103,9 @@ class Folding:
         first up to, without, the second: a second writer put it there.
         """
         identity = self._context.identity(topology, self._partition, found.floor)
-        shard = await self._remembered(identity) or await self._restore(identity, found)
+        shard = await self._remembered(identity)
+        if shard is None or await self._is_outdone(shard, identity, found):
+            shard = await self._restore(identity, found)
         await self._bridge(shard, found, topology)
         await self._fold(shard, found, foreign)
         self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
@@ -199,6 +201,12 @@ class Folding:
             return None
         self._replaced = False
         return self.shard
+
+    async def _is_outdone(self, shard: Shard, identity: Identity, found: Found) -> bool:
+        """Whether what is missing between the shard and the output stands in a snapshot: another worker's of before."""
+        if found.output_start <= shard.label or is_complete(shard.label, found):
+            return False
+        return await self.snapshots.newest_label(identity) > shard.label
 
     async def _bridge(self, shard: Shard, found: Found, topology: Topology) -> None:
         """Go on where events of the output are missing, if that may be: a window's time is taken on to theirs."""

@@ -131,15 +131,19 @@ class ShardSnapshots:
         )
         self._labels = []
         if snapshot is not None:
-            older = await asyncio.to_thread(self._older_labels, identity, snapshot.path)
+            older = await asyncio.to_thread(self._labels_of, identity, snapshot.path)
             self._labels = [snapshot.label, *older][: self._spares]
             self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
             self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
         return snapshot
 
-    def _older_labels(self, identity: Identity, newest: Path) -> list[int]:
+    async def newest_label(self, identity: Identity) -> int:
+        """That of the newest snapshot on the disk, whoever saved it; 0 where there is none."""
+        return max(await asyncio.to_thread(self._labels_of, identity), default=0)
+
+    def _labels_of(self, identity: Identity, before: Path | None = None) -> list[int]:
         with suppress(SnapshotError):
-            return self._store.labels(identity, before=newest)
+            return self._store.labels(identity, before)
         return []
 
     def _tell_refused(self, refusals: list[Refusal], *, used: bool) -> None:

@@ -43,6 +43,7 @@ log = structlog.get_logger(__name__)
 TURN_S = 0.2
 TOPICS_EVERY_S = 10.0
 AWAY_EVERY_S = 1.0
+TROUBLE_S = 1.0
 ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
@@ -153,48 +154,56 @@ class Worker:
 
     async def _supervise(self, context: Context, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), context.cluster.patience
-        snapshots = asyncio.create_task(self._save_periodically(context))
-        ends = asyncio.create_task(self._look_up_ends())
-        topics_at = progress_at = loop.time()
+        beside = [
+            asyncio.create_task(task)
+            for task in (
+                self._save_periodically(context),
+                self._look_up_ends(),
+                self._watch_topics(context, topology),
+            )
+        ]
+        progress_at = loop.time()
         try:
-            while not snapshots.done():
+            while not any(task.done() for task in beside):
                 if context.source.epoch != self._status.epoch:
                     self._status.epoch = await self._shards.reassign(
                         context, self._settings.delivery.drain_s
                     )
                 self._shards.revive(self._status.epoch)
-                try:
-                    await context.source.keep_alive(TURN_S)
-                except ConsumerDiedError as error:
-                    raise DeliveryError(f"{error}; restart the worker") from error
-                except DeliveryError:
-                    raise
-                except Exception as error:
-                    if refusal(error):
-                        raise
-                    if is_away(error):
-                        patience.away("the consumer", error)
-                    else:
-                        log.warning("consumer_trouble", **describe_error(error))
-                    await asyncio.sleep(TURN_S)
-                else:
-                    patience.back("the consumer")
+                await self._keep_alive(context)
                 patience.check()
                 self._tell_unseen(context.watch)
-                topics_every_s = AWAY_EVERY_S if patience.away_s else TOPICS_EVERY_S
-                if loop.time() - topics_at >= topics_every_s:
-                    topics_at = loop.time()
-                    await self._check_topics(context, topology)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     progress = self._progress()
                     trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
                     tell = log.warning if trouble & progress.keys() else log.info
                     tell("progress", **progress)
-            snapshots.result()
+            for task in beside:
+                if task.done():
+                    task.result()
         finally:
-            snapshots.cancel()
-            ends.cancel()
+            for task in beside:
+                task.cancel()
+
+    async def _keep_alive(self, context: Context) -> None:
+        patience, what = context.cluster.patience, "the consumer"
+        try:
+            await context.source.keep_alive(TURN_S)
+        except ConsumerDiedError as error:
+            raise DeliveryError(f"{error}; restart the worker") from error
+        except DeliveryError:
+            raise
+        except Exception as error:
+            if refusal(error):
+                raise
+            if is_away(error):
+                patience.away(what, error)
+            else:
+                log.warning("consumer_trouble", **describe_error(error))
+            await asyncio.sleep(TROUBLE_S)
+        else:
+            patience.back(what)
 
     def _tell_unseen(self, watch: Watch) -> None:
         """Once: the same key comes in two partitions."""
@@ -222,6 +231,12 @@ class Worker:
         while True:
             await asyncio.sleep(ENDS_EVERY_S)
             await self._shards.look_up_ends(ENDS_EVERY_S)
+
+    async def _watch_topics(self, context: Context, topology: Topology) -> None:
+        while True:
+            away = context.cluster.patience.away_s > 0
+            await asyncio.sleep(AWAY_EVERY_S if away else TOPICS_EVERY_S)
+            await self._check_topics(context, topology)
 
     async def _check_topics(self, context: Context, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""

@@ -108,8 +108,13 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, OSError)  # TimeoutError is one
 
 
-async def start_patiently(start: Callable[[], Awaitable[T]], what: str, patience: Patience) -> T:
-    """The result of `start`, tried again while the broker is away; cancel it to give up before `patience` does."""
+async def start_patiently(
+    start: Callable[[], Awaitable[T]], what: str, patience: Patience, *, ends: bool = True
+) -> T:
+    """The result of `start`, tried again while the broker is away; cancel it to give up before `patience` does.
+
+    DeliveryError where that gives up; never with `ends` false: then others see to it.
+    """
     backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
     try:
         while True:
@@ -122,7 +127,8 @@ async def start_patiently(start: Callable[[], Awaitable[T]], what: str, patience
             else:
                 patience.back(what)
                 return started
-            patience.check()
+            if ends:
+                patience.check()
             await asyncio.sleep(backoff.next_s())
     finally:
         patience.forget(what)

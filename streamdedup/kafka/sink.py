@@ -256,7 +256,7 @@ class KafkaWriter:
             return producer
 
         what = f"the producer of {self.transactional_id}"
-        return await start_patiently(start, what, self._patience)
+        return await start_patiently(start, what, self._patience, ends=False)
 
     def _arguments(self) -> dict[str, Any]:
         compression = self._sink.compression

@@ -38,7 +38,7 @@ LOSSES_MAX = 3
 
 
 class ConsumerDiedError(StreamdedupError):
-    """aiokafka's fetching task ended: from then on it reads nothing, and says nothing."""
+    """A task of aiokafka's ended: from then on it reads nothing, or has no place in the group, and says nothing."""
 
 
 class UnreadableError(StreamdedupError):
@@ -77,6 +77,8 @@ class KafkaSource:
         """Tell the group that we live; raises what the group has against us."""
         if self._consumer._fetcher.error_future.done():
             raise ConsumerDiedError("the consumer fetches no more")
+        if self._consumer._coordinator._coordination_task.done():
+            raise ConsumerDiedError("the consumer takes part in its group no more")
         await self._poll(NOWHERE, wait_s)
         self._check_membership()
 

@@ -14,6 +14,7 @@ from aiokafka.errors import (
     KafkaError,
     LeaderNotAvailableError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     for_code,
 )
 from aiokafka.protocol.admin import DescribeConfigsRequest
@@ -21,6 +22,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.connection import client_arguments
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.patience import is_away
 from streamdedup.kafka.protocol import TopicsWithIds, all_topics
 
 READ, WRITE = 3, 4  # AclOperation codes
@@ -106,7 +108,7 @@ class Topology:
 async def describe(client: Any, names: Sequence[str]) -> Topology:
     """Those of `names` that exist."""
     async with asyncio.timeout(METADATA_WAIT_S):
-        cluster_id, found = await _metadata(client, names)
+        cluster_id, found, _ = await _metadata(client, names)
     settings = await _settings(client, list(found))
     return Topology(
         cluster_id,
@@ -261,8 +263,8 @@ def _narrower(duplicates: Topic, output: Topic) -> list[str]:
 async def _metadata(
     client: Any,
     names: Sequence[str],
-) -> tuple[str | None, dict[str, Topic]]:
-    """The cluster id, and those of the topics that exist and have leaders, without their settings."""
+) -> tuple[str | None, dict[str, Topic], set[str]]:
+    """The cluster id, those of the topics that exist and have leaders, without their settings, and those hidden."""
     while True:
         try:
             response = await client.send(client.get_random_node(), TopicsWithIds(list(names)))
@@ -275,7 +277,8 @@ async def _metadata(
         await asyncio.sleep(METADATA_RETRY_S)
     with_ids = response.API_VERSION >= 10
     topics = [_topic(row, with_ids) for row in rows if row[0] == 0]
-    return getattr(response, "cluster_id", None), {topic.name: topic for topic in topics}
+    hidden = {name for name, error in errors.items() if error is TopicAuthorizationFailedError}
+    return getattr(response, "cluster_id", None), {topic.name: topic for topic in topics}, hidden
 
 
 def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
@@ -293,14 +296,24 @@ def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
 
 
 async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
-    """The settings of the topics; empty where the broker does not tell, or not to us."""
+    """The settings of the topics; empty where the broker does not tell, or not to us.
+
+    Whatever may pass is raised: with no settings, what does not fit a topic would be taken for fitting.
+    """
     if not names:
         return {}
     request = DescribeConfigsRequest([(TOPIC_RESOURCE, name, None) for name in names], False)
     try:
         response = await client.send(client.get_random_node(), request)
-    except (KafkaError, NotImplementedError):
+    except NotImplementedError:
         return {}
+    except KafkaError as error:
+        if is_away(error):
+            raise
+        return {}
+    for row in response.resources:
+        if row[0] and is_away(failed := for_code(row[0])()):
+            raise failed
     return {
         row[3]: {entry[0]: entry[1] for entry in row[4] if entry[1] is not None}
         for row in response.resources
@@ -309,11 +322,11 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
 
 
 async def changed(client: Any, known: Topology) -> list[str]:
-    """The names of topics that are gone, or were made again, since `known`."""
+    """The names of topics that are gone, or were made again, since `known`; not of those that we may not see."""
     async with asyncio.timeout(METADATA_WAIT_S):
-        _, now = await _metadata(client, list(known.topics))
+        _, now, hidden = await _metadata(client, list(known.topics))
     return [
         name
         for name, topic in known.topics.items()
-        if name not in now or now[name].topic_id != topic.topic_id
+        if name not in hidden and (name not in now or now[name].topic_id != topic.topic_id)
     ]

@@ -70,6 +70,7 @@ class MemoryWriter:
             ),
             f"the producer of {self._transactional_id}",
             self._patience,
+            ends=False,
         )
 
     async def begin(self) -> None:
