@@ -18,6 +18,7 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.resume import Found
 from streamdedup.rules.duplicates import Duplicates
 from streamdedup.shard import Shard
+from streamdedup.shard_snapshots import _Parts
 from streamdedup.snapshot import Store
 from streamdedup.testing.writer import MemoryWriter
 
@@ -30,6 +31,8 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "pending kept in doubt": patch.object(Shard, "forget", lambda _self: None),
         "label ahead": patch.object(Shard, "admit", _ahead),
         "snapshot's label ahead": patch.object(Store, "save", _saved_ahead),
+        "end label asked first": patch.object(Store, "save", _ended_early),
+        "copy of a moment left out": patch.object(_Parts, "point_in_time", _Parts.live),
         "output not folded": patch.object(Folding, "_fold", _unfolded),
         "offset read before fencing": patch.object(delivery, "fence", _offset_first),
         "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
@@ -65,6 +68,13 @@ def _saved_ahead(
     self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
 ) -> Any:
     return _save(self, filter_, label + 1, lambda: end_label() + 1, *rest, **more)
+
+
+def _ended_early(
+    self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
+) -> Any:
+    end = end_label()
+    return _save(self, filter_, label, lambda: end, *rest, **more)
 
 
 async def _unfolded(_self: Folding, shard: Shard, found: Found, _foreign: object) -> None:

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import cast
 
 from streamdedup.delivery import State
-from streamdedup.filters.base import Mask
+from streamdedup.errors import SnapshotError
+from streamdedup.filters.base import Addable, Mask, Windowed
 from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import digests
 from streamdedup.shard import Shard
+from streamdedup.snapshot.files import built
+from streamdedup.snapshot.reading import MapReader
 from streamdedup.testing import Logged
 from tests.simulation.world import World
 
@@ -36,6 +40,10 @@ class Oracle:
             for partition, delivery in machine.worker.deliveries.items():
                 if delivery.shard is not None and delivery.state is State.LIVE:
                     self._check_shard(partition, delivery.shard)
+
+        saved, self._world.saved = self._world.saved, []
+        for partition, content in saved:
+            self._check_snapshot(partition, content)
 
     def check_end(self) -> None:
         """When all is read: nothing is missing, and some live shard of each partition is the fold of its output."""
@@ -111,14 +119,31 @@ class Oracle:
             raise BreachError(
                 f"partition {partition}: the label {shard.label} is beyond {log.end_decided}"
             )
-        if not _held(shard, below & judged).all():
+        if not _held(shard.seen, below & judged).all():
             raise BreachError(f"partition {partition}: a key below {shard.label} is unknown")
-        if _held(shard, self.fed[partition] - known).any():
+        if _held(shard.seen, self.fed[partition] - known).any():
             raise BreachError(f"partition {partition}: the filter is ahead of the output")
+
+    def _check_snapshot(self, partition: int, content: bytes) -> None:
+        """It holds all keys of the output below its label, and none that stands at or above its end label."""
+        try:
+            reader = MapReader(memoryview(content), verify=True)
+            label, parts = reader.header.of_log().label, reader.contents()
+            seen = cast("Addable", built(parts, b""))
+        except SnapshotError as error:
+            raise BreachError(f"partition {partition}: a snapshot is of no use: {error}") from error
+        start, output = self._world.broker.log("out", partition).start, self._output(partition)
+        judged = [event for event in output if event.value is not None]
+        below = {e.key for e in judged if start <= e.offset < label}
+        if not _held(seen, below).all():
+            raise BreachError(f"partition {partition}: a key below {label} is not in the snapshot")
+        until = {event.key for event in judged if event.offset < parts.end_label}
+        if _held(seen, self.fed[partition] - until).any():
+            raise BreachError(f"partition {partition}: a snapshot is ahead of {parts.end_label}")
 
     def _output(self, partition: int) -> list[Logged]:
         return self._world.broker.log("out", partition).emitted()
 
 
-def _held(shard: Shard, keys: Iterable[bytes | None]) -> Mask:
-    return shard.seen.contains_many(digests(sorted(key for key in keys if key is not None)))
+def _held(seen: Addable | Windowed, keys: Iterable[bytes | None]) -> Mask:
+    return seen.contains_many(digests(sorted(key for key in keys if key is not None)))

@@ -28,7 +28,10 @@ CALM = 0.05  # the share of seeds without any fault
 
 @dataclass(frozen=True)
 class Plan:
-    """Drawn once. Times are seconds; `unjudged` is the chance of an event without a value beside one with one."""
+    """Drawn once. Times are seconds; `unjudged` is the chance of an event without a value beside one with one.
+
+    `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on.
+    """
 
     partitions: int
     keys: int
@@ -40,6 +43,8 @@ class Plan:
     faults: tuple[str, ...]
     chances: Chances
     fetch_events_max: int
+    lingers: float
+    linger_s_max: float
     settings: dict[str, dict[str, Any]]
 
     @property
@@ -69,6 +74,8 @@ def drawn(chance: Random) -> Plan:
         faults=() if calm else faults,
         chances=Chances() if calm else _chances(chance),
         fetch_events_max=chance.choice((2, 7, 1000)),
+        lingers=chance.choice((0.0, 0.1, 0.5)),
+        linger_s_max=chance.choice((0.02, 0.1, 0.3)),
         settings=_settings(chance, faults),
     )
 

@@ -20,6 +20,7 @@ from streamdedup.testing import (
     MemoryBroker,
     PowerFs,
     Process,
+    Thread,
     VirtualLoop,
     connected_to,
 )
@@ -31,18 +32,20 @@ T = TypeVar("T")
 
 TOLD = ("event", "partition", "label", "offset", "start", "end", "why", "reason", "error", "detail")
 STOPS = ("shard_stopped", "shard_died", "filter_full")  # nothing here asks for one
+SLOW = frozenset(("open", "write", "fsync", "rename"))  # where a disk may take its time
 EPOCH_MS = 1_700_000_000_000
 
 
 class Disk(PowerFs):
     """What has the page cache of a machine: all of it is there after a kill, and what was synced after a power loss.
 
-    It serves no process that is dead. `harm` is asked before each call, and may raise.
+    It serves no process that is dead. `harm` is asked before each call, and may raise or linger; `published` is told
+    of each file that got its name.
     """
 
-    def __init__(self, harm: Callable[[str], None]) -> None:
+    def __init__(self, harm: Callable[[str], None], published: Callable[[Path], None]) -> None:
         super().__init__()
-        self._harm = harm
+        self._harm, self._published = harm, published
 
     def around(self, name: str, act: Callable[[], T]) -> T:
         """Make the call, if whoever asks is alive; syncing is only noted."""
@@ -53,6 +56,11 @@ class Disk(PowerFs):
             return None  # type: ignore[return-value]  # as `os.fsync`
         return act()
 
+    def rename(self, src: Path, dst: Path) -> None:
+        """As `os.rename`."""
+        super().rename(src, dst)
+        self._published(dst)
+
 
 class Machine:
     """A disk, and the process that runs a worker on it, if any."""
@@ -61,7 +69,7 @@ class Machine:
         self.number, self._world = number, world
         self.root = world.directory / f"machine-{number}"
         self.root.mkdir()
-        self.disk = Disk(self._harm)
+        self.disk = Disk(self._harm, self._published)
         self.calls_to_crash = self.calls_to_error = -1
         self.process: Process | None = None
         self.worker: Worker | None = None
@@ -115,7 +123,16 @@ class Machine:
         for path in sorted(self.root.rglob("*.snapshot")):
             self.disk.unlink(path)
 
+    def _published(self, path: Path) -> None:
+        """Keep what a snapshot holds for the oracle: it may be gone, or torn, when that looks."""
+        if path.suffix == ".snapshot":
+            self._world.saved.append((int(path.parent.name), path.read_bytes()))
+
     def _harm(self, call: str) -> None:
+        plan, chance, process = self._world.plan, self._world.chance, PROCESS.get()
+        if process and call in SLOW and chance.random() < plan.lingers:
+            Thread.linger(chance.random() * plan.linger_s_max)
+            process.check()
         self.calls_to_crash -= 1
         self.calls_to_error -= 1
         if self.calls_to_crash == 0 and self.process is not None:
@@ -144,6 +161,7 @@ class World:
         )
         self.machines = [Machine(self, number) for number in range(plan.workers_max)]
         self.stops: list[str] = []
+        self.saved: list[tuple[int, bytes]] = []  # the partition and the bytes of each snapshot
 
     @property
     def digest(self) -> str:
