@@ -30,7 +30,8 @@ CALM = 0.05  # the share of seeds without any fault
 class Plan:
     """Drawn once. Times are seconds; `unjudged` is the chance of an event without a value beside one with one.
 
-    `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on.
+    `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on. With `static`
+    each machine has a name in the group.
     """
 
     partitions: int
@@ -45,6 +46,7 @@ class Plan:
     fetch_events_max: int
     lingers: float
     linger_s_max: float
+    static: bool
     settings: dict[str, dict[str, Any]]
 
     @property
@@ -76,6 +78,7 @@ def drawn(chance: Random) -> Plan:
         fetch_events_max=chance.choice((2, 7, 1000)),
         lingers=chance.choice((0.0, 0.1, 0.5)),
         linger_s_max=chance.choice((0.02, 0.1, 0.3)),
+        static=chance.random() < 0.3,
         settings=_settings(chance, faults),
     )
 

@@ -76,7 +76,9 @@ class Machine:
         self.task: asyncio.Task[None] | None = None
         self._started = 0
         snapshot = world.settings.snapshot.model_copy(update={"directory": self.root / "snapshots"})
-        self._settings = world.settings.model_copy(update={"snapshot": snapshot})
+        name = f"machine-{number}" if world.plan.static else None
+        kafka = world.settings.kafka.model_copy(update={"group_instance_id": name})
+        self._settings = world.settings.model_copy(update={"snapshot": snapshot, "kafka": kafka})
 
     @property
     def runs(self) -> bool:
