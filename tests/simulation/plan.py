@@ -22,7 +22,8 @@ FAULTS = (
     "input made again",
 )
 RARE = ("offsets back", "group deleted", "input made again")  # after these, less is promised
-KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact")
+KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact", "window", "window")
+RETENTION_MS = 20_000  # of a window
 CALM = 0.05  # the share of seeds without any fault
 
 
@@ -30,8 +31,8 @@ CALM = 0.05  # the share of seeds without any fault
 class Plan:
     """Drawn once. Times are seconds; `unjudged` is the chance of an event without a value beside one with one.
 
-    `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on. With `static`
-    each machine has a name in the group.
+    `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on. `static`:
+    each machine has a name in the group. `sides`: there are topics for what does not pass, and events for all of them.
     """
 
     partitions: int
@@ -47,12 +48,18 @@ class Plan:
     lingers: float
     linger_s_max: float
     static: bool
+    sides: bool
     settings: dict[str, dict[str, Any]]
 
     @property
     def feed_s(self) -> float:
         """For how long events come: about as long as faults do."""
         return 0.3 + 0.6 * self.steps * self.step_s_max
+
+    @property
+    def windowed(self) -> bool:
+        """Whether keys are forgotten by the events' times."""
+        return bool(self.settings["filter"]["kind"] == "window")
 
     @property
     def exactly_once(self) -> bool:
@@ -79,7 +86,8 @@ def drawn(chance: Random) -> Plan:
         lingers=chance.choice((0.0, 0.1, 0.5)),
         linger_s_max=chance.choice((0.02, 0.1, 0.3)),
         static=chance.random() < 0.3,
-        settings=_settings(chance, faults),
+        sides=(sides := chance.random() < 0.4),
+        settings=_settings(chance, faults, sides=sides),
     )
 
 
@@ -94,7 +102,20 @@ def _chances(chance: Random) -> Chances:
     )
 
 
-def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def _filter(chance: Random) -> dict[str, Any]:
+    sized: dict[str, Any] = {"kind": chance.choice(KINDS), "capacity": 1000, "error_rate": 1e-9}
+    if sized["kind"] != "window":
+        return sized
+    return {
+        **sized,
+        "retention": f"{RETENTION_MS}ms",
+        "generations": chance.choice((2, 4, 8)),
+        "late": chance.choice(("pass", "pass", "drop")),
+        **({"max_jump": f"{RETENTION_MS // 4}ms"} if chance.random() < 0.5 else {}),
+    }
+
+
+def _settings(chance: Random, faults: tuple[str, ...], *, sides: bool) -> dict[str, dict[str, Any]]:
     once = chance.random() < 0.85
     return {
         "kafka": {
@@ -108,8 +129,12 @@ def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, An
             "on_gap": "skip" if "input made again" in faults else "stop",
         },
         "key": {"from": "key"},
-        "filter": {"kind": chance.choice(KINDS), "capacity": 1000, "error_rate": 1e-9},
-        "sink": {"topic": "out", "on_gap": "accept" if "output trimmed" in faults else "stop"},
+        "filter": _filter(chance),
+        "sink": {
+            "topic": "out",
+            "on_gap": "accept" if "output trimmed" in faults else "stop",
+            **({"duplicates_topic": "duplicates", "dead_letter_topic": "dead"} if sides else {}),
+        },
         "delivery": {
             "guarantee": "exactly_once" if once else "at_least_once",
             "commit_interval_ms": chance.choice((1, 20, 100)),

@@ -7,15 +7,18 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 
 import structlog
 
+from streamdedup.kafka.sink import Record
 from streamdedup.testing import VirtualLoop
 from tests.simulation.oracle import BreachError, Oracle
-from tests.simulation.plan import Plan, drawn
-from tests.simulation.world import Machine, World
+from tests.simulation.plan import RETENTION_MS, Plan, drawn
+from tests.simulation.stream import AHEAD_MS, REJECTED
+from tests.simulation.world import EPOCH_MS, Machine, World
 
 HEAL_S_MAX = 240.0
 SESSION_S = 0.7  # a little more than `session_timeout_ms` of the plans
@@ -66,7 +69,8 @@ class _Driver:
     def __init__(self, world: World) -> None:
         self._world, self._plan, self._chance = world, world.plan, world.chance
         self._oracle = Oracle(world)
-        self._tombstones = 0
+        self._numbers = count()
+        self._event_ms = EPOCH_MS
         self._faults: dict[str, Callable[[], Awaitable[None] | None]] = {
             "kill": lambda: self._some().kill(),
             "pause": self._pause,
@@ -86,8 +90,9 @@ class _Driver:
     async def run(self) -> None:
         """All of it."""
         world, plan, chance = self._world, self._plan, self._chance
-        world.broker.create_topic("in", plan.partitions)
-        world.broker.create_topic("out", plan.partitions)
+        self._create_input()
+        for name in ("out", *(("duplicates", "dead") if plan.sides else ())):
+            world.broker.create_topic(name, world.partitions)
         self._feed(plan.events // 3)
         self._start_some()
         feeding = asyncio.create_task(self._keep_feeding())
@@ -151,20 +156,44 @@ class _Driver:
         if self._world.stops:
             raise BreachError(f"it stopped: {self._world.stops[0]}")
 
+    def _create_input(self) -> None:
+        self._world.broker.create_topic(
+            "in", self._world.partitions, message_timestamp_after_max_ms=2 * AHEAD_MS
+        )
+
     def _feed(self, events: int) -> None:
-        """Keys of which some come again; a few events without a value; now and then one that is aborted."""
-        chance, partitions = self._chance, self._plan.partitions
+        """Keys of which some come again; a few without a value; with side topics also what cannot pass.
+
+        Now and then one that is aborted.
+        """
+        chance, world = self._chance, self._world
         for _ in range(events):
             number = chance.randrange(self._plan.keys)
-            partition, key, value = number % partitions, b"key-%d" % number, b"value"
-            made: list[tuple[int, bytes, bytes | None]] = [(partition, key, value)]
+            partition, key = number % world.partitions, b"key-%d" % number
+            made: list[tuple[bytes | None, bytes | None]] = [
+                (key, b"value-%d" % next(self._numbers))
+            ]
             if chance.random() < self._plan.unjudged:
-                self._tombstones += 1
-                made.append((partition, b"tombstone-%d" % self._tombstones, None))
-            self._world.broker.produce("in", made)
-            self._oracle.fed[partition].update(key for _, key, _ in made)
+                made.append((b"tombstone-%d" % next(self._numbers), None))
+            if self._plan.sides and chance.random() < 0.2:
+                made.append((None, b"malformed-%d" % next(self._numbers)))
+            if self._plan.sides and chance.random() < 0.2:
+                made.insert(0, (key, REJECTED + b"-%d" % next(self._numbers)))
+            records: list[Record] = [(self._time_ms(value), key, value, ()) for key, value in made]
+            world.broker.append("in", partition, records, None)
+            self._oracle.fed[partition].update(key for key, _ in made if key is not None)
         if chance.random() < 0.1:
-            self._world.broker.produce("in", [(0, b"aborted", b"value")], abort=True)
+            world.broker.produce("in", [(0, b"aborted", b"value")], abort=True)
+
+    def _time_ms(self, value: bytes | None) -> int:
+        """Of a window's events the time goes its own way, and some come late."""
+        if value is not None and value.startswith(REJECTED):
+            return self._world.now_ms() + AHEAD_MS
+        if not self._plan.windowed:
+            return self._world.now_ms()
+        self._event_ms += self._chance.randrange(RETENTION_MS // 8)
+        late = self._chance.random() < 0.3
+        return self._event_ms - (self._chance.randrange(RETENTION_MS * 3 // 2) if late else 0)
 
     def _start_some(self) -> None:
         for machine in self._world.machines:
@@ -218,7 +247,8 @@ class _Driver:
             await asyncio.sleep(0.1)
 
     def _output_trimmed(self) -> None:
-        log = self._world.broker.log("out", self._chance.randrange(self._plan.partitions))
+        self._oracle.strict = False
+        log = self._world.broker.log("out", self._chance.randrange(self._world.partitions))
         log.trim(self._chance.randint(log.start, log.stable))
 
     def _input_made_again(self) -> None:
@@ -229,7 +259,7 @@ class _Driver:
         for where in moved:  # nothing tells such an offset from one of the new topic
             del offsets[where]
         broker.delete_topic("in", with_offsets=chance.random() < 0.5)
-        broker.create_topic("in", self._plan.partitions)
+        self._create_input()
         self._feed(self._plan.events // 2)
         for machine in self._world.machines:
             if chance.random() < 0.7:

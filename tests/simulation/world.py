@@ -151,6 +151,7 @@ class World:
 
     def __init__(self, chance: Random, plan: Plan, loop: VirtualLoop, directory: Path) -> None:
         self.chance, self.plan, self.loop, self.directory = chance, plan, loop, directory
+        self.partitions = plan.partitions
         self.trace: list[str] | None = None
         self._digest = blake2b(digest_size=16)
         self.network = FaultyNetwork(chance, plan.chances, self.note)
