@@ -5,19 +5,20 @@ import gc
 import random
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
 
 import structlog
+from aiokafka.errors import ProducerFenced
 
 from streamdedup.kafka.sink import Record
 from streamdedup.testing import VirtualLoop
 from tests.simulation.oracle import BreachError, Oracle
 from tests.simulation.plan import RETENTION_MS, Plan, drawn
-from tests.simulation.stream import AHEAD_MS, REJECTED
+from tests.simulation.stream import AHEAD_MS, FOREIGN, REJECTED
 from tests.simulation.world import EPOCH_MS, Machine, World
 
 HEAL_S_MAX = 240.0
@@ -85,6 +86,7 @@ class _Driver:
             "snapshots deleted": lambda: self._some().forget(),
             "output trimmed": self._output_trimmed,
             "input made again": self._input_made_again,
+            "foreign": self._foreign,
         }
 
     async def run(self) -> None:
@@ -140,6 +142,9 @@ class _Driver:
         while not self._oracle.caught_up():
             if not any(machine.runs for machine in world.machines):
                 self._chance.choice(world.machines).start()
+            for machine in world.machines:
+                if machine.stopped:  # its operator has settled what it stopped for
+                    machine.stop()
             if world.loop.time() > until:
                 raise BreachError("it does not heal")
             await asyncio.sleep(0.1)
@@ -264,6 +269,32 @@ class _Driver:
         for machine in self._world.machines:
             if chance.random() < 0.7:
                 machine.kill()
+
+    def _foreign(self) -> None:
+        """Somebody else writes to the output: by itself, or in a transaction that ends sooner or later."""
+        broker, chance, loop = self._world.broker, self._chance, self._world.loop
+        partition = chance.randrange(self._world.partitions)
+        keys = [b"key-%d" % chance.randrange(self._plan.keys) for _ in range(chance.randint(1, 3))]
+        records: list[Record] = [
+            (self._time_ms(FOREIGN), key, FOREIGN + b"-%d" % next(self._numbers), ())
+            for key in keys
+        ]
+        self._oracle.fed[partition].update(keys)
+        self._oracle.foreign.add(partition)
+        self._oracle.strict = False
+        if chance.random() < 0.3:
+            broker.append("out", partition, records, None)
+            return
+        transaction = broker.transaction(f"foreign-{next(self._numbers)}")
+        epoch = transaction.fence(chance.uniform(0.5, 10.0))
+        transaction.add(epoch, broker.log("out", partition), loop.time())
+        broker.append("out", partition, records, (transaction.transactional_id, epoch))
+
+        def end(commit: bool) -> None:
+            with suppress(ProducerFenced):  # it took too long
+                transaction.end(epoch, commit=commit)
+
+        loop.call_later(chance.uniform(0.0, 5.0), end, chance.random() < 0.6)
 
 
 @contextmanager
