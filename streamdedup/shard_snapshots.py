@@ -215,10 +215,10 @@ class ShardSnapshots:
         if shard.moving:
             return None
         seen, label, end_label = shard.seen, shard.label, shard.end_label
-        live, layout = seen.only_sets_bits, seen.layout
+        live, structure = seen.only_sets_bits, _structure(seen)
 
         def end() -> int:
-            if live and seen.layout != layout:
+            if live and _structure(seen) != structure:
                 raise _MovedError
             return shard.end_label if live else end_label
 
@@ -236,6 +236,11 @@ class ShardSnapshots:
             )
         except _MovedError:
             return None
+
+
+def _structure(seen: Filter) -> tuple[int, bool]:
+    """Changes with more than bits: where a window turns, a chain grows, and with the first time of a window."""
+    return seen.layout, isinstance(seen, Windowed) and seen.watermark is None
 
 
 def _age(refusal: Refusal) -> Path:

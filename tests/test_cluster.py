@@ -24,6 +24,7 @@ from tests.broker.topics import Event, create_topic, delete_records, produce, un
 
 DEADLINE_S = 20.0
 PARTITIONS = 32
+SESSION_S = 6
 BYTES_MAX = 1_000_000
 NOW_MS = 1_750_000_000_000
 NOTE = Note("cluster", "input", "output", 7)
@@ -182,6 +183,13 @@ class Stage:
         """Their keys."""
         return [key for batch in await self.events(start) for key in batch.keys]
 
+    @asynccontextmanager
+    async def static(self, name: str) -> AsyncIterator[Source]:
+        """A member of that name, by a client of its own."""
+        options = self.options.model_copy(update={"group_instance_id": name})
+        async with self.lab.connect(options) as cluster, member(cluster, self.source) as source:
+            yield source
+
     async def close(self) -> None:
         """Let go of all writers."""
         for writer in self._writers:
@@ -240,7 +248,7 @@ class Claims:
         options = KafkaOptions(
             bootstrap_servers=lab.bootstrap,
             group_id=unique_name("group"),
-            consumer={"session_timeout_ms": 6000, "heartbeat_interval_ms": 100},
+            consumer={"session_timeout_ms": 1000 * SESSION_S, "heartbeat_interval_ms": 100},
         )
         async with lab.connect(options) as cluster:
             stage = Stage(lab, cluster, options)
@@ -501,6 +509,23 @@ class Claims:
             assert (first.assigned or set()) | (second.assigned or set()) == everything
             assert await first.stop(DEADLINE_S)
             await until(lambda: second.assigned == everything)
+
+    async def test_a_static_member_comes_back_unnoticed(self, stage: Stage) -> None:
+        """Under the same name, after whatever end, it has what it had, at once; for the others nothing happens."""
+        async with (
+            stage.static("one") as one,
+            stage.static("two") as two,
+        ):
+            await until(
+                lambda: len(one.assigned or ()) == len(two.assigned or ()) == PARTITIONS // 2
+            )
+            mine, epoch = one.assigned, two.epoch
+            await one.stop(DEADLINE_S)
+            began = time.monotonic()
+            async with stage.static("one") as again:
+                assert again.assigned == mine
+                assert time.monotonic() - began < SESSION_S / 2
+                assert await two.confirms(epoch)
 
     async def test_topics_are_described_with_their_ids(self, stage: Stage) -> None:
         """Those that exist; one that is missing is not made by asking."""

@@ -4,11 +4,12 @@
 """
 
 from streamdedup.testing.broker import MemoryBroker
-from streamdedup.testing.clock import KilledError, Process, StuckError, VirtualLoop
+from streamdedup.testing.clock import Process, StuckError, VirtualLoop
 from streamdedup.testing.cluster import connected_to
 from streamdedup.testing.faults import Chances, FaultyNetwork
 from streamdedup.testing.files import FailingFs, PowerFs, WatchedFs
 from streamdedup.testing.log import Logged, MemoryLog
+from streamdedup.testing.threads import KilledError, Thread
 
 __all__ = [
     "Chances",
@@ -21,6 +22,7 @@ __all__ = [
     "PowerFs",
     "Process",
     "StuckError",
+    "Thread",
     "VirtualLoop",
     "WatchedFs",
     "connected_to",

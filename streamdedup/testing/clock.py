@@ -8,16 +8,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar, cast
+
+from streamdedup.testing.threads import KilledError, Thread
 
 T = TypeVar("T")
 
 PROCESS: ContextVar["Process | None"] = ContextVar("process", default=None)
-
-
-class KilledError(BaseException):
-    """Raised in what still runs of a process that was killed: none of its calls has an effect any more."""
 
 
 class StuckError(Exception):
@@ -40,11 +39,12 @@ class Process:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs in no time. What would run in a thread waits for `thread_s()` seconds, then runs whole."""
+    """Runs in no time. What would run in a thread waits for `thread_s()` seconds, then runs, whole but for `linger`."""
 
     def __init__(self, thread_s: Callable[[], float] = lambda: 0.0) -> None:
         super().__init__()
         self._now, self._thread_s, self._numbers = 0.0, thread_s, count()
+        self._lingering: dict[Thread, None] = {}
         self._clock_resolution = 1e-9
         self._selector = _Clock(self)
         self._ready: deque[asyncio.Handle] = _Ready()
@@ -88,22 +88,37 @@ class VirtualLoop(asyncio.BaseEventLoop):
         func: Callable[..., T],
         *args: Any,  # noqa: ANN401 - whatever `func` takes
     ) -> "asyncio.Future[T]":
-        """Make the call in this thread, at its time."""
+        """Make the call at its time, while the loop waits, unless it lingers."""
         answer: asyncio.Future[T] = self.create_future()
+        outcome: list[Callable[[], None]] = []
 
-        def call() -> None:
+        def act() -> None:
             try:
-                result = func(*args)
+                outcome.append(partial(answer.set_result, func(*args)))
             except BaseException as error:
-                if not answer.done():
-                    answer.set_exception(error)
-                    answer.exception()  # whoever asked may be gone
-            else:
-                if not answer.done():
-                    answer.set_result(result)
+                outcome.append(partial(answer.set_exception, error))
 
-        self.call_later(self._thread_s(), call)
+        def step() -> None:
+            lingers_s = thread.step()
+            if lingers_s is not None:
+                self._lingering[thread] = None
+                self.call_later(lingers_s, step)
+                return
+            self._lingering.pop(thread, None)
+            if not answer.done():
+                outcome[0]()
+                answer.exception()  # whoever asked may be gone
+
+        thread = Thread.of(act)
+        self.call_later(self._thread_s(), step)
         return answer
+
+    def close(self) -> None:
+        """End what lingers, too."""
+        for thread in self._lingering:
+            thread.cut()
+        self._lingering = {}
+        super().close()
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the base's
         """There is none."""

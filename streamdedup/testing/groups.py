@@ -32,16 +32,21 @@ class Group:
     _numbers: int = 0
 
     def join(self, name: str | None, member: Member, now: float, rebalance_s: float) -> str:
-        """Take part in the next generation; under `name`, where it is still known, else a new one."""
+        """Take part in the next generation; under `name`, where it is still known, else a new one.
+
+        Who bears the name of a static member takes its place in this generation, and nobody else hears of it.
+        """
         for other, known in list(self.members.items()):
             if member.instance is not None and known.instance == member.instance and other != name:
                 del self.members[other]
+                if self.settles_at is None and known.topic == member.topic:
+                    member.partitions = known.partitions
+                    return self._enter(member)
         if name is None or name not in self.members:
-            self._numbers += 1
-            name = f"member-{self._numbers}"
+            name = self._enter(member)
         else:
             member.partitions = self.members[name].partitions  # sticky: what it had it gets again
-        self.members[name] = member
+            self.members[name] = member
         self._rebalance(now, rebalance_s)
         member.joined = True
         return name
@@ -88,6 +93,12 @@ class Group:
     def begin_anew(self, now: float, rebalance_s: float) -> None:
         """Have all join again, as when the topic has more partitions."""
         self._rebalance(now, rebalance_s)
+
+    def _enter(self, member: Member) -> str:
+        self._numbers += 1
+        name = f"member-{self._numbers}"
+        self.members[name] = member
+        return name
 
     def _member(self, name: str) -> Member:
         if name not in self.members:

@@ -76,6 +76,8 @@ class MemorySource:
         if self._membership is None:
             return True
         self._membership.cancel()
+        if self._options.group_instance_id:  # its place is kept
+            return True
         try:
             async with asyncio.timeout(within_s):
                 await self._group("leave_group", self._leave)

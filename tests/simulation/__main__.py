@@ -19,7 +19,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.mutants:
         return _mutants(options.start, options.seeds)
-    began, failed = time.perf_counter(), 0
+    began, failed = time.process_time(), 0
     for seed in range(options.start, options.start + options.seeds):
         outcome = simulate(seed, traced=options.trace)
         if options.trace:
@@ -32,9 +32,9 @@ def main() -> int:
             )
             if failed >= options.most:
                 break
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     tried = seed - options.start + 1
-    print(f"{tried} seeds, {failed} failed, {1000 * seconds / tried:.1f} ms a seed")
+    print(f"{tried} seeds, {failed} failed, {1000 * seconds / tried:.1f} ms of CPU a seed")
     return 1 if failed else 0
 
 

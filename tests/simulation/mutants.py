@@ -3,23 +3,32 @@
 `python -m tests.simulation --mutants` says after how many seeds.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup import delivery, fencing, resume
+from streamdedup import delivery, fencing, resume, shard_snapshots
 from streamdedup.context import Context
+from streamdedup.emission import Emission
+from streamdedup.events import Verdict
+from streamdedup.filters.window import Window
 from streamdedup.folding import Folding
 from streamdedup.kafka.base import Writer
+from streamdedup.kafka.sink import Record
 from streamdedup.kafka.topics import Topology
 from streamdedup.resume import Found
 from streamdedup.rules.duplicates import Duplicates
+from streamdedup.rules.window import DuplicatesWithin
 from streamdedup.shard import Shard
+from streamdedup.shard_snapshots import _Parts
 from streamdedup.snapshot import Store
+from streamdedup.testing import writer
+from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.testing.writer import MemoryWriter
+from tests.simulation.world import EPOCH_MS
 
 
 def mutants() -> dict[str, AbstractContextManager[Any]]:
@@ -30,6 +39,21 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "pending kept in doubt": patch.object(Shard, "forget", lambda _self: None),
         "label ahead": patch.object(Shard, "admit", _ahead),
         "snapshot's label ahead": patch.object(Store, "save", _saved_ahead),
+        "end label asked first": patch.object(Store, "save", _ended_early),
+        "copy of a moment left out": patch.object(_Parts, "point_in_time", _Parts.live),
+        "copy over a rotation": patch.object(Window, "layout", 0),
+        "side topics beside the transaction": patch.object(MemoryWriter, "_flush", _beside),
+        "duplicates dropped": patch.object(Emission, "_send", _without_duplicates),
+        "rejected after the rules": patch.object(Shard, "decide", _rejecting_last),
+        "a window's time without pending": patch.object(DuplicatesWithin, "_judged", _behind),
+        "a window folded by the clock": patch.object(Shard, "fold", _stamped),
+        "folded up to what is decided": patch.object(
+            MemoryCluster, "end_offset", MemoryCluster.stable_offset
+        ),
+        "second writer not noticed": patch.object(writer, "check_contiguous", lambda *_: None),
+        "first time of a window unnoticed": patch.object(
+            shard_snapshots, "_structure", lambda seen: seen.layout
+        ),
         "output not folded": patch.object(Folding, "_fold", _unfolded),
         "offset read before fencing": patch.object(delivery, "fence", _offset_first),
         "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
@@ -40,6 +64,8 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
 
 
 _decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
+_fold, _judged, _send = Shard.fold, DuplicatesWithin._judged, Emission._send
+_flush = MemoryWriter._flush
 _save, _fence = Store.save, fencing.fence
 _init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
 _numbers = count()
@@ -65,6 +91,39 @@ def _saved_ahead(
     self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
 ) -> Any:
     return _save(self, filter_, label + 1, lambda: end_label() + 1, *rest, **more)
+
+
+def _ended_early(
+    self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
+) -> Any:
+    end = end_label()
+    return _save(self, filter_, label, lambda: end, *rest, **more)
+
+
+async def _beside(self: MemoryWriter, topic: str, batch: list[Record]) -> None:
+    inside = topic == self._sink.topic
+    with nullcontext() if inside else patch.object(self, "_exactly_once", new=False):
+        await _flush(self, topic, batch)
+
+
+async def _without_duplicates(self: Emission, topic: str, records: Iterable[Record]) -> None:
+    if topic != self._sink.duplicates_topic:
+        await _send(self, topic, records)
+
+
+def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any = ()) -> Any:
+    verdicts = _decide(self, keys, times)
+    verdicts[list(rejected)] = Verdict.REJECTED
+    return verdicts
+
+
+def _behind(self: DuplicatesWithin, *arguments: Any) -> Any:
+    with patch.object(self, "_pending", self._pending._replace(watermark=self._seen.watermark)):
+        return _judged(self, *arguments)
+
+
+def _stamped(self: Shard, keys: Any, times: Any, label: int) -> Iterator[None]:
+    return _fold(self, keys, times * 0 + EPOCH_MS, label)
 
 
 async def _unfolded(_self: Folding, shard: Shard, found: Found, _foreign: object) -> None:

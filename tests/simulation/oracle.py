@@ -1,14 +1,18 @@
 """What must hold: of the output at any moment, of every filter that decides, and of all of it at the end."""
 
-from collections.abc import Iterable
-from itertools import pairwise
+from collections import Counter, defaultdict
+from typing import cast
 
 from streamdedup.delivery import State
-from streamdedup.filters.base import Mask
+from streamdedup.errors import SnapshotError
+from streamdedup.filters.base import Addable, Windowed
 from streamdedup.kafka.offsets import Note
-from streamdedup.keys.hashing import digests
+from streamdedup.keys.hashing import Digests, digests
 from streamdedup.shard import Shard
+from streamdedup.snapshot.files import built
+from streamdedup.snapshot.reading import MapReader
 from streamdedup.testing import Logged
+from tests.simulation.stream import Kind, Place, folded, is_foreign, kind_of, memory
 from tests.simulation.world import World
 
 
@@ -17,18 +21,23 @@ class BreachError(AssertionError):
 
 
 class Oracle:
-    """Knows all that was ever fed: judged keys by partition, and keys of events that pass unjudged."""
+    """Knows all that was ever fed: keys by partition."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self.fed: list[set[bytes]] = [set() for _ in range(world.plan.partitions)]
+        self._world, self._filter = world, world.plan.settings["filter"]
+        self.fed: dict[int, set[bytes]] = defaultdict(set)
         self.again = (
             False  # whether an operator had events read again: what is not judged may pass twice
         )
+        self.strict = world.plan.exactly_once
+        """Whether the output is that of the model to the event: nothing was trimmed, nobody else wrote."""
+        self.foreign: set[int] = set()
+        """Partitions of the output to which others wrote: a shard hears of it with its next transaction."""
+        self._digests: dict[int, tuple[list[bytes], Digests]] = {}
 
     def check_now(self) -> None:
-        """At any moment: nothing twice, nothing foreign, no filter ahead of its output or behind its label."""
-        for partition in range(self._world.plan.partitions):
+        """At any moment: nothing twice, nothing foreign, no filter or snapshot that is not the fold of its output."""
+        for partition in range(self._world.partitions):
             self._check_output(partition)
         for machine in self._world.machines:
             if machine.worker is None or machine.process is None or machine.process.dead:
@@ -36,30 +45,27 @@ class Oracle:
             for partition, delivery in machine.worker.deliveries.items():
                 if delivery.shard is not None and delivery.state is State.LIVE:
                     self._check_shard(partition, delivery.shard)
+        saved, self._world.saved = self._world.saved, []
+        for partition, content in saved:
+            self._check_snapshot(partition, content)
 
     def check_end(self) -> None:
-        """When all is read: nothing is missing, and some live shard of each partition is the fold of its output."""
+        """When all is read: everything is in its place, and some live shard of each partition is up to date."""
         self.check_now()
-        for partition in range(self._world.plan.partitions):
-            wanted = {e.key for e in self._world.broker.log("in", partition).committed()}
-            found = {e.key for e in self._output(partition)}
-            if missing := len(wanted - found):
-                raise BreachError(f"partition {partition}: {missing} keys were lost")
-            end = self._world.broker.log("out", partition).end
-            if end not in self._live_labels(partition):
-                raise BreachError(
-                    f"partition {partition}: nobody's label is {end}, the output's end"
-                )
+        for partition in range(self._world.partitions):
+            self._check_places(partition)
+            if not self._is_folded(partition):
+                raise BreachError(f"partition {partition}: nobody's label is the output's end")
 
     def caught_up(self) -> bool:
         """Whether the group has committed that all events are read."""
         broker = self._world.broker
         at = self.committed_offsets()
-        for partition in range(self._world.plan.partitions):
+        for partition in range(self._world.partitions):
             events = broker.log("in", partition).committed()
             if events and at.get(partition, 0) <= events[-1].offset:
                 return False
-            if broker.log("out", partition).end not in self._live_labels(partition):
+            if not self._is_folded(partition):
                 return False
         return True
 
@@ -74,51 +80,144 @@ class Oracle:
             if (note := notes[partition]) is None or note.input_id == input_id
         }
 
-    def _live_labels(self, partition: int) -> list[int]:
-        return [
+    def _is_folded(self, partition: int) -> bool:
+        """Whether some live shard is up to date."""
+        end = self._world.broker.log("out", partition).end
+        labels = [
             delivery.shard.label
             for machine in self._world.machines
             if machine.runs and machine.worker is not None
             for delivery in [machine.worker.deliveries.get(partition)]
             if delivery and delivery.shard and delivery.state is State.LIVE
         ]
+        return end in labels or (partition in self.foreign and bool(labels))
 
     def _check_output(self, partition: int) -> None:
+        """Each of its events passes by the model, given those before it: so none that is known is there again."""
         output, start = self._output(partition), self._world.broker.log("out", partition).start
         if foreign := {event.key for event in output} - self.fed[partition]:
             raise BreachError(f"partition {partition}: {len(foreign)} keys are foreign")
         if not self._world.plan.exactly_once:
             return
-        offsets: dict[tuple[bytes | None, bool], list[int]] = {}
+        seen, last = memory(self._filter), dict[Place, Logged]()
+        ours = {event.offset for event in output if not is_foreign(event)}
         for event in output:
             judged = event.value is not None
-            if judged or not self.again:
-                offsets.setdefault((event.key, judged), []).append(event.offset)
-        for (_key, judged), at in offsets.items():
-            for first, second in pairwise(at):
-                if first >= start or not judged:
-                    kind = "judged" if judged else "unjudged"
-                    raise BreachError(f"partition {partition}: {kind}, at {first} and {second}")
+            who = (event.key, None)
+            before = last.get(who)
+            passes = before is None
+            if judged and event.key is not None:
+                passes = seen.take(event.key, event.timestamp)
+                if not passes:
+                    seen.fold(event.key, event.timestamp)
+                passes |= before is not None and (
+                    before.offset < start
+                    # Taken for our marker, which it precedes: nobody tells of it.
+                    or (is_foreign(before) and before.offset - 1 in ours)
+                )
+                passes |= is_foreign(event)
+            if not passes and (judged or not self.again):
+                kind = "judged" if judged else "unjudged"
+                at = before.offset if before else None
+                raise BreachError(f"partition {partition}: {kind}, at {at} and {event.offset}")
+            last[who] = event
+
+    def _check_places(self, partition: int) -> None:
+        """Every event has one outcome."""
+        events = self._world.broker.log("in", partition).committed()
+        out = Counter(map(_place, self._output(partition)))
+        sides = self._world.plan.sides
+        duplicates = self._places("duplicates", partition) if sides else Counter()
+        dead = self._places("dead", partition) if sides else Counter()
+        keys = {key for key, _ in out}
+        drops_late = self._filter.get("late") == "drop"
+        seen, passed = memory(self._filter), list[Place]()
+        for event in events:
+            place, kind = _place(event), kind_of(event)
+            wanted = dead
+            if kind is Kind.JUDGED and event.key is not None:
+                if event.key not in keys and not drops_late:
+                    raise BreachError(f"partition {partition}: the key at {event.offset} was lost")
+                wanted = out if seen.take(event.key, event.timestamp) else duplicates
+            elif kind is Kind.UNJUDGED:
+                wanted = out
+            if wanted is out:
+                passed.append(place)
+            times = out[place] + duplicates[place] + dead[place]
+            if self.strict and not self.again:
+                late = wanted is duplicates and drops_late and event.key not in seen.known()
+                right = wanted[place] == 1 or late or not (sides or wanted is out)
+                right &= times <= 1
+            elif kind is Kind.JUDGED:
+                right = times > 0 or not sides or drops_late
+                right &= times <= 1 or self.again or not self._world.plan.exactly_once
+            else:
+                right = wanted[place] > 0
+            if not right:
+                raise BreachError(
+                    f"partition {partition}: {kind} event {event.offset}: {out[place]} times in the output,"
+                    f" {duplicates[place]} among duplicates, {dead[place]} among dead letters"
+                )
+        if self.strict and not self.again:
+            found = [_place(event) for event in self._output(partition)]
+            if found != passed:
+                raise BreachError(f"partition {partition}: the output is not what the model makes")
+
+    def _places(self, topic: str, partition: int) -> Counter[Place]:
+        return Counter(map(_place, self._world.broker.log(topic, partition).emitted()))
 
     def _check_shard(self, partition: int, shard: Shard) -> None:
         if shard.moving:
             return
-        log, output = self._world.broker.log("out", partition), self._output(partition)
-        judged = {e.key for e in output if e.value is not None}
-        known = {e.key for e in output}
-        below = {e.key for e in output if log.start <= e.offset < shard.label}
+        log = self._world.broker.log("out", partition)
         if shard.label > log.end_decided:
             raise BreachError(
                 f"partition {partition}: the label {shard.label} is beyond {log.end_decided}"
             )
-        if not _held(shard, below & judged).all():
-            raise BreachError(f"partition {partition}: a key below {shard.label} is unknown")
-        if _held(shard, self.fed[partition] - known).any():
-            raise BreachError(f"partition {partition}: the filter is ahead of the output")
+        self._check_filter(partition, shard.seen, shard.label, shard.label, "the filter")
+
+    def _check_snapshot(self, partition: int, content: bytes) -> None:
+        """It holds all keys of the output below its label, and none that stands at or above its end label."""
+        try:
+            reader = MapReader(memoryview(content), verify=True)
+            label, parts = reader.header.of_log().label, reader.contents()
+            seen = cast("Addable", built(parts, b""))
+        except SnapshotError as error:
+            raise BreachError(f"partition {partition}: a snapshot is of no use: {error}") from error
+        self._check_filter(partition, seen, label, parts.end_label, "the snapshot")
+
+    def _check_filter(
+        self, partition: int, seen: Addable | Windowed, label: int, end: int, what: str
+    ) -> None:
+        """It holds all that the output below `label` makes known, and nothing else, but for what stands below `end`."""
+        output, start = self._output(partition), self._world.broker.log("out", partition).start
+        below = [event for event in output if event.offset < label]
+        known = folded(self._filter, below).known()
+        held = self._held(partition, seen)
+        surely = {event.key for event in below if event.offset >= start and not is_foreign(event)}
+        if (known & surely) - held:
+            raise BreachError(f"partition {partition}: a key below {label} is not in {what}")
+        known |= {e.key for e in output if e.key is not None and label <= e.offset < end}
+        if held - known and not self._forgets_late(start):
+            raise BreachError(f"partition {partition}: {what} is ahead of {end}")
+
+    def _forgets_late(self, start: int) -> bool:
+        """Whether a window may know more: what was trimmed took its time along."""
+        return bool(start) and self._filter["kind"] == "window"
+
+    def _held(self, partition: int, seen: Addable | Windowed) -> set[bytes]:
+        """Of all keys that were fed those in `seen`."""
+        fed = self.fed[partition]
+        keys, hashed = self._digests.get(partition, ([], digests([])))
+        if len(keys) != len(fed):
+            keys = sorted(fed)
+            self._digests[partition] = keys, (hashed := digests(keys))
+        mask = seen.contains_many(hashed).tolist()
+        return {key for key, held in zip(keys, mask, strict=True) if held}
 
     def _output(self, partition: int) -> list[Logged]:
         return self._world.broker.log("out", partition).emitted()
 
 
-def _held(shard: Shard, keys: Iterable[bytes | None]) -> Mask:
-    return shard.seen.contains_many(digests(sorted(key for key in keys if key is not None)))
+def _place(event: Logged) -> Place:
+    return event.key, event.value

@@ -20,15 +20,23 @@ FAULTS = (
     "snapshots deleted",
     "output trimmed",
     "input made again",
+    "foreign",
 )
 RARE = ("offsets back", "group deleted", "input made again")  # after these, less is promised
-KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact")
+KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact", "window", "window")
+RETENTION_MS = 20_000  # of a window
+OFTEN = {"foreign": 0.2, **dict.fromkeys(RARE, 0.15)}  # the share of seeds that have it; else 0.4
+SECOND_WRITER, LEFT_OPEN = "has a second writer", "a transaction that is not ours is open"
 CALM = 0.05  # the share of seeds without any fault
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Drawn once. Times are seconds; `unjudged` is the chance of an event without a value beside one with one."""
+    """Drawn once. Times are seconds; `unjudged` is the chance of an event without a value beside one with one.
+
+    `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on. `static`:
+    each machine has a name in the group. `sides`: there are topics for what does not pass, and events for all of them.
+    """
 
     partitions: int
     keys: int
@@ -40,12 +48,26 @@ class Plan:
     faults: tuple[str, ...]
     chances: Chances
     fetch_events_max: int
+    lingers: float
+    linger_s_max: float
+    static: bool
+    sides: bool
     settings: dict[str, dict[str, Any]]
 
     @property
     def feed_s(self) -> float:
         """For how long events come: about as long as faults do."""
         return 0.3 + 0.6 * self.steps * self.step_s_max
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """What a shard may stop for, in words of its message."""
+        return (SECOND_WRITER, LEFT_OPEN) if "foreign" in self.faults else ()
+
+    @property
+    def windowed(self) -> bool:
+        """Whether keys are forgotten by the events' times."""
+        return bool(self.settings["filter"]["kind"] == "window")
 
     @property
     def exactly_once(self) -> bool:
@@ -56,7 +78,7 @@ class Plan:
 def drawn(chance: Random) -> Plan:
     """Not every fault is there in every seed, so that meetings of few are tried, too."""
     calm = chance.random() < CALM
-    faults = tuple(f for f in FAULTS if chance.random() < (0.15 if f in RARE else 0.4))
+    faults = tuple(f for f in FAULTS if chance.random() < OFTEN.get(f, 0.4))
     partitions, keys = chance.choice((1, 1, 2, 3)), chance.randint(8, 40)
     return Plan(
         partitions=partitions,
@@ -69,7 +91,11 @@ def drawn(chance: Random) -> Plan:
         faults=() if calm else faults,
         chances=Chances() if calm else _chances(chance),
         fetch_events_max=chance.choice((2, 7, 1000)),
-        settings=_settings(chance, faults),
+        lingers=chance.choice((0.0, 0.1, 0.5)),
+        linger_s_max=chance.choice((0.02, 0.1, 0.3)),
+        static=chance.random() < 0.3,
+        sides=(sides := chance.random() < 0.4),
+        settings=_settings(chance, faults, sides=sides),
     )
 
 
@@ -84,7 +110,24 @@ def _chances(chance: Random) -> Chances:
     )
 
 
-def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def _filter(chance: Random, faults: tuple[str, ...]) -> dict[str, Any]:
+    # A window's time may miss another's event for a moment, so what it should hold is not told by the output alone.
+    kinds = KINDS[:5] if "foreign" in faults else KINDS
+    sized: dict[str, Any] = {"kind": chance.choice(kinds), "capacity": 1000, "error_rate": 1e-9}
+    if sized["kind"] != "window":
+        return sized
+    # Over a gap, a fold begins with the time of its end, and its events take that further, jump by jump.
+    jumps = chance.random() < 0.5 and "output trimmed" not in faults
+    return {
+        **sized,
+        "retention": f"{RETENTION_MS}ms",
+        "generations": chance.choice((2, 4, 8)),
+        "late": chance.choice(("pass", "pass", "drop")),
+        **({"max_jump": f"{RETENTION_MS // 4}ms"} if jumps else {}),
+    }
+
+
+def _settings(chance: Random, faults: tuple[str, ...], *, sides: bool) -> dict[str, dict[str, Any]]:
     once = chance.random() < 0.85
     return {
         "kafka": {
@@ -98,14 +141,19 @@ def _settings(chance: Random, faults: tuple[str, ...]) -> dict[str, dict[str, An
             "on_gap": "skip" if "input made again" in faults else "stop",
         },
         "key": {"from": "key"},
-        "filter": {"kind": chance.choice(KINDS), "capacity": 1000, "error_rate": 1e-9},
-        "sink": {"topic": "out", "on_gap": "accept" if "output trimmed" in faults else "stop"},
+        "filter": _filter(chance, faults),
+        "sink": {
+            "topic": "out",
+            "on_gap": "accept" if "output trimmed" in faults else "stop",
+            **({"duplicates_topic": "duplicates", "dead_letter_topic": "dead"} if sides else {}),
+        },
         "delivery": {
             "guarantee": "exactly_once" if once else "at_least_once",
             "commit_interval_ms": chance.choice((1, 20, 100)),
             "batch_events_max": chance.choice((1, 5, 5, 20, 20, 1000)),
             "max_in_flight": chance.choice((1, 2, 3)),
             "drain_s": chance.choice((1.0, 4.0)),
+            "open_transaction_s": chance.choice((1.0, 3.0, 60.0)),
         },
         "snapshot": {"interval_s": chance.choice((0.2, 0.5, 1.0)), "keep": chance.choice((1, 3))},
     }

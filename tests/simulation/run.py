@@ -5,17 +5,21 @@ import gc
 import random
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 
 import structlog
+from aiokafka.errors import ProducerFenced
 
+from streamdedup.kafka.sink import Record
 from streamdedup.testing import VirtualLoop
 from tests.simulation.oracle import BreachError, Oracle
-from tests.simulation.plan import Plan, drawn
-from tests.simulation.world import Machine, World
+from tests.simulation.plan import RETENTION_MS, Plan, drawn
+from tests.simulation.stream import AHEAD_MS, FOREIGN, REJECTED
+from tests.simulation.world import EPOCH_MS, Machine, World
 
 HEAL_S_MAX = 240.0
 SESSION_S = 0.7  # a little more than `session_timeout_ms` of the plans
@@ -66,7 +70,8 @@ class _Driver:
     def __init__(self, world: World) -> None:
         self._world, self._plan, self._chance = world, world.plan, world.chance
         self._oracle = Oracle(world)
-        self._tombstones = 0
+        self._numbers = count()
+        self._event_ms = EPOCH_MS
         self._faults: dict[str, Callable[[], Awaitable[None] | None]] = {
             "kill": lambda: self._some().kill(),
             "pause": self._pause,
@@ -81,13 +86,15 @@ class _Driver:
             "snapshots deleted": lambda: self._some().forget(),
             "output trimmed": self._output_trimmed,
             "input made again": self._input_made_again,
+            "foreign": self._foreign,
         }
 
     async def run(self) -> None:
         """All of it."""
         world, plan, chance = self._world, self._plan, self._chance
-        world.broker.create_topic("in", plan.partitions)
-        world.broker.create_topic("out", plan.partitions)
+        self._create_input()
+        for name in ("out", *(("duplicates", "dead") if plan.sides else ())):
+            world.broker.create_topic(name, world.partitions)
         self._feed(plan.events // 3)
         self._start_some()
         feeding = asyncio.create_task(self._keep_feeding())
@@ -135,6 +142,9 @@ class _Driver:
         while not self._oracle.caught_up():
             if not any(machine.runs for machine in world.machines):
                 self._chance.choice(world.machines).start()
+            for machine in world.machines:
+                if machine.stopped:  # its operator has settled what it stopped for
+                    machine.stop()
             if world.loop.time() > until:
                 raise BreachError("it does not heal")
             await asyncio.sleep(0.1)
@@ -151,20 +161,44 @@ class _Driver:
         if self._world.stops:
             raise BreachError(f"it stopped: {self._world.stops[0]}")
 
+    def _create_input(self) -> None:
+        self._world.broker.create_topic(
+            "in", self._world.partitions, message_timestamp_after_max_ms=2 * AHEAD_MS
+        )
+
     def _feed(self, events: int) -> None:
-        """Keys of which some come again; a few events without a value; now and then one that is aborted."""
-        chance, partitions = self._chance, self._plan.partitions
+        """Keys of which some come again; a few without a value; with side topics also what cannot pass.
+
+        Now and then one that is aborted.
+        """
+        chance, world = self._chance, self._world
         for _ in range(events):
             number = chance.randrange(self._plan.keys)
-            partition, key, value = number % partitions, b"key-%d" % number, b"value"
-            made: list[tuple[int, bytes, bytes | None]] = [(partition, key, value)]
+            partition, key = number % world.partitions, b"key-%d" % number
+            made: list[tuple[bytes | None, bytes | None]] = [
+                (key, b"value-%d" % next(self._numbers))
+            ]
             if chance.random() < self._plan.unjudged:
-                self._tombstones += 1
-                made.append((partition, b"tombstone-%d" % self._tombstones, None))
-            self._world.broker.produce("in", made)
-            self._oracle.fed[partition].update(key for _, key, _ in made)
+                made.append((b"tombstone-%d" % next(self._numbers), None))
+            if self._plan.sides and chance.random() < 0.2:
+                made.append((None, b"malformed-%d" % next(self._numbers)))
+            if self._plan.sides and chance.random() < 0.2:
+                made.insert(0, (key, REJECTED + b"-%d" % next(self._numbers)))
+            records: list[Record] = [(self._time_ms(value), key, value, ()) for key, value in made]
+            world.broker.append("in", partition, records, None)
+            self._oracle.fed[partition].update(key for key, _ in made if key is not None)
         if chance.random() < 0.1:
-            self._world.broker.produce("in", [(0, b"aborted", b"value")], abort=True)
+            world.broker.produce("in", [(0, b"aborted", b"value")], abort=True)
+
+    def _time_ms(self, value: bytes | None) -> int:
+        """Of a window's events the time goes its own way, and some come late."""
+        if value is not None and value.startswith(REJECTED):
+            return self._world.now_ms() + AHEAD_MS
+        if not self._plan.windowed:
+            return self._world.now_ms()
+        self._event_ms += self._chance.randrange(RETENTION_MS // 8)
+        late = self._chance.random() < 0.3
+        return self._event_ms - (self._chance.randrange(RETENTION_MS * 3 // 2) if late else 0)
 
     def _start_some(self) -> None:
         for machine in self._world.machines:
@@ -218,7 +252,8 @@ class _Driver:
             await asyncio.sleep(0.1)
 
     def _output_trimmed(self) -> None:
-        log = self._world.broker.log("out", self._chance.randrange(self._plan.partitions))
+        self._oracle.strict = False
+        log = self._world.broker.log("out", self._chance.randrange(self._world.partitions))
         log.trim(self._chance.randint(log.start, log.stable))
 
     def _input_made_again(self) -> None:
@@ -229,11 +264,37 @@ class _Driver:
         for where in moved:  # nothing tells such an offset from one of the new topic
             del offsets[where]
         broker.delete_topic("in", with_offsets=chance.random() < 0.5)
-        broker.create_topic("in", self._plan.partitions)
+        self._create_input()
         self._feed(self._plan.events // 2)
         for machine in self._world.machines:
             if chance.random() < 0.7:
                 machine.kill()
+
+    def _foreign(self) -> None:
+        """Somebody else writes to the output: by itself, or in a transaction that ends sooner or later."""
+        broker, chance, loop = self._world.broker, self._chance, self._world.loop
+        partition = chance.randrange(self._world.partitions)
+        keys = [b"key-%d" % chance.randrange(self._plan.keys) for _ in range(chance.randint(1, 3))]
+        records: list[Record] = [
+            (self._time_ms(FOREIGN), key, FOREIGN + b"-%d" % next(self._numbers), ())
+            for key in keys
+        ]
+        self._oracle.fed[partition].update(keys)
+        self._oracle.foreign.add(partition)
+        self._oracle.strict = False
+        if chance.random() < 0.3:
+            broker.append("out", partition, records, None)
+            return
+        transaction = broker.transaction(f"foreign-{next(self._numbers)}")
+        epoch = transaction.fence(chance.uniform(0.5, 10.0))
+        transaction.add(epoch, broker.log("out", partition), loop.time())
+        broker.append("out", partition, records, (transaction.transactional_id, epoch))
+
+        def end(commit: bool) -> None:
+            with suppress(ProducerFenced):  # it took too long
+                transaction.end(epoch, commit=commit)
+
+        loop.call_later(chance.uniform(0.0, 5.0), end, chance.random() < 0.6)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from streamdedup.delivery import State
 from streamdedup.errors import StreamdedupError
 from streamdedup.settings import Settings
 from streamdedup.testing import (
@@ -20,6 +21,7 @@ from streamdedup.testing import (
     MemoryBroker,
     PowerFs,
     Process,
+    Thread,
     VirtualLoop,
     connected_to,
 )
@@ -30,19 +32,21 @@ from tests.simulation.plan import Plan
 T = TypeVar("T")
 
 TOLD = ("event", "partition", "label", "offset", "start", "end", "why", "reason", "error", "detail")
-STOPS = ("shard_stopped", "shard_died", "filter_full")  # nothing here asks for one
+STOPS = ("shard_stopped", "shard_died", "filter_full")  # few plans ask for one
+SLOW = frozenset(("open", "write", "fsync", "rename"))  # where a disk may take its time
 EPOCH_MS = 1_700_000_000_000
 
 
 class Disk(PowerFs):
     """What has the page cache of a machine: all of it is there after a kill, and what was synced after a power loss.
 
-    It serves no process that is dead. `harm` is asked before each call, and may raise.
+    It serves no process that is dead. `harm` is asked before each call, and may raise or linger; `published` is told
+    of each file that got its name.
     """
 
-    def __init__(self, harm: Callable[[str], None]) -> None:
+    def __init__(self, harm: Callable[[str], None], published: Callable[[Path], None]) -> None:
         super().__init__()
-        self._harm = harm
+        self._harm, self._published = harm, published
 
     def around(self, name: str, act: Callable[[], T]) -> T:
         """Make the call, if whoever asks is alive; syncing is only noted."""
@@ -53,6 +57,11 @@ class Disk(PowerFs):
             return None  # type: ignore[return-value]  # as `os.fsync`
         return act()
 
+    def rename(self, src: Path, dst: Path) -> None:
+        """As `os.rename`."""
+        super().rename(src, dst)
+        self._published(dst)
+
 
 class Machine:
     """A disk, and the process that runs a worker on it, if any."""
@@ -61,19 +70,27 @@ class Machine:
         self.number, self._world = number, world
         self.root = world.directory / f"machine-{number}"
         self.root.mkdir()
-        self.disk = Disk(self._harm)
+        self.disk = Disk(self._harm, self._published)
         self.calls_to_crash = self.calls_to_error = -1
         self.process: Process | None = None
         self.worker: Worker | None = None
         self.task: asyncio.Task[None] | None = None
         self._started = 0
         snapshot = world.settings.snapshot.model_copy(update={"directory": self.root / "snapshots"})
-        self._settings = world.settings.model_copy(update={"snapshot": snapshot})
+        name = f"machine-{number}" if world.plan.static else None
+        kafka = world.settings.kafka.model_copy(update={"group_instance_id": name})
+        self._settings = world.settings.model_copy(update={"snapshot": snapshot, "kafka": kafka})
 
     @property
     def runs(self) -> bool:
         """Whether a worker is there, paused or not."""
         return self.task is not None and not self.task.done()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a shard waits for an operator."""
+        deliveries = self.worker.deliveries.values() if self.worker and self.runs else ()
+        return any(delivery.state is State.STOPPED for delivery in deliveries)
 
     def start(self) -> None:
         """Start a worker; the one before is gone."""
@@ -115,7 +132,16 @@ class Machine:
         for path in sorted(self.root.rglob("*.snapshot")):
             self.disk.unlink(path)
 
+    def _published(self, path: Path) -> None:
+        """Keep what a snapshot holds for the oracle: it may be gone, or torn, when that looks."""
+        if path.suffix == ".snapshot":
+            self._world.saved.append((int(path.parent.name), path.read_bytes()))
+
     def _harm(self, call: str) -> None:
+        plan, chance, process = self._world.plan, self._world.chance, PROCESS.get()
+        if process and call in SLOW and chance.random() < plan.lingers:
+            Thread.linger(chance.random() * plan.linger_s_max)
+            process.check()
         self.calls_to_crash -= 1
         self.calls_to_error -= 1
         if self.calls_to_crash == 0 and self.process is not None:
@@ -132,6 +158,7 @@ class World:
 
     def __init__(self, chance: Random, plan: Plan, loop: VirtualLoop, directory: Path) -> None:
         self.chance, self.plan, self.loop, self.directory = chance, plan, loop, directory
+        self.partitions = plan.partitions
         self.trace: list[str] | None = None
         self._digest = blake2b(digest_size=16)
         self.network = FaultyNetwork(chance, plan.chances, self.note)
@@ -144,6 +171,7 @@ class World:
         )
         self.machines = [Machine(self, number) for number in range(plan.workers_max)]
         self.stops: list[str] = []
+        self.saved: list[tuple[int, bytes]] = []  # the partition and the bytes of each snapshot
 
     @property
     def digest(self) -> str:
@@ -167,6 +195,7 @@ class World:
         told = {name: event[name] for name in TOLD if name in event}
         line = f"{self.loop.time():.6f} {process.name if process else '-'} {told}"
         self.note(line)
-        if event["event"] in STOPS and not (process and process.dead):
+        expected = any(why in str(told.get("error")) for why in self.plan.stops)
+        if event["event"] in STOPS and not expected and not (process and process.dead):
             self.stops.append(line)
         raise structlog.DropEvent
