@@ -3,6 +3,7 @@
 docs/delivery.md tells which test holds which rule.
 """
 
+import asyncio
 import struct
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from streamdedup.kafka.sink import KafkaWriter
 from tests.broker.base import Broker, client_config
 from tests.broker.proxy import Action, Api, Cut, Drop, Frame, Hold, Proxy, Replace
 from tests.broker.topics import (
@@ -124,18 +126,18 @@ def is_over(frame: Frame) -> bool:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-async def test_the_label_is_the_outputs_end(
+async def test_the_label_is_behind_our_last_event(
     deployment: Deployment, start: Start, guarantee: str
 ) -> None:
-    """After each commit the label is where the next event will stand: behind the marker, where there is one."""
+    """After each commit, and before the marker that follows it: what others put between the two is still folded."""
     deployment.config["delivery"]["guarantee"] = guarantee
     worker = start(deployment)
     await worker.live()
     for number in range(5):
         deployment.feed(keyed(range(10 * number, 10 * number + 10), 1))
         await worker.consumed(10 * number + 10)
-        markers = number + 2 if guarantee == "exactly_once" else 0  # the birth's has none
-        assert worker.label == 10 * number + 10 + max(0, markers - 1)
+        markers = number if guarantee == "exactly_once" else 0
+        assert worker.label == 10 * number + 10 + markers
     assert worker.lines("doubt") == []
 
 
@@ -166,6 +168,30 @@ async def test_a_second_writers_event_stops_before_the_commit(
     assert "second writer" in await worker.stopped()
     assert output_keys(deployment) == keys_of([*range(10), 10**6])
     assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 10}
+
+
+@pytest.mark.parametrize("events", [1, 2])
+async def test_a_second_writers_event_before_our_marker_is_found(
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    """Written when all of ours were acknowledged and not committed yet: it is seen at the next transaction."""
+    commit, foreign = KafkaWriter.commit, keyed(range(10**6, 10**6 + events), 1)
+
+    async def late(writer: KafkaWriter, *arguments: Any) -> None:
+        if writer.wrote_output:
+            await asyncio.to_thread(produce, deployment.bootstrap, deployment.sink, foreign)
+            monkeypatch.undo()
+        await commit(writer, *arguments)
+
+    monkeypatch.setattr(KafkaWriter, "commit", late)
+    worker = start(deployment)
+    deployment.feed(keyed(range(10), 1))
+    await worker.consumed(10)
+    deployment.feed(foreign)
+    assert "has a second writer: offset 10 is not ours" in await worker.stopped()
+    await worker.stop()
+    await start(deployment).through(events)
+    assert output_keys(deployment) == keys_of([*range(10), *range(10**6, 10**6 + events)])
 
 
 async def test_an_acknowledgement_without_an_offset_is_doubt(

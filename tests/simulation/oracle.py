@@ -55,7 +55,9 @@ class Oracle:
         for partition in range(self._world.partitions):
             self._check_places(partition)
             if not self._is_folded(partition):
-                raise BreachError(f"partition {partition}: nobody's label is the output's end")
+                raise BreachError(
+                    f"partition {partition}: nobody's label is behind the output's last event"
+                )
 
     def caught_up(self) -> bool:
         """Whether the group has committed that all events are read."""
@@ -81,8 +83,8 @@ class Oracle:
         }
 
     def _is_folded(self, partition: int) -> bool:
-        """Whether some live shard is up to date."""
-        end = self._world.broker.log("out", partition).end
+        """Whether some live shard is up to date: nothing but markers and what was aborted stands above its label."""
+        behind_last = max((event.offset + 1 for event in self._output(partition)), default=0)
         labels = [
             delivery.shard.label
             for machine in self._world.machines
@@ -90,7 +92,8 @@ class Oracle:
             for delivery in [machine.worker.deliveries.get(partition)]
             if delivery and delivery.shard and delivery.state is State.LIVE
         ]
-        return end in labels or (partition in self.foreign and bool(labels))
+        folded = any(behind_last <= label for label in labels)
+        return folded or (partition in self.foreign and bool(labels))
 
     def _check_output(self, partition: int) -> None:
         """Each of its events passes by the model, given those before it: so none that is known is there again."""
