@@ -47,18 +47,47 @@ def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -
     broker.create_topic("in")
     broker.create_topic("out")
     broker.produce("in", [(0, b"a", b"value"), (0, b"b", b"value")])
+    work(broker, tmp_path, "at_least_once")
+    assert {event.key for event in broker.read_all("out")[0]} == {b"a", b"b"}
+
+
+def test_what_is_undecided_in_the_output_is_waited_for(tmp_path: Path) -> None:
+    """A transaction that is open on the output may still be committed: its key is known before anything is decided."""
+    broker = MemoryBroker()
+    broker.create_topic("in")
+    broker.create_topic("out")
+    broker.produce("in", [(0, b"a", b"value"), (0, b"b", b"value")])
+    output = broker.log("out", 0)
+    output.append([(broker.now_ms(), b"a", b"value", ())], "foreign")
+
+    def commit() -> None:
+        output.decide("foreign", committed=True)
+        output.mark("foreign")
+
+    work(broker, tmp_path, "exactly_once", meanwhile=lambda loop: loop.call_later(3, commit))
+    assert [event.key for event in broker.read_all("out")[0]] == [b"a", b"b"]
+
+
+def work(
+    broker: MemoryBroker,
+    directory: Path,
+    guarantee: str,
+    meanwhile: Callable[[asyncio.AbstractEventLoop], object] = lambda _loop: None,
+) -> None:
+    """Run a worker until both events of the input are committed; no shard may stop."""
     tree: dict[str, dict[str, object]] = {
         "kafka": {"bootstrap_servers": "memory:1", "group_id": "group"},
         "source": {"topic": "in"},
         "key": {"from": "key"},
         "filter": {"capacity": 1000},
         "sink": {"topic": "out"},
-        "delivery": {"guarantee": "at_least_once"},
-        "snapshot": {"directory": str(tmp_path)},
+        "delivery": {"guarantee": guarantee},
+        "snapshot": {"directory": str(directory)},
     }
     worker = Worker(Settings.model_validate(tree), connect=connected_to(broker))
 
     async def main() -> None:
+        meanwhile(asyncio.get_running_loop())
         running = asyncio.create_task(worker.run())
         async with asyncio.timeout(60):
             while broker.committed("group", "in") != {0: 2}:
@@ -69,4 +98,3 @@ def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
-    assert {event.key for event in broker.read_all("out")[0]} == {b"a", b"b"}

@@ -17,9 +17,7 @@ MUTANTS = (
         "fencing.py",
         "output_end = await cluster.end_offset(output, partition)",
         "output_end = await cluster.stable_offset(output, partition)",
-        (
-            "tests/test_open_transaction.py::test_a_transaction_that_ends_in_time_is_waited_for[committed]",
-        ),
+        ("tests/test_fencing.py::test_what_is_undecided_in_the_output_is_waited_for",),
     ),
     Mutant(
         "offset-read-first",
