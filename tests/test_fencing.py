@@ -1,4 +1,4 @@
-"""What a shard asks once it has fenced others, and in which order."""
+"""What a shard asks and does once it has fenced others, and in which order, over a broker in memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -66,6 +66,33 @@ def test_what_is_undecided_in_the_output_is_waited_for(tmp_path: Path) -> None:
 
     work(broker, tmp_path, "exactly_once", meanwhile=lambda loop: loop.call_later(3, commit))
     assert [event.key for event in broker.read_all("out")[0]] == [b"a", b"b"]
+
+
+def test_at_least_once_commits_what_the_output_holds(tmp_path: Path) -> None:
+    """At no moment is an offset committed whose events are not in the output yet: a crash then would lose them."""
+    held: list[tuple[int, int]] = []
+
+    class Watching(DirectNetwork):
+        """Looks at the broker behind each answer."""
+
+        def connect(self) -> "Watching":
+            """As `Network.connect`."""
+            return self
+
+        def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
+            """As `Connection.request`."""
+            answer = super().request(call, act)
+            committed = broker.committed("group", "in").get(0, 0)
+            held.append((committed, len(broker.log("out", 0).committed())))
+            return answer
+
+    broker = MemoryBroker(Watching())
+    broker.create_topic("in")
+    broker.create_topic("out")
+    broker.produce("in", [(0, b"a", b"value"), (0, b"b", b"value")])
+    work(broker, tmp_path, "at_least_once")
+    assert (2, 2) in held
+    assert all(committed <= emitted for committed, emitted in held)
 
 
 def work(

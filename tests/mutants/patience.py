@@ -1,4 +1,4 @@
-"""A plugin of pytest: a test waits for 20 s at most, since what a mutant keeps from happening never comes.
+"""A plugin of pytest: a test waits for 15 s at most, since what a mutant keeps from happening never comes.
 
 The tests wait no longer without a mutant either, so that a slow machine is not taken for a red test.
 """
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = 15.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

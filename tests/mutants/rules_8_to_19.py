@@ -172,7 +172,7 @@ MUTANTS = (
         "rules/duplicates.py",
         "return seen.add_absent if isinstance(seen, Removable) else seen.add_many",
         "return seen.add_many",
-        ("tests/test_rules_11_to_19.py::test_a_fold_makes_the_table_that_was_alive[cuckoo]",),
+        ("tests/test_shard.py::test_folding_again_from_an_earlier_label_does_no_harm",),
     ),
     Mutant(
         "drain-waits-for-the-disk",
@@ -222,7 +222,7 @@ MUTANTS = (
             if self._context.exactly_once:
                 await self._end(topology, transaction, label)
 """,
-        ("tests/test_simulation.py::test_what_failed_once_holds",),
+        ("tests/test_fencing.py::test_at_least_once_commits_what_the_output_holds",),
     ),
     Mutant(
         "old-broker-taken",
