@@ -171,10 +171,12 @@ def test_what_has_no_key_never_waits(unjudged: str) -> None:
 
 
 def test_what_is_rejected_never_waits() -> None:
-    """A key whose event the output would not take is still new when it comes again (rule 8)."""
+    """A key whose event the output would not take is still new when it comes again (rule 8); the event is counted."""
     shard = shard_of()
     assert decide(shard, [b"a", b"a", b"a"], [0]).tolist() == [REJECTED, PASS, DUPLICATE]
     assert shard.pending == 1
+    admit(shard, 1)
+    assert shard.tally[Verdict.REJECTED] == 1
 
 
 def test_an_empty_batch_changes_nothing() -> None:

@@ -73,7 +73,7 @@ MUTANTS = (
         "shard.py",
         "np.bincount(verdicts, minlength=len(Verdict))",
         "np.bincount(verdicts[verdicts != Verdict.REJECTED], minlength=len(Verdict))",
-        ("tests/test_shard.py::test_tallies_add_up",),
+        ("tests/test_shard.py::test_what_is_rejected_never_waits",),
     ),
     Mutant(
         "dropped-unasked",
