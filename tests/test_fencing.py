@@ -1,4 +1,4 @@
-"""What a shard asks once it has fenced others, and in which order."""
+"""What a shard asks and does once it has fenced others, and in which order, over a broker in memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,8 +36,7 @@ class Meddling(DirectNetwork):
 
 def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -> None:
     """At least once, another may emit and commit once we know the output's end, which then seems too low."""
-    deployment = Deployment("memory:1", tmp_path, partitions=1)
-    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    deployment = at_least_once(tmp_path)
 
     def emit_and_commit() -> None:
         broker.produce(deployment.sink, [(0, b"a", b"value")])
@@ -45,11 +44,76 @@ def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -
         broker.group(deployment.group).offsets[deployment.source, 0] = (1, note)
 
     broker = MemoryBroker(Meddling("list_offsets", emit_and_commit))
+    fill(broker, deployment)
+    work(broker, deployment)
+    assert {event.key for event in broker.read_all(deployment.sink)[0]} == {b"a", b"b"}
+
+
+def test_what_is_undecided_in_the_output_is_waited_for(tmp_path: Path) -> None:
+    """A transaction that is open on the output may still be committed: its key is known before anything is decided."""
+    deployment = Deployment("memory:1", tmp_path, partitions=1)
+    broker = MemoryBroker()
+    fill(broker, deployment)
+    output = broker.log(deployment.sink, 0)
+    output.append([(broker.now_ms(), b"a", b"value", ())], "foreign")
+
+    def commit() -> None:
+        output.decide("foreign", committed=True)
+        output.mark("foreign")
+
+    work(broker, deployment, meanwhile=lambda loop: loop.call_later(3, commit))
+    assert [event.key for event in broker.read_all(deployment.sink)[0]] == [b"a", b"b"]
+
+
+def test_at_least_once_commits_what_the_output_holds(tmp_path: Path) -> None:
+    """At no moment is an offset committed whose events are not in the output yet: a crash then would lose them."""
+    held: list[tuple[int, int]] = []
+    deployment = at_least_once(tmp_path)
+
+    class Watching(DirectNetwork):
+        """Looks at the broker behind each answer."""
+
+        def connect(self) -> "Watching":
+            """As `Network.connect`."""
+            return self
+
+        def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
+            """As `Connection.request`."""
+            answer = super().request(call, act)
+            committed = broker.committed(deployment.group, deployment.source).get(0, 0)
+            held.append((committed, len(broker.log(deployment.sink, 0).committed())))
+            return answer
+
+    broker = MemoryBroker(Watching())
+    fill(broker, deployment)
+    work(broker, deployment)
+    assert (2, 2) in held
+    assert all(committed <= emitted for committed, emitted in held)
+
+
+def at_least_once(directory: Path) -> Deployment:
+    """For a worker whose commits may be repeated."""
+    deployment = Deployment("memory:1", directory, partitions=1)
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    return deployment
+
+
+def fill(broker: MemoryBroker, deployment: Deployment) -> None:
+    """Make both topics; two events are in the input."""
     broker.create_topic(deployment.source)
     broker.create_topic(deployment.sink)
     broker.produce(deployment.source, [(0, b"a", b"value"), (0, b"b", b"value")])
 
+
+def work(
+    broker: MemoryBroker,
+    deployment: Deployment,
+    meanwhile: Callable[[asyncio.AbstractEventLoop], object] = lambda _loop: None,
+) -> None:
+    """Run a worker until both events are committed; no shard may stop."""
+
     async def main() -> None:
+        meanwhile(asyncio.get_running_loop())
         async with workers() as start:
             worker = start(deployment, connect=connected_to(broker))
             await worker.until(
@@ -59,4 +123,3 @@ def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
-    assert {event.key for event in broker.read_all(deployment.sink)[0]} == {b"a", b"b"}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.promises import MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.promises import MUTANTS
 
 ROOT = Path(__file__).parent.parent
 

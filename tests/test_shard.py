@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamdedup.events import Column, Verdict, Verdicts
+from streamdedup.filters import build
 from streamdedup.filters.base import Mask
 from streamdedup.filters.bloom import Bloom
 from streamdedup.keys.extract import Keys
@@ -170,10 +171,12 @@ def test_what_has_no_key_never_waits(unjudged: str) -> None:
 
 
 def test_what_is_rejected_never_waits() -> None:
-    """A key whose event the output would not take is still new when it comes again (rule 8)."""
+    """A key whose event the output would not take is still new when it comes again (rule 8); the event is counted."""
     shard = shard_of()
     assert decide(shard, [b"a", b"a", b"a"], [0]).tolist() == [REJECTED, PASS, DUPLICATE]
     assert shard.pending == 1
+    admit(shard, 1)
+    assert shard.tally[Verdict.REJECTED] == 1
 
 
 def test_an_empty_batch_changes_nothing() -> None:
@@ -247,10 +250,14 @@ def test_a_fold_knows_no_batches(log: list[Row], cuts: list[int]) -> None:
     assert parts.label == whole.label == len(log)
 
 
-def test_folding_again_from_an_earlier_label_does_no_harm() -> None:
-    """A snapshot may hold keys beyond its label: folding over them changes nothing."""
+@pytest.mark.parametrize("kind", ["bloom", "cuckoo", "counting"])
+def test_folding_again_from_an_earlier_label_does_no_harm(kind: str) -> None:
+    """A snapshot may hold keys beyond its label: folding over them changes nothing, also where keys are counted."""
     log = [b"%d" % i for i in range(50)]
-    once, twice = shard_of(), shard_of()
+    once, twice = (
+        Shard(3, build({"kind": kind, "capacity": 100, "error_rate": 1e-6}), stop_when_full=True)
+        for _ in range(2)
+    )
     fold(once, log, 50)
     fold(twice, log, 50)
     fold(twice, log, 50)
