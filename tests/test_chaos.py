@@ -14,7 +14,7 @@ from tests.broker.plugin import NO_BROKER, do_without
 from tests.chaos.brokers import ProxiedBroker
 from tests.chaos.driver import ATTEMPTS_MAX, play, play_round
 from tests.chaos.matrix import SCENARIOS
-from tests.chaos.oracle import Verdict
+from tests.chaos.oracle import Finding
 from tests.chaos.report import write_report
 from tests.chaos.results import Result, Results
 from tests.chaos.segments import LogBatch, aborted, zombie_batches
@@ -83,9 +83,9 @@ def test_the_oracle_sees_a_broken_promise(
     name, number, size = where
     trial = Trial(brokers, tmp_path, f"broken {promise}", number=number)
     trial.broken = broken(promise)
-    verdict = play(SCENARIOS[name], trial, size)
-    assert verdict is not None, trial.count.failures
-    assert getattr(verdict, breach) > 0
+    finding = play(SCENARIOS[name], trial, size)
+    assert finding is not None, trial.count.failures
+    assert getattr(finding, breach) > 0
     assert any(breach in failure for failure in trial.count.failures)
 
 
@@ -148,5 +148,5 @@ def _result(name: str, results: Results, *, counts: bool) -> Result:
         hits=2,
         counts=counts,
         failures=[],
-        verdict=Verdict(0, 0, 0, 100, 60, 2, 40, 0),
+        finding=Finding(0, 0, 0, 100, 60, 2, 40, 0),
     )

@@ -71,14 +71,14 @@ def _row(scenario: Scenario, results: Results) -> str:
     fault, promise = f"`{scenario.name}`: {scenario.fault}", scenario.promise
     if not rounds:
         return f"| {fault} | {promise} | | | | | | | not run |"
-    verdicts = [r.verdict for r in rounds if r.verdict]
+    found = [r.finding for r in rounds if r.finding]
     cells = [
         sum(tried(rounds).values()),
         sum(r.hits for r in rounds),
-        sum(v.aborted_records for v in verdicts),
-        sum(v.events for v in verdicts),
-        sum(v.lost for v in verdicts),
-        sum(v.doubled for v in verdicts),
+        sum(f.aborted_records for f in found),
+        sum(f.events for f in found),
+        sum(f.lost for f in found),
+        sum(f.doubled for f in found),
     ]
     numbers = " | ".join(f"{cell:,}" for cell in cells)
     return f"| {fault} | {promise} | {numbers} | {_outcome(scenario, rounds)} |"

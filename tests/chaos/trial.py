@@ -1,4 +1,4 @@
-"""One round: topics of its own, a feeder, workers that come to harm, a count of what really happened, and the verdict.
+"""One round: topics of its own, a feeder, workers that come to harm, a count of what really happened, and the finding.
 
 A fault counts as tried when it was done to a live worker or broker, and as a hit when records of an open transaction
 stood in the output at that moment: only then has it put the promise to the test.
@@ -21,7 +21,7 @@ from tests.broker.base import admin_client, client_config, wait_until
 from tests.broker.topics import DEADLINE_S, create_replicated
 from tests.chaos.brokers import Brokers
 from tests.chaos.feeding import Feeder
-from tests.chaos.oracle import Model, Verdict, judge
+from tests.chaos.oracle import Model, Finding, judge
 from tests.chaos.worker import Wanted, environment
 from tests.deployment import Deployment, WorkerProcess
 
@@ -196,7 +196,7 @@ class Trial:
             ),
         )
 
-    def finish(self) -> Verdict:
+    def finish(self) -> Finding:
         """End everything, have one worker read to the end, and judge."""
         self.feeder.finish()
         self.end_workers()
