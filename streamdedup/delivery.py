@@ -162,7 +162,7 @@ class Delivery:
 
     async def drop(self) -> None:
         """Let go of the producer, whatever it is doing; nobody waits for a broker here any more."""
-        self._context.cluster.patience.back(self._name)
+        self._context.cluster.patience.forget(self._name)
         await self._writer.drop()
 
     async def look_at_log(self, within_s: float) -> None:
@@ -278,6 +278,7 @@ class Delivery:
     async def _stop(self, error: Exception) -> None:
         self.trouble = str(error)
         self.state = State.STOPPED
+        self._context.cluster.patience.forget(self._name)
         self._context.source.hold(self.partition)
         self._log.error(
             "shard_stopped", error=str(error), remedy="once that is settled, restart the worker"

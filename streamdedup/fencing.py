@@ -102,9 +102,18 @@ async def look(
 
 
 async def wait_decided(
-    cluster: Cluster, output: str, partition: int, end: int, within_s: float
+    cluster: Cluster,
+    output: str,
+    partition: int,
+    end: int,
+    within_s: float,
+    *,
+    whose: str = "that is not ours",
 ) -> None:
-    """Until the output's last stable offset has reached `end`: what is undecided may still be committed."""
+    """Until the output's last stable offset has reached `end`: what is undecided may still be committed.
+
+    DeliveryError after `within_s`; `whose` the transaction must be, for the message: behind a fence, no worker's.
+    """
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + within_s
     while True:
@@ -115,9 +124,9 @@ async def wait_decided(
         if loop.time() >= ends_at:
             break
         await asyncio.sleep(POLL_S)
-    whose = await _writer_of(cluster, output, partition, stable)
+    writer = await _writer_of(cluster, output, partition, stable)
     raise DeliveryError(
-        f"{output}/{partition}: a transaction that is not ours is open from offset {stable} on{whose}, so what the"
+        f"{output}/{partition}: a transaction {whose} is open from offset {stable} on{writer}, so what the"
         " output holds is undecided; end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
         f" {output} --partition {partition} --start-offset {stable}) and keep other writers off"
     )

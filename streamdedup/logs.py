@@ -1,7 +1,8 @@
 """Logging: structlog for us, for people on a terminal and as JSON otherwise; no line quotes a key.
 
-aiokafka logs keys at DEBUG, so it stays at WARNING, and thousands of lines a minute while a broker is away, so each
-of its messages passes a few times a minute. Exceptions come without messages, asyncio's lines without objects.
+aiokafka logs keys at DEBUG, so it stays at WARNING, and thousands of lines a minute while a broker is away, which our
+own tell of, so each of its messages passes once in ten minutes. Exceptions come without messages, asyncio's lines
+without objects.
 """
 
 import logging
@@ -16,26 +17,24 @@ from structlog.typing import EventDict, ExcInfo
 
 from streamdedup.errors import trace
 
-REPEATS_MAX = 3
-WINDOW_S = 60.0
+REPEATED_AFTER_S = 600.0
 
 
 class RateLimit(logging.Filter):
-    """Lets each message template of a logger pass `REPEATS_MAX` times in `WINDOW_S`."""
+    """Lets each message template of a logger pass once in `REPEATED_AFTER_S`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._passed: dict[tuple[str, str], tuple[float, int]] = {}
+        self._passed_at: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether `record` may pass."""
         now, template = self._clock(), (record.name, str(record.msg))
-        since, count = self._passed.get(template, (now, 0))
-        if now - since >= WINDOW_S:
-            since, count = now, 0
-        self._passed[template] = (since, count + 1)
-        return count < REPEATS_MAX
+        passes = now - self._passed_at.get(template, float("-inf")) >= REPEATED_AFTER_S
+        if passes:
+            self._passed_at[template] = now
+        return passes
 
 
 def set_up(level: int = logging.INFO) -> None:

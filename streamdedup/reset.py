@@ -28,7 +28,7 @@ from streamdedup.settings import Settings
 from streamdedup.units import counted, milliseconds
 
 FENCES_MAX = 16
-YEARS_MS = 100 * 366 * 86_400_000
+AGE_MS_MAX = 1 << 53
 ENDS = ("earliest", "latest")
 
 
@@ -76,11 +76,15 @@ class Plan:
 
 
 def target_of(text: str, now_ms: int) -> Target:
-    """`earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, as in 2h; ValueError."""
+    """`earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, as in 2h; ValueError.
+
+    A time before 1970 is 1970: Kafka's clock begins there, and gives the numbers below another meaning.
+    """
     if text in ENDS:
         return Target(text)
     try:
-        return Target("time", now_ms - int(milliseconds(0, YEARS_MS, bare=False).parse(text)))
+        age_ms = int(milliseconds(0, AGE_MS_MAX, bare=False).parse(text))
+        return Target("time", max(0, now_ms - age_ms))
     except ValueError:
         pass
     try:
@@ -91,7 +95,7 @@ def target_of(text: str, now_ms: int) -> Target:
             " like 2h or 7d"
         ) from None
     in_utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return Target("time", int(in_utc.timestamp() * 1000))
+    return Target("time", max(0, int(in_utc.timestamp() * 1000)))
 
 
 async def plan(settings: Settings, target: Target, *, forget: bool) -> Plan:

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -85,8 +86,11 @@ class ShardSnapshots:
         return self.label < min(label, log_start)
 
     def exist(self) -> bool:
-        """Whether there is any, usable or not. Blocking."""
-        return self._store.exists()
+        """Whether there may be any, usable or not. Blocking."""
+        try:
+            return self._store.exists()
+        except SnapshotError:
+            return True
 
     async def load(
         self,
@@ -94,21 +98,30 @@ class ShardSnapshots:
         end: int,
         doubt: Callable[[Snapshot], Awaitable[str | None]],
     ) -> Snapshot | None:
-        """The newest one that is whole, ours, not beyond the output's end, and of which there is no `doubt`."""
+        """The newest one that is whole, ours, not beyond the output's end, and of which there is no `doubt`.
+
+        None as well where the disk does not let us look: the output holds all that a snapshot would.
+        """
         refusals: dict[Path, Refusal] = {}
         doubted: set[Path] = set()
 
         def refuse(refusal: Refusal) -> None:
             refusals.setdefault(refusal.path, refusal)
 
-        while snapshot := await asyncio.to_thread(
-            self._store.load,
-            identity,
-            end=end,
-            on_refusal=refuse,
-            hash_key=self._hash_key,
-            passing_over=doubted,
-        ):
+        def newest() -> Snapshot | None:
+            try:
+                return self._store.load(
+                    identity,
+                    end=end,
+                    on_refusal=refuse,
+                    hash_key=self._hash_key,
+                    passing_over=doubted,
+                )
+            except SnapshotError as error:
+                refuse(Refusal(self._store.path, str(error)))
+                return None
+
+        while snapshot := await asyncio.to_thread(newest):
             if (reason := await doubt(snapshot)) is None:
                 break
             doubted.add(snapshot.path)
@@ -118,11 +131,16 @@ class ShardSnapshots:
         )
         self._labels = []
         if snapshot is not None:
-            older = await asyncio.to_thread(self._store.labels, identity, before=snapshot.path)
+            older = await asyncio.to_thread(self._older_labels, identity, snapshot.path)
             self._labels = [snapshot.label, *older][: self._spares]
             self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
             self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
         return snapshot
+
+    def _older_labels(self, identity: Identity, newest: Path) -> list[int]:
+        with suppress(SnapshotError):
+            return self._store.labels(identity, before=newest)
+        return []
 
     def _tell_refused(self, refusals: list[Refusal], *, used: bool) -> None:
         self._meters.snapshots_refused += len(refusals)

@@ -1,4 +1,4 @@
-"""What all tests share: brokers (`broker`, `private_broker`), local workers (`start`), and digests of real keys."""
+"""What all tests share: brokers (`broker`, `private_broker`), workers in this process (`start`), digests of keys."""
 
 from collections.abc import Callable
 

@@ -1,61 +1,49 @@
-"""A worker in this process, on a real broker: quick to start, its log kept, its parts within reach of a test."""
+"""A worker in this process, on a real broker: quick to start, its log kept, its parts within reach of a test.
+
+A test with a loop asks for `start`; one without calls `run_to_the_end`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
-from streamdedup.delivery import Delivery, State
+from streamdedup.delivery import Delivery
+from streamdedup.kafka.base import Connect
+from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.settings import load
+from streamdedup.shard import Tally
 from streamdedup.worker import Worker
+from tests.broker.base import Broker
 from tests.broker.proxy import Cut, Proxy
-from tests.broker.topics import Event, committed
-from tests.deployment import Deployment
+from tests.broker.topics import committed, read_all
+from tests.deployment import Deployment, keyed
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 POLL_S = 0.02
 
 Lines = Sequence[Mapping[str, Any]]
 
 
-async def until(condition: Callable[[], object], otherwise: Callable[[], object]) -> None:
-    """Wait for a true value; TimeoutError saying `otherwise()`."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        raise TimeoutError(f"{otherwise()} (waited {DEADLINE_S:g} s)") from None
-
-
-async def append(bootstrap: str, topic: str, events: Iterable[Event]) -> None:
-    """As `produce` without a transaction, in a tenth of its time."""
-    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
-    await producer.start()
-    try:
-        for partition, key, value, headers, timestamp_ms in events:
-            await producer.send(topic, value, key, partition, timestamp_ms, headers)
-    finally:
-        await producer.stop()
-
-
-async def feed(deployment: Deployment, events: Iterable[Event]) -> None:
-    """Append events to the input."""
-    await append(deployment.bootstrap, deployment.source, events)
-
-
 class LocalWorker:
-    """A worker that runs here, named after its place among those of the test."""
+    """A worker that runs here, named after its place among those of the test; drained where its context ends."""
 
-    def __init__(self, deployment: Deployment, name: int, lines: Lines) -> None:
+    def __init__(self, deployment: Deployment, connect: Connect, name: int, lines: Lines) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
         with bound_contextvars(worker=name):
-            self.worker = Worker(load(deployment.write_config()))
+            self.worker = Worker(load(deployment.write_config()), connect)
             self.task = asyncio.create_task(self.worker.run())
+
+    async def __aenter__(self) -> "LocalWorker":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     def lines(self, event: str | None = None) -> Lines:
         """What it logged, or that of one event."""
@@ -76,32 +64,45 @@ class LocalWorker:
             await self.task
         assert condition(), f"the worker ended before there was {what}: {self.lines()[-8:]}"
 
-    async def live(self) -> None:
-        """Wait until all partitions are decided on."""
+    async def live(self, partitions: int | None = None) -> None:
+        """Wait until it decides on so many partitions, by default on all."""
+        count = self._deployment.partitions if partitions is None else partitions
         await self.until(
-            lambda: (
-                len(found := self.worker.deliveries) == self._deployment.partitions
-                and all(delivery.state is State.LIVE for delivery in found.values())
-            ),
-            "live shards",
+            lambda: sum(d.busy for d in self.worker.deliveries.values()) == count,
+            f"{count} live shards",
         )
 
     async def consumed(self, count: int) -> None:
         """Wait until so many events are committed, since the worker began."""
-        await self.until(lambda: self.worker.tally.consumed >= count, f"{count} consumed")
+        await self.until(lambda: self.tally.consumed >= count, f"{count} consumed")
 
     async def committed(self, offset: int) -> None:
         """Wait until this input offset of the only partition is committed."""
-        there, at = self._deployment, dict[int, int]()
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                while at.get(0) != offset:
-                    at = await asyncio.to_thread(
-                        committed, there.bootstrap, there.group, there.source
-                    )
-                    assert not self.task.done(), self.lines()[-8:]
-        except TimeoutError:
-            raise TimeoutError(f"at {at}, not {offset}: {self.lines()[-8:]}") from None
+        await self._committed({0: offset})
+
+    async def stopped(self) -> str:
+        """Wait until one shard has stopped; what it says."""
+        (line,) = await self.logged("shard_stopped")
+        return str(line["error"])
+
+    async def through(self, count: int) -> "LocalWorker":
+        """Let it decide on all partitions, consume so many events, and drain."""
+        async with self:
+            await self.live()
+            await self.consumed(count)
+        return self
+
+    async def to_the_end(self) -> "LocalWorker":
+        """Let it decide on all partitions, commit the end of the input, and drain."""
+        async with self:
+            await self.live()
+            await self._committed(await asyncio.to_thread(self._deployment.input_ends))
+        return self
+
+    @property
+    def tally(self) -> Tally:
+        """What became of the events since it began."""
+        return self.worker.tally
 
     @property
     def delivery(self) -> Delivery:
@@ -115,10 +116,6 @@ class LocalWorker:
         assert self.delivery.shard is not None
         return self.delivery.shard.label
 
-    async def feed(self, events: Iterable[Event]) -> None:
-        """Append events to the input."""
-        await feed(self._deployment, events)
-
     async def stop(self) -> None:
         """Drain, as at SIGTERM."""
         self.worker.stop()
@@ -130,27 +127,93 @@ class LocalWorker:
         proxy.cut_all()
         await self.stop()
 
+    async def _committed(self, offsets: Mapping[int, int]) -> None:
+        there, at = self._deployment, dict[int, int]()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while at != offsets:
+                    at = await asyncio.to_thread(
+                        committed, there.bootstrap, there.group, there.source
+                    )
+                    assert not self.task.done(), self.lines()[-8:]
+        except TimeoutError:
+            raise TimeoutError(f"at {at}, not {offsets}: {self.lines()[-8:]}") from None
+
 
 class Start(Protocol):
     """Starts a worker of a deployment, behind a proxy if one is given."""
 
-    def __call__(self, deployment: Deployment, proxy: Proxy | None = None) -> LocalWorker:
+    def __call__(
+        self, deployment: Deployment, proxy: Proxy | None = None, connect: Connect = kafka_cluster
+    ) -> LocalWorker:
         """It is drained at the end of the test, unless it has ended by then."""
 
 
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
+@asynccontextmanager
+async def workers() -> AsyncIterator[Start]:
     """Give a way to start workers in this process."""
     started: list[LocalWorker] = []
     with capture_logs([merge_contextvars]) as lines:
 
-        def starting(deployment: Deployment, proxy: Proxy | None = None) -> LocalWorker:
+        def start(
+            deployment: Deployment, proxy: Proxy | None = None, connect: Connect = kafka_cluster
+        ) -> LocalWorker:
             bootstrap = proxy.bootstrap_servers if proxy else deployment.bootstrap
             deployment.config["kafka"]["bootstrap_servers"] = bootstrap
-            started.append(LocalWorker(deployment, len(started), lines))
+            started.append(LocalWorker(deployment, connect, len(started), lines))
             return started[-1]
 
-        yield starting
+        yield start
         for local in started:
             if not local.task.done():
                 await local.stop()
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """As `workers`."""
+    async with workers() as starting:
+        yield starting
+
+
+def run_to_the_end(deployment: Deployment) -> LocalWorker:
+    """Start a worker, let it catch up, drain it: for tests without a loop."""
+
+    async def run() -> LocalWorker:
+        async with workers() as start:
+            return await start(deployment).to_the_end()
+
+    return asyncio.run(run())
+
+
+async def until(condition: Callable[[], object], otherwise: Callable[[], object]) -> None:
+    """Wait for a true value; TimeoutError saying `otherwise()`."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise TimeoutError(f"{otherwise()} (waited {DEADLINE_S:g} s)") from None
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition, quick to end."""
+    return single(broker, tmp_path).create()
+
+
+def single(broker: Broker, directory: Path) -> Deployment:
+    """A deployment of one partition, quick to end, without topics."""
+    made = Deployment(broker.bootstrap_servers, directory, partitions=1)
+    made.config["delivery"]["drain_s"] = 5
+    return made
+
+
+def output_keys(deployment: Deployment) -> list[bytes | None]:
+    """The keys of the output, in order."""
+    return [record.key for record in read_all(deployment.bootstrap, deployment.sink)]
+
+
+def keys_of(numbers: Iterable[int]) -> list[bytes | None]:
+    """The keys of `keyed(numbers)`, in one partition."""
+    return [key for _, key, *_ in keyed(numbers, 1)]

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from streamdedup.delivery import State
 from streamdedup.kafka.offsets import Note
-from streamdedup.settings import Settings
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.testing.network import DirectNetwork
-from streamdedup.worker import Worker
+from tests.deployment import Deployment
+from tests.local import workers
 
 T = TypeVar("T")
 
@@ -37,36 +36,27 @@ class Meddling(DirectNetwork):
 
 def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -> None:
     """At least once, another may emit and commit once we know the output's end, which then seems too low."""
+    deployment = Deployment("memory:1", tmp_path, partitions=1)
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
 
     def emit_and_commit() -> None:
-        broker.produce("out", [(0, b"a", b"value")])
+        broker.produce(deployment.sink, [(0, b"a", b"value")])
         note = Note("memory", None, None, 1).encode()
-        broker.group("group").offsets["in", 0] = (1, note)
+        broker.group(deployment.group).offsets[deployment.source, 0] = (1, note)
 
     broker = MemoryBroker(Meddling("list_offsets", emit_and_commit))
-    broker.create_topic("in")
-    broker.create_topic("out")
-    broker.produce("in", [(0, b"a", b"value"), (0, b"b", b"value")])
-    tree: dict[str, dict[str, object]] = {
-        "kafka": {"bootstrap_servers": "memory:1", "group_id": "group"},
-        "source": {"topic": "in"},
-        "key": {"from": "key"},
-        "filter": {"capacity": 1000},
-        "sink": {"topic": "out"},
-        "delivery": {"guarantee": "at_least_once"},
-        "snapshot": {"directory": str(tmp_path)},
-    }
-    worker = Worker(Settings.model_validate(tree), connect=connected_to(broker))
+    broker.create_topic(deployment.source)
+    broker.create_topic(deployment.sink)
+    broker.produce(deployment.source, [(0, b"a", b"value"), (0, b"b", b"value")])
 
     async def main() -> None:
-        running = asyncio.create_task(worker.run())
-        async with asyncio.timeout(60):
-            while broker.committed("group", "in") != {0: 2}:
-                assert all(d.state is not State.STOPPED for d in worker.deliveries.values())
-                await asyncio.sleep(0.1)
-        worker.stop()
-        await running
+        async with workers() as start:
+            worker = start(deployment, connect=connected_to(broker))
+            await worker.until(
+                lambda: broker.committed(deployment.group, deployment.source) == {0: 2}, "the end"
+            )
+            assert not worker.lines("shard_stopped")
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
-    assert {event.key for event in broker.read_all("out")[0]} == {b"a", b"b"}
+    assert {event.key for event in broker.read_all(deployment.sink)[0]} == {b"a", b"b"}

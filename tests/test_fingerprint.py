@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from structlog.testing import capture_logs
 
 from streamdedup.events import Fingerprint
 from streamdedup.filters import build
@@ -22,7 +21,7 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.topics import Topology
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
-from tests.broker.base import Broker, OwnedBroker
+from tests.broker.base import OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import (
     create_topic,
@@ -32,8 +31,7 @@ from tests.broker.topics import (
     read_all,
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.in_process import at_work, named, run_through
-from tests.test_worker import consumed
+from tests.local import Start
 
 ONE = Fingerprint(offset=7, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000)
 
@@ -149,12 +147,6 @@ async def cluster_of(deployment: Deployment) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def deployment(broker: Broker, tmp_path: Path) -> Deployment:
-    """One partition without events."""
-    return Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-
-
 @pytest.mark.broker
 async def test_the_broker_tells_the_batch_at_an_offset(deployment: Deployment) -> None:
     """That which contains it, markers too; none behind the end or before the log's start."""
@@ -178,10 +170,12 @@ async def test_the_broker_tells_the_batch_at_an_offset(deployment: Deployment) -
 
 
 @pytest.mark.broker
-async def test_a_snapshot_names_the_last_batch_that_it_folded(deployment: Deployment) -> None:
+async def test_a_snapshot_names_the_last_batch_that_it_folded(
+    deployment: Deployment, start: Start
+) -> None:
     """Right below its label: the marker of the last transaction, or its events where the broker was slower than we."""
     deployment.feed(keyed(range(100), 1))
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     log = newest_log(deployment)
     assert log.label == 101
     async with cluster_of(deployment) as cluster, asyncio.timeout(20):
@@ -192,19 +186,19 @@ async def test_a_snapshot_names_the_last_batch_that_it_folded(deployment: Deploy
 
 @pytest.mark.broker
 async def test_a_snapshot_of_another_log_is_refused_and_the_one_before_used(
-    deployment: Deployment,
+    deployment: Deployment, start: Start
 ) -> None:
     """Though topic id, label and checksums are right: the output does not have the batch that it says it folded."""
     deployment.feed(keyed(range(100), 1))
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     log, store = newest_log(deployment), store_of(deployment)
     assert log.fingerprint is not None
     hostile = build({"kind": "bloom", "capacity": 1_200_000, "error_rate": 1e-9})
     foreign = replace(log.fingerprint, crc=log.fingerprint.crc ^ 1)
     path = store.save(hostile, log.label, lambda: log.label, log.identity, fingerprint=foreign).path
     deployment.feed(keyed(range(200), 1))
-    lines = await run_through(deployment, 200)
-    (refused,) = named(lines, "snapshot_refused")
+    worker = await start(deployment).through(200)
+    (refused,) = worker.lines("snapshot_refused")
     assert refused["path"] == str(path)
     assert "unclean leader election" in refused["reason"]
     assert refused["instead"] == "an older one is used"
@@ -212,30 +206,27 @@ async def test_a_snapshot_of_another_log_is_refused_and_the_one_before_used(
 
 
 @pytest.mark.broker
-async def test_a_memory_of_another_log_is_dropped(deployment: Deployment) -> None:
+async def test_a_memory_of_another_log_is_dropped(deployment: Deployment, start: Start) -> None:
     """An output that is replaced under a running worker is noticed at the next save; memory and pending are void."""
     deployment.config["snapshot"]["interval_s"] = 0.2
     deployment.feed(keyed(range(100), 1))
-    with capture_logs() as lines:
-        async with at_work(deployment) as worker:
-            await consumed(worker, 100)
-            (delivery,) = worker.deliveries.values()
-            folding = delivery._folding
-            deployment.feed(keyed(range(50, 150), 1))
-            await consumed(worker, 200)
-            async with asyncio.timeout(20):
-                while folding._fingerprint is None:
-                    await asyncio.sleep(0.02)
-            folding._fingerprint = replace(folding._fingerprint, crc=1)
-            number = 150
-            async with asyncio.timeout(20):
-                while not named(lines, "memory_dropped"):
-                    deployment.feed(keyed([number], 1))
-                    number += 1
-                    await asyncio.sleep(0.1)
-            deployment.feed(keyed(range(number), 1))
-            await consumed(worker, 200 + number - 150 + number)
-    assert any("not the log that was folded" in line["error"] for line in named(lines, "doubt"))
+    async with start(deployment) as worker:
+        await worker.live()
+        await worker.consumed(100)
+        folding = worker.delivery._folding
+        deployment.feed(keyed(range(50, 150), 1))
+        await worker.consumed(200)
+        await worker.until(lambda: folding._fingerprint, "fingerprint")
+        assert folding._fingerprint is not None
+        folding._fingerprint = replace(folding._fingerprint, crc=1)
+        number = 150
+        while not worker.lines("memory_dropped"):
+            deployment.feed(keyed([number], 1))
+            number += 1
+            await worker.consumed(50 + number)
+        deployment.feed(keyed(range(number), 1))
+        await worker.consumed(50 + number + number)
+    assert any("not the log that was folded" in line["error"] for line in worker.lines("doubt"))
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
@@ -264,18 +255,18 @@ async def without_ids(options: KafkaOptions) -> AsyncIterator[Cluster]:
 
 @pytest.mark.private_broker
 async def test_without_topic_ids_the_fingerprint_tells_a_topic_that_was_made_again(
-    private_broker: OwnedBroker, tmp_path: Path
+    private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
     """Its name, and an end beyond the label, are those of the old one; what the old one held passes again."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.feed(keyed(range(100), 1))
-    await run_through(deployment, 100, without_ids)
+    await start(deployment, connect=without_ids).through(100)
     delete_topic(deployment.bootstrap, deployment.sink)
     create_topic(deployment.bootstrap, deployment.sink, 1)
     produce(deployment.bootstrap, deployment.sink, keyed(range(1000, 1300), 1))
     deployment.feed(keyed(range(100), 1))
-    lines = await run_through(deployment, 100, without_ids)
-    (refused,) = named(lines, "snapshot_refused")
+    worker = await start(deployment, connect=without_ids).through(100)
+    (refused,) = worker.lines("snapshot_refused")
     assert "another record batch" in refused["reason"]
     assert lost_and_doubled(deployment) == (0, 0, 300)
 
@@ -291,7 +282,7 @@ def _down(broker: ProcessBroker) -> Any:
 
 @pytest.mark.private_broker
 async def test_a_fail_back_to_an_older_copy_is_noticed(
-    private_broker: OwnedBroker, tmp_path: Path
+    private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
     """The broker comes back from a backup and goes on with other events, past the label: only the fingerprint tells.
 
@@ -303,23 +294,23 @@ async def test_a_fail_back_to_an_older_copy_is_noticed(
     ours, elsewhere = tmp_path / "snapshots", tmp_path / "elsewhere"
     data, backup = private_broker.data_directory, tmp_path / "backup"
     deployment.feed(keyed(range(100), 1))
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     with _down(private_broker):
         shutil.copytree(data, backup)
     deployment.feed(keyed(range(100, 200), 1))
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     before, lost = store_of(deployment).labels()[::-1]
     with _down(private_broker):
         shutil.rmtree(data)
         shutil.move(backup, data)
     deployment.config["snapshot"]["directory"] = str(elsewhere)
     deployment.feed(keyed(range(1000, 1300), 1))
-    await run_through(deployment, 300)
+    await start(deployment).through(300)
     deployment.config["snapshot"]["directory"] = str(ours)
     deployment.feed(keyed(range(200), 1))
-    lines = await run_through(deployment, 200)
-    (refused,) = named(lines, "snapshot_refused")
+    worker = await start(deployment).through(200)
+    (refused,) = worker.lines("snapshot_refused")
     assert "fail-back" in refused["reason"]
     assert lost < read_all(deployment.bootstrap, deployment.sink)[-1].offset
-    assert [line["label"] for line in named(lines, "snapshot_loaded")] == [before]
+    assert [line["label"] for line in worker.lines("snapshot_loaded")] == [before]
     assert lost_and_doubled(deployment) == (0, 0, 0)

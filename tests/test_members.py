@@ -2,56 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import mmh3
 import pytest
 from confluent_kafka.cimpl import NewPartitions
-from structlog.testing import capture_logs
 
 from streamdedup.errors import DeliveryError
 from streamdedup.folding import Folding
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
-from streamdedup.settings import load
-from streamdedup.worker import Worker
 from tests.broker.base import Broker, OwnedBroker, admin_client, wait_until
 from tests.broker.topics import Event, committed, create_topic, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
-
-DEADLINE_S = 60.0
-
-
-@asynccontextmanager
-async def running(deployment: Deployment) -> AsyncIterator[Worker]:
-    """A worker in this process; drained at the end."""
-    worker = Worker(load(deployment.write_config()))
-    task = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        await task
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for it, the loop going on."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-def live(worker: Worker) -> set[int]:
-    """The partitions that are decided by `worker`."""
-    return {partition for partition, delivery in worker.deliveries.items() if delivery.busy}
+from tests.local import DEADLINE_S, Start, keys_of, output_keys
 
 
 @pytest.mark.broker
 async def test_a_member_that_was_thrown_out_shuts_nobody_out(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fenced, it asks the group before it makes a new producer; whoever took its place never notices (rule 10)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
@@ -63,21 +33,21 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
         await fence(self)
 
     monkeypatch.setattr(KafkaWriter, "fence", counted)
-    async with running(deployment) as sleeper:
-        await until(lambda: live(sleeper))
-        consumer = sleeper._source._consumer  # type: ignore[union-attr]
+    async with start(deployment) as sleeper:
+        await sleeper.live(1)
+        consumer = sleeper.worker._source._consumer  # type: ignore[union-attr]
 
         async def dreams() -> bool:  # it believes to be a member, as after a long pause
             return True
 
         monkeypatch.setattr(consumer._coordinator, "_do_heartbeat", dreams)
-        async with running(deployment) as successor:
-            await until(lambda: live(successor))
+        async with start(deployment) as successor:
+            await successor.live(1)
             deployment.feed(keyed(range(100), 1))
-            await until(lambda: successor.tally.consumed == 100)
-            await until(lambda: not live(sleeper))
+            await successor.consumed(100)
+            await sleeper.live(0)
             deployment.feed(keyed(range(50, 200), 1))
-            await until(lambda: successor.tally.consumed == 250)
+            await successor.consumed(250)
             assert len(fences) == 2, "the one that was thrown out fenced again"
             monkeypatch.undo()
     assert lost_and_doubled(deployment) == (0, 0, 0)
@@ -106,7 +76,7 @@ def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> 
 
 @pytest.mark.broker
 async def test_partitions_that_come_back_are_still_in_memory(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What went to another member with one assignment and returns with the next is folded on, not restored anew."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
@@ -119,15 +89,19 @@ async def test_partitions_that_come_back_are_still_in_memory(
 
     monkeypatch.setattr(Folding, "_restore", counted)
     deployment.feed(keyed(range(200), 2))
-    async with running(deployment) as stays:
-        await until(lambda: stays.tally.consumed == 200)
-        async with running(deployment) as guest:
-            await until(lambda: live(guest))
+    async with start(deployment) as stays:
+        await stays.consumed(200)
+        async with start(deployment) as guest:
+            await guest.live(1)
             deployment.feed(keyed(range(100, 300), 2))
-            await until(lambda: stays.tally.consumed + guest.tally.consumed == 400)
-        await until(lambda: live(stays) == {0, 1})
+            await stays.until(
+                lambda: stays.tally.consumed + guest.tally.consumed == 400, "400 consumed"
+            )
+        await stays.live()
         deployment.feed(keyed(range(400), 2))
-        await until(lambda: stays.tally.consumed + guest.tally.consumed == 800)
+        await stays.until(
+            lambda: stays.tally.consumed + guest.tally.consumed == 800, "800 consumed"
+        )
         assert sorted(restored)[0:2] == [0, 0] or sorted(restored)[1:] == [1, 1]
         assert len(restored) == 3, "the shard that came back was restored"
     assert lost_and_doubled(deployment) == (0, 0, 0)
@@ -197,7 +171,7 @@ def test_keys_in_two_partitions_are_noticed(broker: Broker, tmp_path: Path) -> N
 @pytest.mark.broker
 @pytest.mark.parametrize("most", [1, 3])
 async def test_the_next_is_decided_while_one_commits(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Up to `delivery.max_in_flight` transactions wait; an abort takes back all that came after (rule 9)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
@@ -209,25 +183,24 @@ async def test_the_next_is_decided_while_one_commits(
         nonlocal commits
         commits += 1
         await asyncio.sleep(0.05)
-        (delivery,) = worker.deliveries.values()
-        pending.add(delivery.shard.pending if delivery.shard else 0)
+        shard = worker.delivery.shard
+        pending.add(shard.pending if shard else 0)
         if commits in (4, 9):
             raise DoubtError("the answer was lost")
         await commit(self, *arguments)
 
     monkeypatch.setattr(KafkaWriter, "commit", slow)
-    async with running(deployment) as worker:
-        await until(lambda: worker.tally.consumed == 2500)
+    async with start(deployment) as worker:
+        await worker.consumed(2500)
     assert max(pending) == most * 100
     assert lost_and_doubled(deployment) == (0, 0, 0)
-    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
-    assert keys == [key for _, key, *_ in keyed(range(2000), 1)]
+    assert output_keys(deployment) == keys_of(range(2000))
 
 
 @pytest.mark.broker
 @pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
-def test_what_the_broker_refuses_is_found_and_rejected(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
+async def test_what_the_broker_refuses_is_found_and_rejected(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:
     """Where limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
@@ -239,14 +212,15 @@ def test_what_the_broker_refuses_is_found_and_rejected(
     ahead = 4_000_000_000_000
     stamped: list[Event] = [(0, b"twin", b"ahead", [], ahead), (0, b"twin", b"now", [], None)]
     deployment.feed([*keyed(range(300), 1), *stamped, *keyed(range(200, 500), 1)])
-    worker = asyncio.run(_until_settled(deployment, wanted))
-    keys = [r.key for r in read_all(broker.bootstrap_servers, deployment.sink)]
+    worker = start(deployment)
     if wanted == "stop":
-        assert worker == f"{deployment.source}/0 offset 300"
-        assert b"twin" not in keys
+        await worker.stopped()
+        assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 300}
+        assert b"twin" not in output_keys(deployment)
         return
+    await worker.consumed(602)
     expected = [*keyed(range(300), 1), *stamped[1:], *keyed(range(300, 500), 1)]
-    assert keys == [key for _, key, *_ in expected]
+    assert output_keys(deployment) == [key for _, key, *_ in expected]
     (letter,) = read_all(broker.bootstrap_servers, letters)
     headers = dict(letter.headers)
     assert (letter.key, letter.value) == (b"twin", b"ahead")
@@ -254,43 +228,30 @@ def test_what_the_broker_refuses_is_found_and_rejected(
     assert b"InvalidTimestamp" in (headers["streamdedup.reason"] or b"")
 
 
-async def _until_settled(deployment: Deployment, wanted: str) -> str:
-    """Run a worker until all is consumed, or its shard has stopped; then, where it stopped at."""
-    async with running(deployment) as worker:
-        if wanted == "dead_letter":
-            await until(lambda: worker.tally.consumed == 602)
-            return ""
-        await until(lambda: any(d.state == "stopped" for d in worker.deliveries.values()))
-        ends = committed(deployment.bootstrap, deployment.group, deployment.source)
-        return f"{deployment.source}/0 offset {ends[0]}"
-
-
 @pytest.mark.private_broker
 async def test_a_broker_that_stays_away_is_told_once_and_given_up(
-    private_broker: OwnedBroker, tmp_path: Path
+    private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
     """One line however many shards wait; after `kafka.give_up_after_s` the worker ends, never before (by default)."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=4).create()
     deployment.config["kafka"]["give_up_after_s"] = 4
     deployment.feed(keyed(range(400)))
-    worker = Worker(load(deployment.write_config()))
-    task = asyncio.create_task(worker.run())
-    await until(lambda: worker.tally.consumed == 400)
+    worker = start(deployment)
+    await worker.consumed(400)
     private_broker.kill()
     began = asyncio.get_running_loop().time()
-    with capture_logs() as lines, pytest.raises(DeliveryError, match=r"kafka\.give_up_after_s: 4"):
-        await asyncio.wait_for(task, DEADLINE_S)
+    with pytest.raises(DeliveryError, match=r"kafka\.give_up_after_s: 4"):
+        await asyncio.wait_for(worker.task, DEADLINE_S)
     assert asyncio.get_running_loop().time() - began > 4
-    assert sum(line["event"] == "broker_away" for line in lines) == 1
+    assert len(worker.lines("broker_away")) == 1
 
 
 @pytest.mark.broker
-async def test_the_group_confirms_only_what_holds(broker: Broker, tmp_path: Path) -> None:
+async def test_the_group_confirms_only_what_holds(deployment: Deployment, start: Start) -> None:
     """An epoch that is over is not confirmed, whatever the group says of the present one."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    async with running(deployment) as worker:
-        await until(lambda: live(worker))
-        source = worker._source
+    async with start(deployment) as worker:
+        await worker.live(1)
+        source = worker.worker._source
         assert isinstance(source, KafkaSource)
         assert await source.confirms(source.epoch)
         assert not await source.confirms(source.epoch - 1)

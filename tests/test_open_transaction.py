@@ -3,31 +3,28 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from structlog.testing import capture_logs
 
+from streamdedup.audit import audit
+from streamdedup.errors import DeliveryError
 from streamdedup.settings import load
-from streamdedup.worker import Worker
-from tests.broker.base import Broker, client_config
+from tests.broker.base import client_config
 from tests.broker.topics import read_all, unique_name
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.in_process import at_work, run_through, run_until_stopped, stopped
-from tests.test_worker import consumed
+from tests.local import Start
 
 pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-async def deployment(broker: Broker, tmp_path: Path) -> Deployment:
-    """One partition, of which 50 events are emitted, without transactions; a new group would read all again."""
-    made = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    made.config["delivery"] |= {"guarantee": "at_least_once", "open_transaction_s": 1}
-    made.feed(keyed(range(50), 1))
-    await run_through(made, 50)
-    return made
+async def deployment(deployment: Deployment, start: Start) -> Deployment:
+    """50 of its events are emitted, without transactions; a new group would read all again."""
+    deployment.config["delivery"] |= {"guarantee": "at_least_once", "open_transaction_s": 1}
+    deployment.feed(keyed(range(50), 1))
+    await start(deployment).through(50)
+    return deployment
 
 
 def renew(deployment: Deployment) -> None:
@@ -50,19 +47,22 @@ def open_transaction(deployment: Deployment, key: bytes) -> Iterator[Producer]:
     producer.abort_transaction(20)
 
 
-async def test_nothing_is_doubled_over_an_open_transaction(deployment: Deployment) -> None:
+async def test_nothing_is_doubled_over_an_open_transaction(
+    deployment: Deployment, start: Start
+) -> None:
     """What we emitted above it cannot be folded yet, so the shard waits, then stops by name, and emits nothing."""
     with ExitStack() as foreign:
-        with capture_logs() as lines:
-            async with at_work(deployment):
-                foreign.enter_context(open_transaction(deployment, b"foreign"))
-                deployment.feed(keyed(range(50, 100), 1))
-                await stopped(lines)  # at the next fence; 50 events stand above the foreign one
+        async with start(deployment) as worker:
+            await worker.live()
+            foreign.enter_context(open_transaction(deployment, b"foreign"))
+            deployment.feed(keyed(range(50, 100), 1))
+            await worker.stopped()  # at the next fence; 50 events stand above the foreign one
         renew(deployment)
-        message = await run_until_stopped(deployment)
+        async with start(deployment) as worker:
+            message = await worker.stopped()
         everything = read_all(deployment.bootstrap, deployment.sink, "read_uncommitted")
         assert len(everything) == 101
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     assert lost_and_doubled(deployment) == (0, 0, 0)
     (offset,) = [record.offset for record in everything if record.key == b"foreign"]
     where = f"--topic {deployment.sink} --partition 0 --start-offset {offset}"
@@ -73,24 +73,35 @@ async def test_nothing_is_doubled_over_an_open_transaction(deployment: Deploymen
 
 @pytest.mark.parametrize("how", ["committed", "aborted"])
 async def test_a_transaction_that_ends_in_time_is_waited_for(
-    deployment: Deployment, how: str
+    deployment: Deployment, start: Start, how: str
 ) -> None:
     """Then all of the output is folded, its event too if it was committed, and nothing is emitted twice."""
     deployment.config["delivery"]["open_transaction_s"] = 30
     deployment.feed(keyed(range(50, 100), 1))
     renew(deployment)
-    worker = Worker(load(deployment.write_config()))
     (foreign,) = keyed([99], 1)
     with open_transaction(deployment, foreign[1] or b"") as producer:
-        running = asyncio.create_task(worker.run())
-        async with asyncio.timeout(30):
-            while 0 not in worker.deliveries or worker.deliveries[0].state != "fencing":
-                await asyncio.sleep(0.02)
+        worker = start(deployment)
+        await worker.until(
+            lambda: worker.worker.deliveries and worker.delivery.state == "fencing", "fencing"
+        )
         assert worker.tally.consumed == 0
         (producer.commit_transaction if how == "committed" else producer.abort_transaction)(20)
-        await consumed(worker, 100)
-        worker.stop()
-        await running
+        await worker.consumed(100)
+        await worker.stop()
         producer.begin_transaction()  # for the end of the context
     assert lost_and_doubled(deployment) == (0, 0, 0)
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 100
+
+
+async def test_an_audit_waits_for_what_a_killed_worker_left_open(deployment: Deployment) -> None:
+    """It fences nobody, so it waits for the time-out of a worker's transaction, and then says whose it may be."""
+    deployment.config["kafka"]["producer"] = {"transaction_timeout_ms": 2000}
+    settings = load(deployment.write_config())
+    with open_transaction(deployment, b"left open"):
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(
+            DeliveryError, match="of another producer, or of a worker that was killed,"
+        ):
+            await audit(settings)
+        assert asyncio.get_running_loop().time() - began > 3

@@ -5,8 +5,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,11 @@ from streamdedup import worker as worker_module
 from streamdedup.events import Verdict
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.metrics import DOUBTS, METRICS, TAKEN_BACK
-from streamdedup.settings import load
-from streamdedup.worker import Worker
 from tests.broker.base import Broker, client_config
 from tests.broker.topics import produce, unique_name
 from tests.deployment import Deployment, keyed
+from tests.local import DEADLINE_S, LocalWorker, Start
 
-DEADLINE_S = 40.0
 CANARY = b"jane.doe@example.org"
 
 Samples = Mapping[tuple[str, frozenset[str]], float]
@@ -38,32 +35,14 @@ def deployment(broker: Broker, tmp_path: Path) -> Deployment:
     return made
 
 
-@asynccontextmanager
-async def working(deployment: Deployment) -> AsyncIterator[Worker]:
-    """A worker in this process that serves its pages."""
-    worker = Worker(load(deployment.write_config()))
-    running = asyncio.create_task(worker.run())
-    try:
-        await until(lambda: worker.status.port is not None or running.done())
-        yield worker
-    finally:
-        worker.stop()
-        await running
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for it, within the deadline."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-async def get(worker: Worker, path: str) -> tuple[int, str]:
-    """Status and text of a page."""
+async def get(worker: LocalWorker, path: str) -> tuple[int, str]:
+    """Status and text of a page, once the worker serves any."""
+    status = worker.worker.status
+    await worker.until(lambda: status.port is not None, "a port")
 
     def ask() -> tuple[int, str]:
         try:
-            url = f"http://127.0.0.1:{worker.status.port}{path}"
+            url = f"http://127.0.0.1:{status.port}{path}"
             with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
@@ -72,24 +51,14 @@ async def get(worker: Worker, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(ask)
 
 
-async def ready(worker: Worker) -> None:
+async def ready(worker: LocalWorker) -> None:
     """Wait until the worker says so."""
     async with asyncio.timeout(DEADLINE_S):
         while (await get(worker, "/readyz"))[0] != 200:
             await asyncio.sleep(0.02)
 
 
-async def consumed(events: int, *workers: Worker) -> None:
-    """Wait until so many events are committed."""
-
-    def settled() -> int:
-        counted = [meters for worker in workers for meters in worker.status.meters.shards.values()]
-        return sum(meters.ledger.consumed for meters in counted)
-
-    await until(lambda: settled() == events)
-
-
-async def scraped(worker: Worker) -> Samples:
+async def scraped(worker: LocalWorker) -> Samples:
     """Each sample by its name and the values of its labels but the topic."""
     _, text = await get(worker, "/metrics")
     return {
@@ -113,14 +82,14 @@ def by_partition(samples: Samples, name: str, *labels: str) -> list[float]:
 
 
 @pytest.mark.broker
-async def test_a_known_stream_is_told_right(deployment: Deployment) -> None:
+async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start) -> None:
     """Every metric is there, none is more, all parse, and each says what happened."""
     letters = deployment.create_side_topic("dead_letter_topic")
     deployment.feed(keyed([*range(300), *range(100)], 2))
     deployment.feed([(0, None, b"no key", [], None), (1, CANARY, b"x", [], None)])
-    async with working(deployment) as worker:
-        await consumed(402, worker)
-        await worker._shards.save()
+    async with start(deployment) as worker:
+        await worker.consumed(402)
+        await worker.worker._shards.save()
         await ready(worker)
         _, text = await get(worker, "/metrics")
         samples = await scraped(worker)
@@ -176,7 +145,7 @@ async def test_a_known_stream_is_told_right(deployment: Deployment) -> None:
 
 @pytest.mark.broker
 async def test_what_is_undecided_in_the_output_keeps_it_from_being_ready(
-    deployment: Deployment,
+    deployment: Deployment, start: Start
 ) -> None:
     """With a foreign transaction open on one partition it says fencing, for that one; when it ends, it is ready."""
     foreign = Producer(
@@ -186,9 +155,9 @@ async def test_what_is_undecided_in_the_output_keeps_it_from_being_ready(
     foreign.begin_transaction()
     foreign.produce(deployment.sink, b"v", CANARY, partition=1)
     assert foreign.flush(DEADLINE_S) == 0
-    async with working(deployment) as worker:
+    async with start(deployment) as worker:
         assert (await get(worker, "/livez"))[0] == 200
-        await until(lambda: any(d.busy for d in worker.deliveries.values()))
+        await worker.live(1)
         code, text = await get(worker, "/readyz")
         assert (code, text) == (503, f"{deployment.source}/1: fencing\n")
         samples = await scraped(worker)
@@ -196,13 +165,13 @@ async def test_what_is_undecided_in_the_output_keeps_it_from_being_ready(
         assert of_worker(samples, "streamdedup_ready") == 0
         await asyncio.to_thread(foreign.abort_transaction, DEADLINE_S)
         await ready(worker)
-        worker.stop()
+        worker.worker.stop()
         assert await get(worker, "/readyz") == (503, "draining\n")
 
 
 @pytest.mark.broker
 async def test_a_doubt_is_counted_and_leaves_no_difference(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was in hand is taken back under the cause, read again, and counted once."""
     commit, calls = KafkaWriter.commit, []
@@ -215,8 +184,8 @@ async def test_a_doubt_is_counted_and_leaves_no_difference(
 
     monkeypatch.setattr(KafkaWriter, "commit", doubted_once)
     deployment.feed(keyed([*range(0, 200, 2), *range(0, 100, 2)], 2))  # all of partition 0
-    async with working(deployment) as worker:
-        await consumed(150, worker)
+    async with start(deployment) as worker:
+        await worker.consumed(150)
         samples = await scraped(worker)
     doubts = {c: by_partition(samples, "streamdedup_doubts_total", c)[0] for c in DOUBTS}
     assert doubts == {cause: float(cause == "mismatch") for cause in DOUBTS}
@@ -233,23 +202,23 @@ async def test_a_doubt_is_counted_and_leaves_no_difference(
 
 @pytest.mark.broker
 async def test_a_stopped_shard_says_why_and_its_lag_grows(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not ready for as long as it is stopped; nothing reads its partition, and the lag is told all the same."""
     monkeypatch.setattr(worker_module, "ENDS_EVERY_S", 0.05)
     deployment.feed(keyed(range(20), 2))
-    async with working(deployment) as worker:
-        await consumed(20, worker)
+    async with start(deployment) as worker:
+        await worker.consumed(20)
         produce(deployment.bootstrap, deployment.sink, [(1, CANARY, b"v", [], None)])
         deployment.feed(keyed(range(101, 111, 2), 2))
-        await until(lambda: worker.deliveries[1].trouble)
+        await worker.until(lambda: worker.worker.deliveries[1].trouble, "trouble")
         code, text = await get(worker, "/readyz")
         assert code == 503
         assert text.startswith(f"{deployment.source}/1: stopped: {deployment.sink}/1 has a second")
         assert text.count("\n") == 1
         assert CANARY.decode() not in text
         deployment.feed(keyed(range(201, 221, 2), 2))
-        await until(lambda: worker.deliveries[1].lag == 15)
+        await worker.until(lambda: worker.worker.deliveries[1].lag == 15, "lag of 15")
         samples = await scraped(worker)
         assert by_partition(samples, "streamdedup_lag_offsets") == [0, 15]
         assert by_partition(samples, "streamdedup_shard_state", "stopped") == [0, 1]
@@ -259,12 +228,17 @@ async def test_a_stopped_shard_says_why_and_its_lag_grows(
 
 
 @pytest.mark.broker
-async def test_a_full_filter_says_so_and_what_it_could_not_take(deployment: Deployment) -> None:
+async def test_a_full_filter_says_so_and_what_it_could_not_take(
+    deployment: Deployment, start: Start
+) -> None:
     """What was read beyond its room is taken back and stays in the lag; what was decided is in the ledger."""
     deployment.config["filter"] |= {"capacity": 200, "on_full": "stop", "partition_headroom": 0}
     deployment.feed(keyed([*range(300), *range(50)], 2))
-    async with working(deployment) as worker:
-        await until(lambda: sum(bool(d.trouble) for d in worker.deliveries.values()) == 2)
+    async with start(deployment) as worker:
+        await worker.until(
+            lambda: sum(bool(d.trouble) for d in worker.worker.deliveries.values()) == 2,
+            "trouble in both",
+        )
         code, text = await get(worker, "/readyz")
         samples = await scraped(worker)
     assert code == 503
@@ -280,17 +254,22 @@ async def test_a_full_filter_says_so_and_what_it_could_not_take(deployment: Depl
 
 
 @pytest.mark.broker
-async def test_counts_do_not_fall_when_partitions_move(deployment: Deployment) -> None:
+async def test_counts_do_not_fall_when_partitions_move(
+    deployment: Deployment, start: Start
+) -> None:
     """One that went to another member stays in the counts; a member without any is ready; coming back goes on."""
     deployment.feed(keyed([*range(100), *range(100)], 2))
-    async with working(deployment) as first:
-        await consumed(200, first)
-        async with working(deployment) as second, working(deployment) as third:
+    async with start(deployment) as first:
+        await first.consumed(200)
+        async with start(deployment) as second, start(deployment) as third:
             members = (first, second, third)
-            await until(lambda: sorted(len(w.status.assigned or ()) for w in members) == [0, 1, 1])
+            await first.until(
+                lambda: sorted(len(w.worker.status.assigned or ()) for w in members) == [0, 1, 1],
+                "one partition each",
+            )
             for worker in members:
                 await ready(worker)
-            (idle,) = (w for w in members if not w.status.assigned)
+            (idle,) = (w for w in members if not w.worker.status.assigned)
             assert "more workers than partitions" in (await get(idle, "/readyz"))[1]
             moved = await scraped(first)
             assert by_partition(moved, "streamdedup_events_total", "pass") == [50, 50]
@@ -301,9 +280,9 @@ async def test_counts_do_not_fall_when_partitions_move(deployment: Deployment) -
                 if name == "streamdedup_filter_keys"
                 for label in labels
             }
-            assert held == {str(partition) for partition in first.status.assigned or ()}
+            assert held == {str(partition) for partition in first.worker.status.assigned or ()}
         deployment.feed(keyed(range(150), 2))
-        await consumed(350, first)
+        await first.consumed(350)
         back = await scraped(first)
         assert by_partition(back, "streamdedup_events_total", "pass") == [75, 75]
         assert by_partition(back, "streamdedup_events_total", "duplicate") == [100, 100]
@@ -311,21 +290,23 @@ async def test_counts_do_not_fall_when_partitions_move(deployment: Deployment) -
 
 
 @pytest.mark.broker
-async def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(deployment: Deployment) -> None:
+async def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(
+    deployment: Deployment, start: Start
+) -> None:
     """After a restart the age is that of the file, and what came since is what was folded."""
     deployment.feed(keyed(range(100), 2))
-    async with working(deployment) as worker:
-        await consumed(100, worker)
-        await worker._shards.save()
+    async with start(deployment) as worker:
+        await worker.consumed(100)
+        await worker.worker._shards.save()
         deployment.feed(keyed(range(100, 140), 2))
-        await consumed(140, worker)
+        await worker.consumed(140)
         behind = by_partition(await scraped(worker), "streamdedup_snapshot_behind_offsets")
         assert all(20 < offsets < 60 for offsets in behind)  # events, and markers of transactions
     deployment.feed(keyed(range(140, 160), 2))
-    async with working(deployment) as worker:
-        await consumed(20, worker)
+    async with start(deployment) as worker:
+        await worker.consumed(20)
         samples = await scraped(worker)
-        for delivery in worker.deliveries.values():
+        for delivery in worker.worker.deliveries.values():
             newest = delivery.snapshots.newest
             assert newest is not None
             assert newest.label == delivery.fold.start if delivery.fold else False
@@ -354,12 +335,14 @@ def test_a_port_that_is_taken_is_told_before_the_group_is_joined(deployment: Dep
     assert "connecting" not in said
 
 
-async def test_before_kafka_is_there_it_lives_and_is_not_ready(tmp_path: Path) -> None:
+async def test_before_kafka_is_there_it_lives_and_is_not_ready(
+    tmp_path: Path, start: Start
+) -> None:
     """A broker that cannot be reached is waited for: alive, not ready, with the reason and since when."""
     deployment = Deployment("127.0.0.1:1", tmp_path)
     deployment.config["server"] = {"port": 0}
-    async with working(deployment) as worker:
-        await until(lambda: worker.status.broker_away_s > 1)
+    async with start(deployment) as worker:
+        await worker.until(lambda: worker.worker.status.broker_away_s > 1, "broker away")
         assert (await get(worker, "/livez")) == (200, "alive\n")
         code, text = await get(worker, "/readyz")
         away, connecting = text.splitlines()
@@ -369,4 +352,4 @@ async def test_before_kafka_is_there_it_lives_and_is_not_ready(tmp_path: Path) -
         samples = await scraped(worker)
         assert of_worker(samples, "streamdedup_broker_away_seconds") > 0
         assert of_worker(samples, "streamdedup_ready") == 0
-    assert worker.status.broker_away_s == 0
+    assert worker.worker.status.broker_away_s == 0

@@ -19,7 +19,6 @@ from aiokafka.errors import KafkaError
 
 from streamdedup.audit import audit
 from streamdedup.context import wall_clock_ms
-from streamdedup.delivery import State
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed, Note
@@ -27,10 +26,10 @@ from streamdedup.kafka.sink import _close
 from streamdedup.reset import Step, Target, as_text, move, note_after, plan, target_of
 from streamdedup.resume import Found
 from streamdedup.settings import load
-from streamdedup.worker import Worker
 from tests.broker.base import Broker
 from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
-from tests.deployment import CATCH_UP_S, Deployment, keyed, lost_and_doubled
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.local import run_to_the_end
 
 NOW_MS = 1_800_000_000_000
 NOTE = Note("cluster", "input-id", "output-id", 50, 7, 4, 3)
@@ -53,6 +52,9 @@ FOUND = Found(
         ("1970-01-01T00:00:01Z", Target("time", 1000)),
         ("1970-01-01T02:00:01+02:00", Target("time", 1000)),
         ("1970-01-02", Target("time", 86_400_000)),
+        ("1969-12-31T23:59:59.999Z", Target("time", 0)),  # -1 ms would be the end, to Kafka
+        ("0001-01-01", Target("time", 0)),
+        ("99999d", Target("time", 0)),
     ],
 )
 def test_a_time_is_read_as_it_is_written(text: str, target: Target) -> None:
@@ -164,27 +166,6 @@ def command(deployment: Deployment, *arguments: str) -> "subprocess.CompletedPro
     )
 
 
-def run(deployment: Deployment) -> None:
-    """A worker, in this process, until it has caught up and drained."""
-
-    async def until_caught_up() -> None:
-        ends = deployment.input_ends()
-        worker = Worker(load(deployment.write_config()))
-        running = asyncio.create_task(worker.run())
-        async with asyncio.timeout(CATCH_UP_S):
-            while await asyncio.to_thread(at, deployment) != ends or not all_live(worker):
-                assert not running.done()
-                await asyncio.sleep(0.02)
-        worker.stop()
-        await running
-
-    def all_live(worker: Worker) -> bool:
-        states = [delivery.state for delivery in worker.deliveries.values()]
-        return states.count(State.LIVE) == deployment.partitions
-
-    asyncio.run(until_caught_up())
-
-
 def at(deployment: Deployment) -> dict[int, int]:
     """The committed offsets."""
     return committed(deployment.bootstrap, deployment.group, deployment.source)
@@ -200,7 +181,7 @@ def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> No
     """To the end, to a time, to the start; afterwards the worker reads again and emits nothing anew."""
     base = int(time.time() * 1000) // 1000 * 1000 - 3_600_000
     deployment.feed([(n % 2, b"k%d" % n, b"", [], base + n * 1000) for n in range(200)])
-    run(deployment)
+    run_to_the_end(deployment)
     reset(deployment, "earliest")
     assert at(deployment) == {0: 0, 1: 0}
     reset(deployment, "latest")
@@ -212,7 +193,7 @@ def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> No
     reset(deployment, "1s")  # younger than all: the end
     assert at(deployment) == {0: 100, 1: 100}
     reset(deployment, "earliest")
-    run(deployment)
+    run_to_the_end(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
@@ -220,7 +201,7 @@ def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> No
 def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None:
     """After --forget, each key comes once more, whatever snapshots there are, crashes and moves that follow."""
     deployment.feed(keyed([*range(300), *range(100)], 2))
-    run(deployment)
+    run_to_the_end(deployment)
     assert list(deployment.snapshots.glob("*/*.snapshot"))
     assert "emitted no more" in reset(deployment, "earliest", forget=True)
     with deployment.running() as worker:  # killed while it lives: the floor stands in the group
@@ -228,14 +209,14 @@ def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None
         assert "floor 0 instead of 151" in refused["reason"]
         worker.wait_for("shard_live", 1)
         worker.kill()
-    run(deployment)
+    run_to_the_end(deployment)
     assert set(emitted(deployment).values()) == {2}
     assert "An earlier --forget holds" in reset(deployment, "earliest")
-    run(deployment)  # with snapshots of above the floor
+    run_to_the_end(deployment)  # with snapshots of above the floor
     assert set(emitted(deployment).values()) == {2}
     shutil.rmtree(deployment.snapshots)
     reset(deployment, "earliest")
-    run(deployment)
+    run_to_the_end(deployment)
     assert set(emitted(deployment).values()) == {2}
     report = asyncio.run(audit(load(deployment.write_config())))
     assert report.fine, report.as_text()
@@ -248,11 +229,11 @@ def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None
 def test_forgetting_what_comes_later_only(deployment: Deployment) -> None:
     """--forget --to latest: what was skipped is owed by nobody, and a known key passes when it comes again."""
     deployment.feed(keyed(range(100), 2))
-    run(deployment)
+    run_to_the_end(deployment)
     deployment.feed(keyed(range(100, 150), 2))
     reset(deployment, "latest", forget=True)
     deployment.feed(keyed(range(10), 2))
-    run(deployment)
+    run_to_the_end(deployment)
     assert emitted(deployment) == Counter(
         {b"user%d@example.com" % n: 2 if n < 10 else 1 for n in range(100)}
     )
@@ -264,11 +245,11 @@ def test_forgetting_what_comes_later_only(deployment: Deployment) -> None:
 def test_another_tools_move_takes_the_floor_along(deployment: Deployment) -> None:
     """Without its note an offset has no floor: all of the output counts again, so nothing in it is doubled."""
     deployment.feed(keyed(range(100), 2))
-    run(deployment)
+    run_to_the_end(deployment)
     reset(deployment, "latest", forget=True)
     move_offsets(deployment.bootstrap, deployment.group, {0: 0, 1: 0}, deployment.source)
     assert "committed by another tool" in reset(deployment, "earliest")
-    run(deployment)
+    run_to_the_end(deployment)
     assert set(emitted(deployment).values()) == {1}
 
 
@@ -276,11 +257,11 @@ def test_another_tools_move_takes_the_floor_along(deployment: Deployment) -> Non
 def test_a_gap_above_the_floor_stops(deployment: Deployment) -> None:
     """What retention deletes below the floor is no gap; what it deletes above it is one."""
     deployment.feed(keyed(range(100), 2))
-    run(deployment)
+    run_to_the_end(deployment)
     floor = read_all(deployment.bootstrap, deployment.sink)[49].offset + 2  # the marker follows
     reset(deployment, "earliest", forget=True)
     delete_records(deployment.bootstrap, deployment.sink, {0: 20, 1: 20})
-    run(deployment)
+    run_to_the_end(deployment)
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 160
     shutil.rmtree(deployment.snapshots)
     delete_records(deployment.bootstrap, deployment.sink, {0: floor + 5})
@@ -353,7 +334,7 @@ def test_a_person_is_asked(deployment: Deployment, answer: str, status: int, mov
 def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
     """What a worker left open is aborted before the floor is set, and it can commit nothing afterwards."""
     deployment.feed(keyed(range(10), 2))
-    run(deployment)
+    run_to_the_end(deployment)
 
     async def zombie() -> None:
         producer = AIOKafkaProducer(
@@ -370,7 +351,7 @@ def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
             await _close(producer)
 
     asyncio.run(zombie())
-    run(deployment)
+    run_to_the_end(deployment)
     assert emitted(deployment) == Counter({b"user%d@example.com" % n: 2 for n in range(10)})
 
 
@@ -380,10 +361,10 @@ def test_what_would_stop_the_worker_is_not_hidden(broker: Broker, tmp_path: Path
     one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     one.feed(keyed(range(10), 1))
-    run(one)
+    run_to_the_end(one)
     one.config["sink"]["topic"] = one.sink = other.sink
     with pytest.raises(DeliveryError, match=r"partition 0: .* made again.*or add --forget"):
         reset(one, "earliest")
     reset(one, "earliest", forget=True)
-    run(one)
+    run_to_the_end(one)
     assert lost_and_doubled(one) == (0, 0, 0)

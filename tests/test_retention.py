@@ -1,22 +1,18 @@
 """Claims about an output that is deleted from below: a snapshot is taken in time, and no gap is seen where none is."""
 
-import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
 from streamdedup import worker as worker_module
 from streamdedup.settings import load
 from streamdedup.shard_snapshots import ShardSnapshots
-from tests.broker.base import Broker
 from tests.broker.topics import delete_records, produce, read_all
 from tests.deployment import Deployment, keyed
-from tests.in_process import at_work, named, run_through, run_until_stopped
+from tests.local import Start
 from tests.test_fingerprint import store_of
-from tests.test_worker import consumed
 
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
@@ -25,12 +21,6 @@ key: {field: id}
 filter: {capacity: 4000, error_rate: 1e-3}
 sink: {topic: unique}
 """
-
-
-@pytest.fixture
-def deployment(broker: Broker, tmp_path: Path) -> Deployment:
-    """One partition without events."""
-    return Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
 
 
 @pytest.mark.parametrize(
@@ -65,31 +55,29 @@ def test_a_snapshot_is_due_while_one_alone_can_be_used(
 
 @pytest.mark.broker
 async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before `interval_s`; with a warning where only memory knows what is gone; twice for a shard that is idle."""
     monkeypatch.setattr(worker_module, "RETENTION_EVERY_S", 0.1)
     bootstrap, sink, store = deployment.bootstrap, deployment.sink, store_of(deployment)
 
     async def saved(*labels: int) -> None:
-        async with asyncio.timeout(20):
-            while tuple(store.labels()) != labels:
-                await asyncio.sleep(0.02)
+        await worker.until(lambda: tuple(store.labels()) == labels, f"snapshots {labels}")
 
-    with capture_logs() as lines:
-        async with at_work(deployment) as worker:
-            deployment.feed(keyed(range(100), 1))
-            await consumed(worker, 100)
-            delete_records(bootstrap, sink, {0: 50})
-            await saved(101, 101)  # as the newest and as the newest but one
-            deployment.feed(keyed(range(100, 200), 1))
-            await consumed(worker, 200)
-            delete_records(bootstrap, sink, {0: 150})
-            await saved(202, 101, 101)
-            delete_records(bootstrap, sink, {0: 202})
-            await saved(202, 202, 101)
+    async with start(deployment) as worker:
+        await worker.live()
+        deployment.feed(keyed(range(100), 1))
+        await worker.consumed(100)
+        delete_records(bootstrap, sink, {0: 50})
+        await saved(101, 101)  # as the newest and as the newest but one
+        deployment.feed(keyed(range(100, 200), 1))
+        await worker.consumed(200)
+        delete_records(bootstrap, sink, {0: 150})
+        await saved(202, 101, 101)
+        delete_records(bootstrap, sink, {0: 202})
+        await saved(202, 202, 101)
     due = [
-        (line["log_level"], line["newest"], line["label"]) for line in named(lines, "snapshot_due")
+        (line["log_level"], line["newest"], line["label"]) for line in worker.lines("snapshot_due")
     ]
     assert due == [
         ("warning", 0, 101),
@@ -98,48 +86,53 @@ async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
         ("info", 202, 202),
     ]
     deployment.feed(keyed(range(250), 1))
-    await run_through(deployment, 250)
+    await start(deployment).through(250)
     assert len(read_all(bootstrap, sink)) == 50
 
 
 @pytest.mark.broker
-async def test_an_idle_output_that_was_deleted_whole_is_no_gap(deployment: Deployment) -> None:
+async def test_an_idle_output_that_was_deleted_whole_is_no_gap(
+    deployment: Deployment, start: Start
+) -> None:
     """The label stands behind the last marker, and so does the log's start: nothing is missing between the two."""
     deployment.feed(keyed(range(100), 1))
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     delete_records(deployment.bootstrap, deployment.sink, {0: -1})
     deployment.feed(keyed(range(105), 1))
-    lines = await run_through(deployment, 105)
-    assert not named(lines, "shard_stopped")
-    assert not named(lines, "output_gap_empty")
+    worker = await start(deployment).through(105)
+    assert not worker.lines("shard_stopped")
+    assert not worker.lines("output_gap_empty")
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 5
 
 
 @pytest.mark.broker
-async def test_aborted_events_that_were_deleted_are_no_gap(deployment: Deployment) -> None:
+async def test_aborted_events_that_were_deleted_are_no_gap(
+    deployment: Deployment, start: Start
+) -> None:
     """A crash left them above the label, retention took them: the commit tells that none of ours is missing."""
     bootstrap, sink = deployment.bootstrap, deployment.sink
     deployment.feed(keyed(range(100), 1))
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     produce(bootstrap, sink, keyed(range(100, 150), 1), transactional_id=f"{sink}/0", abort=True)
     delete_records(bootstrap, sink, {0: -1})
     deployment.feed(keyed(range(105), 1))
-    lines = await run_through(deployment, 105)
-    (gap,) = named(lines, "output_gap_empty")
+    worker = await start(deployment).through(105)
+    (gap,) = worker.lines("output_gap_empty")
     assert (gap["label"], gap["start"]) == (101, 152)
     assert len(read_all(bootstrap, sink)) == 5
 
 
 @pytest.mark.broker
-async def test_committed_events_that_were_deleted_are_a_gap(deployment: Deployment) -> None:
+async def test_committed_events_that_were_deleted_are_a_gap(
+    deployment: Deployment, start: Start
+) -> None:
     """Above the snapshot's label, but below that of the commit: it stops, whatever was aborted besides."""
     bootstrap, sink, directory = deployment.bootstrap, deployment.sink, deployment.directory
     deployment.feed(keyed(range(100), 1))
-    await run_through(deployment, 100)
+    await start(deployment).through(100)
     shutil.copytree(directory / "snapshots", directory / "old")
     deployment.feed(keyed(range(100, 110), 1))
-    await run_through(deployment, 10)
+    await start(deployment).through(10)
     deployment.config["snapshot"]["directory"] = str(directory / "old")
     delete_records(bootstrap, sink, {0: -1})
-    message = await run_until_stopped(deployment)
-    assert "begins at offset 112, and the events from 101" in message
+    assert "begins at offset 112, and the events from 101" in await start(deployment).stopped()

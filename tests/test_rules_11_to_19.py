@@ -20,8 +20,6 @@ from streamdedup.delivery import State
 from streamdedup.demo import MockBroker
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.source import KafkaSource
-from streamdedup.settings import load
-from streamdedup.worker import Worker
 from tests.broker.base import Broker, OwnedBroker, client_config
 from tests.broker.proxy import Action, Api, Delay, Frame, Hold, Proxy, Replace
 from tests.broker.topics import (
@@ -33,22 +31,9 @@ from tests.broker.topics import (
     read_all,
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import LocalWorker, Start, append, feed, until
+from tests.local import LocalWorker, Start, keys_of, output_keys, single, until
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def deployment(broker: Broker, tmp_path: Path) -> Deployment:
-    """One partition."""
-    return single(broker, tmp_path).create()
-
-
-def single(broker: Broker, directory: Path) -> Deployment:
-    """A deployment of one partition, quick to end, without topics."""
-    made = Deployment(broker.bootstrap_servers, directory, partitions=1)
-    made.config["delivery"]["drain_s"] = 5
-    return made
 
 
 # --- rule 11: membership ---
@@ -63,11 +48,11 @@ async def test_no_state_costs_the_membership(
     deployment.config["kafka"]["consumer"] |= consumer
     if state == "full":
         deployment.config["filter"] |= {"capacity": 100, "on_full": "stop"}
-        await feed(deployment, keyed(range(1000), 1))
+        deployment.feed(keyed(range(1000), 1))
     if state != "live":
-        await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+        produce(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
     if state == "stopped":
-        await append(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
+        produce(deployment.bootstrap, deployment.sink, keyed([10**6], 1))
         delete_records(deployment.bootstrap, deployment.sink, {0: 1})
 
     def hold_the_fold(frame: Frame) -> Action | None:
@@ -117,13 +102,11 @@ async def test_a_stale_assignments_events_are_dropped(
 
     monkeypatch.setattr(KafkaSource, "_poll", slow_poll)
     monkeypatch.setattr(KafkaSource, "read", watched_read)
-    await feed(deployment, keyed(range(100), 2))
+    deployment.feed(keyed(range(100), 2))
     first = start(deployment)
     await until(polled.is_set, first.lines)
     second = start(deployment)
-    await first.until(
-        lambda: first.worker.tally.consumed + second.worker.tally.consumed >= 100, "100 consumed"
-    )
+    await first.until(lambda: first.tally.consumed + second.tally.consumed >= 100, "100 consumed")
     assert given == [True]
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
@@ -132,7 +115,7 @@ async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, st
     """A fold that is broken off is not begun anew: the next one goes on where its last snapshot was taken."""
     deployment.config["snapshot"]["interval_s"] = 0.1
     for number in range(6):
-        await append(deployment.bootstrap, deployment.sink, keyed([number], 1))
+        produce(deployment.bootstrap, deployment.sink, keyed([number], 1))
 
     def slowly(frame: Frame) -> Action | None:
         if frame.api != Api.FETCH or deployment.sink.encode() not in frame.message:
@@ -147,7 +130,6 @@ async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, st
         assert 0 < saved["label"] < 6
         assert first.lines("output_folded") == []
         await first.stop()
-    deployment.config["kafka"]["bootstrap_servers"] = deployment.bootstrap
     second = start(deployment)
     assert (await second.logged("output_folded"))[0]["start"] >= saved["label"]
 
@@ -186,16 +168,15 @@ async def test_an_input_trimmed_under_a_running_worker_is_no_jump(
     armed = threading.Event()
     with Proxy(deployment.bootstrap, hold_fetches) as proxy:
         worker = start(deployment, proxy)
-        await worker.feed(keyed(range(10), 1))
+        deployment.feed(keyed(range(10), 1))
         await worker.consumed(10)
         armed.set()
         await worker.until(lambda: proxy.acted, "a fetch")
-        await worker.feed(keyed(range(10, 30), 1))
+        deployment.feed(keyed(range(10, 30), 1))
         delete_records(deployment.bootstrap, deployment.source, {0: 20})
         go.set()
-        (stopped,) = await worker.logged("shard_stopped")
-        assert "source.on_gap: skip" in stopped["error"]
-        assert worker.worker.tally.consumed in (10, 20)  # what the fetch under way had brought
+        assert "source.on_gap: skip" in await worker.stopped()
+        assert worker.tally.consumed in (10, 20)  # what the fetch under way had brought
         await worker.stop()
 
 
@@ -232,7 +213,7 @@ async def test_a_topic_made_again_under_a_running_worker_is_noticed(
     monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 0.2)
     deployment = single(private_broker, tmp_path).create()
     worker = start(deployment)
-    await worker.feed(keyed(range(10), 1))
+    deployment.feed(keyed(range(10), 1))
     await worker.consumed(10)
     await asyncio.to_thread(delete_topic, deployment.bootstrap, deployment.source)
     await asyncio.to_thread(create_topic, deployment.bootstrap, deployment.source)
@@ -251,13 +232,12 @@ async def test_side_topics_are_in_the_transaction(deployment: Deployment, start:
     duplicates = deployment.create_side_topic("duplicates_topic")
     letters = deployment.create_side_topic("dead_letter_topic")
     texts = [b'{"id": 1}', b"bad", b'{"id": 1, "again": 1}']
-    await feed(deployment, [(0, None, text, [], None) for text in texts])
+    deployment.feed([(0, None, text, [], None) for text in texts])
     with Proxy(deployment.bootstrap, _hold_the_end) as proxy:
         first = start(deployment, proxy)
         await until(lambda: proxy.acted, first.lines)
         await first.crash(proxy)
     assert len(read_all(deployment.bootstrap, letters, "read_uncommitted")) == 1
-    deployment.config["kafka"]["bootstrap_servers"] = deployment.bootstrap
     second = start(deployment)
     await second.consumed(3)
     for topic, text in zip((deployment.sink, letters, duplicates), texts, strict=True):
@@ -275,14 +255,13 @@ async def test_an_output_that_came_to_be_compacted_is_refused_at_the_next_fencin
 ) -> None:
     """Settings are looked at whenever a shard begins again: from then on the broker may forget what we emitted."""
     worker = start(deployment)
-    await worker.feed(keyed(range(10), 1))
+    deployment.feed(keyed(range(10), 1))
     await worker.consumed(10)
     alter_topic(deployment.bootstrap, deployment.sink, cleanup_policy="compact")
     name = f"{deployment.sink}/0"
     await asyncio.to_thread(produce, deployment.bootstrap, deployment.sink, [], name)  # fences us
-    await worker.feed(keyed(range(10, 20), 1))
-    (stopped,) = await worker.logged("shard_stopped")
-    assert "is compacted (cleanup.policy=compact)" in stopped["error"]
+    deployment.feed(keyed(range(10, 20), 1))
+    assert "is compacted (cleanup.policy=compact)" in await worker.stopped()
 
 
 # --- rule 15: folding again ---
@@ -295,7 +274,7 @@ async def test_a_fold_makes_the_table_that_was_alive(
     """Bit for bit, whatever the borders of batches: false positives and repeated keys add nothing twice."""
     deployment.config["filter"] = {"kind": kind, "capacity": 2000, "error_rate": 0.01}
     deployment.config["delivery"]["batch_events_max"] = 70
-    await feed(deployment, keyed([*range(700), *range(500), *range(400, 1000)], 1))
+    deployment.feed(keyed([*range(700), *range(500), *range(400, 1000)], 1))
     first = start(deployment)
     await first.consumed(1800)
     alive = _table(first)
@@ -317,15 +296,14 @@ async def test_output_events_without_a_key_are_skipped_and_counted(
 ) -> None:
     """Whoever wrote them, a fold goes on over them and says how many there were."""
     output = [(0, None, b"v", [], None), *keyed(range(3), 1), (0, None, b"w", [], None)]
-    await append(deployment.bootstrap, deployment.sink, output)
-    await feed(deployment, keyed(range(5), 1))
+    produce(deployment.bootstrap, deployment.sink, output)
+    deployment.feed(keyed(range(5), 1))
     worker = start(deployment)
     await worker.consumed(5)
     (folded,) = worker.lines("output_folded")
     assert (folded["events"], folded["without_key"]) == (5, 2)
-    assert worker.lines("stopped") == []
-    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
-    assert keys[5:] == [key for _, key, *_ in keyed([3, 4], 1)]
+    assert worker.lines("shard_stopped") == []
+    assert output_keys(deployment)[5:] == keys_of([3, 4])
 
 
 # --- rule 17: shutdown ---
@@ -335,7 +313,7 @@ async def test_a_successor_need_not_wait(deployment: Deployment, start: Start) -
     """Who drains leaves the group, saves last, and has committed all: the next begins at once, from that snapshot."""
     deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 45_000
     first = start(deployment)
-    await first.feed(keyed(range(100), 1))
+    deployment.feed(keyed(range(100), 1))
     await first.consumed(100)
     await first.stop()
     (saved,) = first.lines("snapshot_saved")
@@ -360,7 +338,7 @@ async def test_at_least_once_fences_once_at_the_assignment(
     zombie.begin_transaction()
     zombie.produce(deployment.sink, b"v", key=b"user1@example.com", partition=0)
     zombie.flush(20)
-    await feed(deployment, keyed(range(3), 1))
+    deployment.feed(keyed(range(3), 1))
     worker = start(deployment)
     await worker.consumed(3)
     with pytest.raises(KafkaException):
@@ -374,26 +352,28 @@ async def test_at_least_once_folds_a_foreign_event_and_goes_on(
     """No transaction could take our events back: what came between is folded, and its key counts as emitted."""
     deployment.config["delivery"]["guarantee"] = "at_least_once"
     worker = start(deployment)
-    await worker.feed(keyed(range(10), 1))
+    deployment.feed(keyed(range(10), 1))
     await worker.consumed(10)
-    await append(deployment.bootstrap, deployment.sink, keyed([15], 1))
-    await worker.feed(keyed(range(10, 12), 1))
+    produce(deployment.bootstrap, deployment.sink, keyed([15], 1))
+    deployment.feed(keyed(range(10, 12), 1))
     await worker.logged("doubt")
-    await worker.feed(keyed(range(10, 20), 1))
+    deployment.feed(keyed(range(10, 20), 1))
     await worker.committed(22)
     assert worker.lines("shard_stopped") == []
-    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
+    keys = output_keys(deployment)
     assert len(keys) == len(set(keys)) == 20
 
 
 # --- rule 19: the least broker ---
 
 
-async def test_a_broker_without_transactions_is_refused_exactly_once(tmp_path: Path) -> None:
+async def test_a_broker_without_transactions_is_refused_exactly_once(
+    tmp_path: Path, start: Start
+) -> None:
     """Librdkafka's mock has no stable OffsetFetch: a configuration error names the remedy before anything is read."""
     with MockBroker(confluent_kafka) as cluster:
         deployment = Deployment(cluster.address, tmp_path, partitions=1)
         cluster.make(deployment.source)
         cluster.make(deployment.sink)
         with pytest.raises(ConfigError, match="set at_least_once"):
-            await Worker(load(deployment.write_config())).run()
+            await start(deployment).task

@@ -17,9 +17,9 @@ from streamdedup import folding
 from streamdedup.kafka.sink import KafkaWriter
 from tests.broker.base import Broker, OwnedBroker
 from tests.broker.proxy import Action, Api, Cut, Delay, Drop, Frame, Hold, Proxy, Replace
-from tests.broker.topics import Event, alter_topic, read_all
+from tests.broker.topics import Event, alter_topic, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import Start, append, feed, until
+from tests.local import Start, until
 
 pytestmark = pytest.mark.broker
 
@@ -64,7 +64,7 @@ async def test_an_event_older_than_the_outputs_retention_is_rejected(
     now_ms = int(time.time() * 1000)
     worker = start(deployment)
     old = now_ms - 2 * HOUR_MS
-    await worker.feed([(0, b"k", b"old", [], old), (0, b"k", b"new", [], now_ms)])
+    deployment.feed([(0, b"k", b"old", [], old), (0, b"k", b"new", [], now_ms)])
     await worker.consumed(2)
     assert [r.value for r in read_all(deployment.bootstrap, deployment.sink)] == [b"new"]
     (letter,) = read_all(deployment.bootstrap, letters)
@@ -80,7 +80,7 @@ async def test_limits_are_read_anew_at_a_doubt(deployment: Deployment, start: St
     await worker.live()
     alter_topic(deployment.bootstrap, deployment.sink, max_message_bytes=2000)
     values = [b"small", b"large" * 600, b"small too"]
-    await worker.feed([(0, value[:9], value, [], None) for value in values])
+    deployment.feed([(0, value[:9], value, [], None) for value in values])
     await worker.consumed(3)
     assert [r.value for r in read_all(deployment.bootstrap, deployment.sink)] == values[::2]
     assert [r.value for r in read_all(deployment.bootstrap, letters)] == [values[1]]
@@ -97,7 +97,7 @@ async def test_every_send_is_awaited(deployment: Deployment, start: Start) -> No
     worker = start(deployment)
     await worker.live()
     alter_topic(deployment.bootstrap, letters, max_message_bytes=1500)
-    await worker.feed([(0, b"bad", b"no json" * 400, [], None), (0, None, b'{"id": 1}', [], None)])
+    deployment.feed([(0, b"bad", b"no json" * 400, [], None), (0, None, b'{"id": 1}', [], None)])
     await worker.consumed(2)
     (letter,) = read_all(deployment.bootstrap, letters)
     assert (letter.key, letter.value) == (b"bad", None)
@@ -130,7 +130,7 @@ async def test_an_unknown_outcome_is_settled_by_the_broker(
         await worker.live()
         for step, api in enumerate(OF_A_TRANSACTION):
             proxy.rule = _once(api, of_answers, action)
-            await worker.feed(tombstones(range(10 * step, 10 * step + 10)))
+            deployment.feed(tombstones(range(10 * step, 10 * step + 10)))
             await worker.committed(10 * step + 10)
             await worker.logged("doubt", step + 1)
         assert len(worker.lines("doubt")) == len(OF_A_TRANSACTION)
@@ -211,14 +211,13 @@ async def test_a_late_duplicate_hits_no_later_transaction(
         monkeypatch.setattr(KafkaWriter, "_check_connections", lambda _self: None)
     else:
         monkeypatch.setattr(KafkaWriter, "transaction_s_max", 30.0)
-    await feed(deployment, tombstones(range(30)))
+    deployment.feed(tombstones(range(30)))
     with Proxy(deployment.bootstrap) as proxy:
         rule = LateRequest(api)
         proxy.rule = rule
         first = start(deployment, proxy)
         await until(rule.over.is_set, first.lines)
         await first.crash(proxy)
-    deployment.config["kafka"]["bootstrap_servers"] = deployment.bootstrap
     second = start(deployment)
     await second.committed(30)
     assert output_numbers(deployment) == list(range(30))
@@ -241,7 +240,7 @@ async def test_a_broker_that_pauses_within_a_transaction(
                 paused.set()
 
         proxy.rule = pause_it
-        await worker.feed(tombstones(range(30)))
+        deployment.feed(tombstones(range(30)))
         await worker.logged("doubt")
         private_broker.resume()
         await worker.committed(30)
@@ -256,7 +255,7 @@ async def test_a_fold_may_take_long_as_long_as_it_moves(
     """Its deadline is on progress: a fold of many times that is no doubt, one that stands still is."""
     monkeypatch.setattr(folding, "STALL_S_MAX", 1.0)
     for number in range(8):  # in as many record batches
-        await append(deployment.bootstrap, deployment.sink, keyed([number], 1))
+        produce(deployment.bootstrap, deployment.sink, keyed([number], 1))
     moves = threading.Event()
 
     def slowly(frame: Frame) -> Action | None:

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from streamdedup.fencing import committed_offset, look, wait_decided
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
 from streamdedup.resume import Found
 from streamdedup.settings import Settings
+
+_WHOSE = "of another producer, or of a worker that was killed,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,18 @@ async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
 
 
 async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partition: int) -> Extent:
-    """How far to read of `partition`. DeliveryError where a transaction stays open there."""
-    async with asyncio.timeout(ANSWER_S_MAX):
+    """How far to read of `partition`. DeliveryError where a transaction stays open there.
+
+    Nobody is fenced for an audit: what a worker left open when it was killed ends by its time-out.
+    """
+    within_s = settings.delivery.open_transaction_s + transaction_timeout_s(settings.kafka)
+    async with asyncio.timeout(ANSWER_S_MAX + within_s):  # it may wait for offsets of a transaction
         committed = await committed_offset(settings, cluster, partition)
         ends = {
             name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)
         }
     for name, end in ends.items():
-        await wait_decided(cluster, name, partition, end, settings.delivery.open_transaction_s)
+        await wait_decided(cluster, name, partition, end, within_s, whose=_WHOSE)
     async with asyncio.timeout(ANSWER_S_MAX):
         found = await look(
             settings,

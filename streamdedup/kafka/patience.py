@@ -78,14 +78,18 @@ class Patience:
             )
 
     def back(self, what: str) -> None:
-        """`what` goes on, or is not wanted any more."""
+        """`what` goes on."""
         if what not in self._since:
             return
         away_s = self.away_s
-        del self._since[what]
+        self.forget(what)
         if not self._since and self._told_at > float("-inf"):
             self._told_at = float("-inf")
             log.info("broker_back", seconds=round(away_s, 1))
+
+    def forget(self, what: str) -> None:
+        """`what` waits no more, which says nothing of the brokers."""
+        self._since.pop(what, None)
 
     def check(self) -> None:
         """DeliveryError where the time is over that the operator gave."""
@@ -110,12 +114,15 @@ async def start_patiently(start: Callable[[], Awaitable[T]], what: str, patience
     try:
         while True:
             try:
-                return await start()
+                started = await start()
             except (KafkaError, OSError) as error:
                 if not is_away(error):
                     raise
                 patience.away(what, error)
+            else:
+                patience.back(what)
+                return started
             patience.check()
             await asyncio.sleep(backoff.next_s())
     finally:
-        patience.back(what)
+        patience.forget(what)

@@ -97,11 +97,17 @@ def check_contiguous(topic: str, partition: int, base: int, label: int) -> None:
 
 def transaction_s_max(options: KafkaOptions) -> float:
     """The deadline of a commit: what is resent after a request's time-out could hit the next transaction."""
+    return DEADLINE_SHARE * min(_timeout_s(options, "request"), transaction_timeout_s(options))
+
+
+def transaction_timeout_s(options: KafkaOptions) -> float:
+    """After which the broker aborts a transaction that its writer does not end."""
+    return _timeout_s(options, "transaction")
+
+
+def _timeout_s(options: KafkaOptions, name: str) -> float:
     defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
-    request_ms, transaction_ms = (
-        float(defaulted[f"{name}_timeout_ms"]) for name in ("request", "transaction")
-    )
-    return DEADLINE_SHARE * min(request_ms, transaction_ms) / 1000
+    return float(defaulted[f"{name}_timeout_ms"]) / 1000
 
 
 class KafkaWriter:

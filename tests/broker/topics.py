@@ -99,13 +99,10 @@ def produce(
     """
     if abort and transactional_id is None:
         raise ValueError("abort=True needs a transactional_id")
-    config = client_config(bootstrap) | {
-        "enable.idempotence": True,
-        "linger.ms": 20,
-        "message.timeout.ms": int(DEADLINE_S * 1000),
-    }
+    config = client_config(bootstrap) | {"message.timeout.ms": int(DEADLINE_S * 1000)}
     if transactional_id is None:
-        _send(Producer(config), topic, events)
+        # One request at a time keeps the order, too; for an idempotent producer's id librdkafka waits half a second.
+        _send(Producer(config | {"max.in.flight": 1}), topic, events)
         return
     producer = Producer({**config, "transactional.id": transactional_id})
     producer.init_transactions(DEADLINE_S)
@@ -137,12 +134,13 @@ def read_all(
         }
     )
     try:
-        partitions = set(_partitions(admin_client(bootstrap), topic, deadline_s))
+        # Asked by this client, which then knows the leaders: else it looks for them only after half a second.
+        partitions = set(_partitions(consumer, topic, deadline_s))
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         records: list[Record] = []
 
         def ended() -> bool:
-            for message in consumer.consume(10_000, timeout=0.2):
+            for message in consumer.consume(10_000, timeout=0.02):
                 if error := message.error():
                     if error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)
@@ -232,9 +230,11 @@ def topic_id(bootstrap: str, name: str) -> str:
     return str(UUID(bytes=base64.urlsafe_b64decode(f"{described.topic_id}==")))
 
 
-def _partitions(admin: AdminClient, topic: str, deadline_s: float = DEADLINE_S) -> list[int]:
+def _partitions(
+    client: AdminClient | Consumer, topic: str, deadline_s: float = DEADLINE_S
+) -> list[int]:
     # All topics: asking for one by its name may create it.
-    topics = admin.list_topics(timeout=deadline_s).topics
+    topics = client.list_topics(timeout=deadline_s).topics
     if topic not in topics:
         raise LookupError(f"topic {topic} does not exist; create_topic first")
     return list(topics[topic].partitions)

@@ -1,0 +1,87 @@
+"""Waiting for brokers that are away: what is told, and when it ends; on a virtual clock."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+from structlog.testing import capture_logs
+
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.patience import Patience, start_patiently
+from streamdedup.testing.clock import VirtualLoop
+
+
+def told(run: Coroutine[Any, Any, object]) -> list[str]:
+    """The events that are logged while it runs."""
+    loop = VirtualLoop()
+    try:
+        with capture_logs() as lines:
+            loop.run_until_complete(run)
+    finally:
+        loop.close()
+    return [line["event"] for line in lines]
+
+
+def after(failures: int) -> Callable[[], Awaitable[str]]:
+    """A start that finds no broker so many times."""
+    outcomes = iter([KafkaConnectionError] * failures)
+
+    async def start() -> str:
+        for error in outcomes:
+            raise error
+        return "there"
+
+    return start
+
+
+def test_who_was_told_that_a_broker_is_away_is_told_that_it_is_back() -> None:
+    """Once each, however often it was tried, and within a minute."""
+
+    async def run() -> None:
+        assert await start_patiently(after(5), "it", Patience()) == "there"
+
+    assert told(run()) == ["broker_away", "broker_back"]
+
+
+def test_an_hour_away_is_a_line_a_minute() -> None:
+    """Whoever waits, and how many."""
+
+    async def run() -> None:
+        patience = Patience()
+        for minute_half in range(120):
+            patience.away(f"shard {minute_half % 7}", KafkaConnectionError())
+            await asyncio.sleep(30)
+
+    assert told(run()) == ["broker_away"] * 60
+
+
+def test_who_gives_up_does_not_say_that_the_broker_is_back() -> None:
+    """Neither who is cancelled, as by SIGTERM, nor who has waited for `give_up_after_s`."""
+
+    async def run() -> None:
+        cancelled, ended = Patience(), Patience(give_up_after_s=5)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(30):
+                await start_patiently(after(10**6), "it", cancelled)
+        with pytest.raises(DeliveryError, match=r"kafka\.give_up_after_s: 5"):
+            await start_patiently(after(10**6), "it", ended)
+        assert cancelled.since is ended.since is None
+
+    assert told(run()) == ["broker_away", "broker_away"]
+
+
+def test_a_line_a_minute_holds_over_those_who_come_and_go() -> None:
+    """A shard that leaves while the broker is away does not have the next one tell it again at once."""
+
+    async def run() -> None:
+        patience = Patience()
+        for shard in range(10):
+            patience.away(f"shard {shard}", KafkaConnectionError())
+            patience.forget(f"shard {shard}")
+            await asyncio.sleep(1)
+        patience.away("the last", KafkaConnectionError())
+        patience.back("the last")
+
+    assert told(run()) == ["broker_away", "broker_back"]
