@@ -28,7 +28,7 @@ class Result:
     at: str
     seconds: float
     tried: dict[str, int]
-    hits: int
+    hits: int | None
     counts: bool
     failures: list[str]
     longest_s: dict[str, float] = field(default_factory=dict)
