@@ -57,7 +57,14 @@ def play_round(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = f"{seed}/{scenario.name}/{number}/{attempt}"
-    trial = Trial(brokers, folder, name, number=number, partitions=scenario.partitions)
+    trial = Trial(
+        brokers,
+        folder,
+        name,
+        number=number,
+        partitions=scenario.partitions,
+        at_least_once=scenario.at_least_once,
+    )
     finding = play(scenario, trial, scenario.size if size is None else size)
     failures = trial.count.failures
     if not failures:
@@ -98,11 +105,11 @@ def play(scenario: Scenario, trial: Trial, size: int) -> Finding | None:
 
 def check(scenario: Scenario, trial: Trial, finding: Finding) -> None:
     """Note as failures what the promise does not allow."""
-    if finding.lost or finding.foreign or (finding.doubled and not scenario.may_repeat):
+    if finding.lost or finding.foreign or (finding.doubled and not scenario.at_least_once):
         trial.failed(f"lost {finding.lost}, doubled {finding.doubled}, foreign {finding.foreign}")
-    if finding.zombie_batches and not scenario.may_repeat:
+    if finding.zombie_batches and not scenario.at_least_once:
         trial.failed(f"{finding.zombie_batches} batches were written by a fenced producer")
-    if trial.model.is_plain and not scenario.may_repeat:
+    if trial.model.is_plain and not scenario.at_least_once:
         breach = audit_breach(trial.deployment.write_config())
         if (breach is None) != finding.exact:
             trial.failed(f"`streamdedup audit` does not agree with the oracle: {breach}")
@@ -118,7 +125,8 @@ def line_of(result: Result) -> str:
         if finding
         else "not judged"
     )
-    faults = f"{sum(result.tried.values())} faults, {result.hits} hits"
+    hits = "" if result.hits is None else f", {result.hits} hits"
+    faults = f"{sum(result.tried.values())} faults{hits}"
     ends = "".join(f"\n    {failure}" for failure in result.failures)
     return (
         f"{result.scenario} {result.number}: {state}; {judged}; {faults}; {result.seconds} s{ends}"

@@ -200,6 +200,7 @@ def _move(trial: Trial, read: _ReadOffsets) -> None:
 def _work_and_kill(trial: Trial) -> None:
     worker = trial.start_live()
     trial.wait_for_progress("a start")
+    trial.aim()
     worker.kill()
 
 
