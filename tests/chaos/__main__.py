@@ -1,45 +1,94 @@
-"""`make chaos`: play the matrix, or the part that ONLY names, at SCALE, from SEED; then write docs/guarantees.md."""
+"""`make chaos`: play the matrix, or the part that ONLY names, at SCALE, from SEED; then write the page of guarantees.
 
+docs/guarantees.md is written where the whole matrix has been played, in one run or several; else a page beside the
+rounds tells what there is.
+"""
+
+import math
 import os
 import signal
 import sys
 import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.driver import play_scenario
 from tests.chaos.matrix import SCENARIOS
-from tests.chaos.report import write_report
+from tests.chaos.report import is_whole, write_report
 from tests.chaos.results import ROOT, Results
 
 DIRECTORY = ROOT / "var" / "chaos"
+PAGE = ROOT / "docs" / "guarantees.md"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the variables ask for."""
+
+    only: Collection[str]
+    scale: float
+    seed: int
 
 
 def main() -> int:
-    """Status 1 where a promise was broken, or a round could not be judged or did not count; 2 for unknown names."""
-    only = [name for name in os.environ.get("ONLY", "").replace(",", " ").split() if name]
-    scale = float(os.environ.get("SCALE", "1"))
-    if unknown := set(only) - set(SCENARIOS):
-        print(f"ONLY names {', '.join(sorted(unknown))}; there are: {', '.join(SCENARIOS)}")
+    """Status 1 where a promise was broken, or a round could not be judged or did not count; 2 for a wrong variable."""
+    try:
+        wish = wish_of(os.environ)
+    except ValueError as error:
+        print(error)
         return 2
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # with all that we started
-    results = Results(DIRECTORY / "results.jsonl", os.environ.get("SEED", "1"))
+    results = Results(DIRECTORY / "results.jsonl", str(wish.seed))
     started = time.monotonic()
     complete = True
     for scenario in SCENARIOS.values():
-        if not only or scenario.name in only:
-            rounds = max(1, round(scenario.rounds * scale))
+        if scenario.name in wish.only:
+            rounds = max(1, round(scenario.rounds * wish.scale))
             play_scenario(scenario, rounds, results, DIRECTORY / "trials")
             complete &= all(results.done(scenario.name, number) for number in range(rounds))
     print(f"{time.monotonic() - started:.0f} s; rounds are kept in {_short(DIRECTORY)}")
-    write_report(results, ROOT / "docs" / "guarantees.md")
+    write_page(results, PAGE, DIRECTORY / PAGE.name)
     kept = not any(result.failures for result in results.rounds)
     return 0 if kept and complete else 1
 
 
+def wish_of(variables: Mapping[str, str]) -> Wish:
+    """Read ONLY, SCALE and SEED; ValueError with the variable, its value and what it takes."""
+    only = variables.get("ONLY", "").replace(",", " ").split() or list(SCENARIOS)
+    if unknown := set(only) - set(SCENARIOS):
+        raise ValueError(f"ONLY={','.join(sorted(unknown))}: there are {', '.join(SCENARIOS)}")
+    scale, seed = variables.get("SCALE", "1"), variables.get("SEED", "1")
+    if not _is_positive(scale):
+        raise ValueError(
+            f"SCALE={scale}: a number above 0 is needed, as 0.1 for a tenth of the rounds"
+        )
+    if not (seed.isascii() and seed.isdigit()):
+        raise ValueError(f"SEED={seed}: a whole number from 0 on is needed")
+    return Wish(only, float(scale), int(seed))
+
+
+def write_page(results: Results, whole: Path, part: Path) -> None:
+    """Write `whole` if every round of the matrix was played by this code, else `part`; say which."""
+    if is_whole(results):
+        write_report(results, whole)
+        print(f"the page is {_short(whole)}")
+    else:
+        write_report(results, part)
+        print(f"the page is {_short(part)}; {_short(whole)} is written once every round was played")
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
+
+
 def _short(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 if __name__ == "__main__":

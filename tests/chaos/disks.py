@@ -12,10 +12,11 @@ from pathlib import Path
 from tests.broker.base import wait_until
 from tests.chaos.files import DISK_FAILED
 from tests.chaos.trial import Trial
-from tests.chaos.worker import Wanted, with_disk
+from tests.chaos.worker import Wanted, with_disk, with_unreadable_snapshots
 from tests.deployment import EXIT_S, WorkerProcess
 
 FOR_GOOD = 1_000_000
+UNREADABLE_TOLD = "snapshot_refused"
 DISK_BYTES = 64 << 20
 FIRST_CALLS = 60  # what four partitions ask of the disk for their first snapshots, and more
 SLOW_S = 0.3
@@ -26,15 +27,17 @@ CASES = (
     "ENOSPC at one call",
     "EIO for good",
     "slow calls",
+    "snapshots that cannot be listed at a start",
+    "snapshots that cannot be opened at a start",
 )
 
 
 def harm_disk(trial: Trial, cases: int) -> None:
-    """So many of the cases; after each, a worker on a good disk goes on from what is there."""
-    first = trial.number * cases
-    for number in range(cases):
-        case = CASES[(first + number) % len(CASES)]
-        if case in {"full (ENOSPC)", "read-only (EROFS)"}:
+    """The first so many of the cases; after each, a worker on a good disk goes on from what is there."""
+    for case in CASES[:cases]:
+        if "at a start" in case:
+            _unreadable(trial, case)
+        elif case in {"full (ENOSPC)", "read-only (EROFS)"}:
             _real_disk(trial, case)
         else:
             _bad_calls(trial, case, _wanted(trial, case))
@@ -61,6 +64,24 @@ def _bad_calls(trial: Trial, case: str, wanted: Wanted) -> None:
     _goes_on(trial, case, worker)
 
 
+def _unreadable(trial: Trial, case: str) -> None:
+    """There are snapshots, and a start cannot read them: it folds the output, says so, and saves new ones."""
+    before = trial.start_live()
+    before.wait_for("snapshot_saved", trial.partitions)
+    before.kill()
+    call, errors = (
+        ("listdir", ("EIO", "EACCES", "ENOTDIR"))
+        if "listed" in case
+        else ("open", ("EIO", "EACCES"))
+    )
+    error = trial.chance.choice(errors)
+    worker = trial.start_live(with_unreadable_snapshots(call, error))
+    worker.wait_for(DISK_FAILED)
+    worker.wait_for(UNREADABLE_TOLD)
+    worker.wait_for("snapshot_saved")
+    _goes_on(trial, f"{case} ({error})", worker)
+
+
 def _real_disk(trial: Trial, case: str) -> None:
     with _small_disk(trial.directory / "snapshots") as disk:
         if disk is None:
@@ -85,6 +106,7 @@ def _real_disk(trial: Trial, case: str) -> None:
 def _goes_on(trial: Trial, case: str, worker: WorkerProcess) -> None:
     """Delivery is not held up; the worker is killed then, as its next start is to be right."""
     trial.wait_for_progress(case)
+    trial.aim()
     trial.tried(case)
     if worker.process.poll() is not None:
         trial.failed(f"{case}: the worker ended: {worker.events()[-2:]}")

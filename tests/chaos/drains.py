@@ -20,7 +20,7 @@ def drain_at_random(trial: Trial, drains: int) -> None:
         else:
             worker = trial.start_live()
             trial.aim()
-        trial.count.hits += trial.open_transactions()
+        trial.note_hit()
         began = time.monotonic()
         worker.process.send_signal(signal.SIGTERM)
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.chaos.brokers import Brokers
 from tests.chaos.matrix import Scenario
-from tests.chaos.oracle import Verdict, audit_breach
+from tests.chaos.oracle import Finding, audit_breach
 from tests.chaos.results import Result, Results
 from tests.chaos.trial import Trial
 
@@ -57,8 +57,15 @@ def play_round(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = f"{seed}/{scenario.name}/{number}/{attempt}"
-    trial = Trial(brokers, folder, name, number=number, partitions=scenario.partitions)
-    verdict = play(scenario, trial, scenario.size if size is None else size)
+    trial = Trial(
+        brokers,
+        folder,
+        name,
+        number=number,
+        partitions=scenario.partitions,
+        at_least_once=scenario.at_least_once,
+    )
+    finding = play(scenario, trial, scenario.size if size is None else size)
     failures = trial.count.failures
     if not failures:
         trial.forget()
@@ -72,58 +79,59 @@ def play_round(
         seconds=round(time.monotonic() - started, 1),
         tried=dict(sorted(trial.count.tried.items())),
         hits=trial.count.hits,
-        counts=bool(failures) or not scenario.must_abort or _aborted(verdict),
+        counts=bool(failures) or not scenario.must_abort or _aborted(finding),
         failures=failures,
         longest_s={what: round(value, 2) for what, value in trial.count.longest_s.items()},
-        verdict=verdict,
+        finding=finding,
     )
 
 
-def play(scenario: Scenario, trial: Trial, size: int) -> Verdict | None:
+def play(scenario: Scenario, trial: Trial, size: int) -> Finding | None:
     """Play and judge; None where the trial could not be judged, which is a failure, too."""
     with ExitStack() as stack:
         stack.callback(trial.close)
         try:
             scenario.play(trial, size)
-            verdict = trial.finish()
+            finding = trial.finish()
         except Exception as error:  # whatever it is, it is this round's result
             where = traceback.extract_tb(error.__traceback__)[-1]
             trial.failed(
                 f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
             )
             return None
-    check(scenario, trial, verdict)
-    return verdict
+    check(scenario, trial, finding)
+    return finding
 
 
-def check(scenario: Scenario, trial: Trial, verdict: Verdict) -> None:
+def check(scenario: Scenario, trial: Trial, finding: Finding) -> None:
     """Note as failures what the promise does not allow."""
-    if verdict.lost or verdict.foreign or (verdict.doubled and not scenario.may_repeat):
-        trial.failed(f"lost {verdict.lost}, doubled {verdict.doubled}, foreign {verdict.foreign}")
-    if verdict.zombie_batches and not scenario.may_repeat:
-        trial.failed(f"{verdict.zombie_batches} batches were written by a fenced producer")
-    if trial.model.is_plain and not scenario.may_repeat:
+    if finding.lost or finding.foreign or (finding.doubled and not scenario.at_least_once):
+        trial.failed(f"lost {finding.lost}, doubled {finding.doubled}, foreign {finding.foreign}")
+    if finding.zombie_batches and not scenario.at_least_once:
+        trial.failed(f"{finding.zombie_batches} batches were written by a fenced producer")
+    if trial.model.is_plain and not scenario.at_least_once:
         breach = audit_breach(trial.deployment.write_config())
-        if (breach is None) != verdict.exact:
+        if (breach is None) != finding.exact:
             trial.failed(f"`streamdedup audit` does not agree with the oracle: {breach}")
 
 
 def line_of(result: Result) -> str:
     """A round in one line, for whoever watches."""
-    verdict = result.verdict
+    finding = result.finding
     state = "failed" if result.failures else "kept" if result.counts else "does not count"
     judged = (
-        f"lost {verdict.lost} doubled {verdict.doubled} of {verdict.events} events, "
-        f"{verdict.aborted_records} records aborted"
-        if verdict
+        f"lost {finding.lost} doubled {finding.doubled} of {finding.events} events, "
+        f"{finding.aborted_records} records aborted"
+        if finding
         else "not judged"
     )
-    faults = f"{sum(result.tried.values())} faults, {result.hits} hits"
+    hits = "" if result.hits is None else f", {result.hits} hits"
+    faults = f"{sum(result.tried.values())} faults{hits}"
     ends = "".join(f"\n    {failure}" for failure in result.failures)
     return (
         f"{result.scenario} {result.number}: {state}; {judged}; {faults}; {result.seconds} s{ends}"
     )
 
 
-def _aborted(verdict: Verdict | None) -> bool:
-    return verdict is not None and verdict.aborted_records > 0
+def _aborted(finding: Finding | None) -> bool:
+    return finding is not None and finding.aborted_records > 0

@@ -5,6 +5,7 @@ It outlives a broker that is away; what it had under way then is in the input or
 
 import random
 import threading
+from collections.abc import Iterator
 
 from confluent_kafka import KafkaException, Producer
 
@@ -13,7 +14,13 @@ from tests.broker.topics import DEADLINE_S, unique_name
 
 TURN_S = 0.05
 ABORTED_SHARE = 0.1
-KEYS_A_SECOND = 0.65  # of the events' number: the rest repeat one of them
+KEYS_PER_EVENT = 0.65  # how fast the room of keys grows from which each event draws one
+REPEATED_SHARE = 1 / (1 + KEYS_PER_EVENT)
+"""Of many events, those whose key was drawn before.
+
+The key that came in with event t is still not drawn at event n with chance (t / n) ** (1 / KEYS_PER_EVENT); summed over
+all t, n * KEYS_PER_EVENT / (1 + KEYS_PER_EVENT) keys are drawn at all.
+"""
 JOIN_S = 90.0
 
 
@@ -25,7 +32,7 @@ class Feeder:
     ) -> None:
         self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
         self._rate, self._chance = rate, chance
-        self._keys = 1.0  # how many different ones there are by now
+        self._keys = draw_keys(chance)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
         self._thread.start()
@@ -56,8 +63,7 @@ class Feeder:
     def _feed(self, producer: Producer) -> None:
         producer.begin_transaction()
         for _ in range(max(1, int(self._rate * TURN_S))):
-            self._keys += KEYS_A_SECOND
-            number = self._chance.randrange(int(self._keys))
+            number = next(self._keys)
             key = b"user%d@example.com" % number
             producer.produce(self._topic, b"{}", key, number % self._partitions)
         if self._chance.random() < ABORTED_SHARE:
@@ -66,3 +72,11 @@ class Feeder:
         else:
             producer.commit_transaction(DEADLINE_S)
         self._ending.wait(TURN_S)
+
+
+def draw_keys(chance: random.Random) -> Iterator[int]:
+    """The number of each event's key, from a room that grows with the events."""
+    room = 1.0
+    while True:
+        room += KEYS_PER_EVENT
+        yield chance.randrange(int(room))

@@ -92,3 +92,20 @@ class BadDisk(WatchedFs):
         if name == "close":  # a descriptor is gone after a failed close, too
             act()
         raise OSError(self._error, os.strerror(self._error))
+
+
+class UnreadableSnapshots(WatchedFs):
+    """The file system of snapshots, of which one kind of call fails until something is saved."""
+
+    def __init__(self, call: str, error: str) -> None:
+        super().__init__()
+        self._call, self._error = call, getattr(errno, error)
+        self._saving = False
+
+    def around(self, name: str, act: Callable[[], T]) -> T:
+        """Make the call, or fail."""
+        self._saving |= name == "mkdir"  # a save's first call
+        if self._saving or name != self._call:
+            return act()
+        tell(DISK_FAILED, call=name)
+        raise OSError(self._error, os.strerror(self._error))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.chaos.brokers import Brokers, ProxiedBroker, ThreeBrokers
-from tests.chaos.disks import harm_disk
+from tests.chaos.disks import CASES, harm_disk
 from tests.chaos.drains import drain_at_random
 from tests.chaos.kills import kill_at_random, kill_at_steps
 from tests.chaos.network import harm_requests
@@ -23,6 +23,7 @@ from tests.chaos.trial import PARTITIONS, Trial
 from tests.chaos.worker import STEPS
 
 EXACT = "nothing lost, nothing twice"
+REPEATED = "nothing lost; repeats are counted"
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Scenario:
     partitions: int = PARTITIONS
     must_abort: bool = False
     """Whether a round without aborted records in the output proves too little to count."""
-    may_repeat: bool = False
-    """At least once: repeats are counted, and are no breach."""
+    at_least_once: bool = False
+    """Without transactions: repeats are counted, and are no breach."""
 
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -80,7 +81,14 @@ SCENARIOS: Mapping[str, Scenario] = {
             partitions=8,
             must_abort=True,
         ),
-        Scenario("broker", "the broker ends and starts again", restart_broker, rounds=2, size=4),
+        Scenario(
+            "broker",
+            "the broker ends and starts again",
+            restart_broker,
+            rounds=2,
+            size=4,
+            must_abort=True,
+        ),
         Scenario(
             "brokers",
             "each of three brokers ends and starts again (replication 3, min.insync 2)",
@@ -88,6 +96,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             rounds=1,
             size=6,
             brokers=ThreeBrokers,
+            must_abort=True,
         ),
         Scenario(
             "network",
@@ -104,8 +113,16 @@ SCENARIOS: Mapping[str, Scenario] = {
             rounds=4,
             size=10,
             promise="nothing lost but what was skipped, nothing twice",
+            must_abort=True,
         ),
-        Scenario("trim", "output trimmed up to the snapshots", trim_below_snapshots, 2, 4),
+        Scenario(
+            "trim",
+            "output trimmed up to the snapshots",
+            trim_below_snapshots,
+            rounds=2,
+            size=4,
+            must_abort=True,
+        ),
         Scenario(
             "gap",
             "output trimmed beyond the snapshots",
@@ -113,6 +130,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             rounds=2,
             size=2,
             promise="stops, by name; once accepted, only forgotten keys come again",
+            must_abort=True,
         ),
         Scenario(
             "remade",
@@ -129,14 +147,16 @@ SCENARIOS: Mapping[str, Scenario] = {
             rounds=2,
             size=2,
             promise="stops, by name; once accepted, a key passes once in its new partition, too",
+            must_abort=True,
         ),
         Scenario(
             "disk",
-            "snapshots on a disk that is full, read-only, failing, slow",
+            "snapshots on a disk that is full, read-only, slow, or fails at a save or at a start",
             harm_disk,
-            rounds=6,
-            size=6,
+            rounds=4,
+            size=len(CASES),
             promise=f"delivery goes on, the log says why; {EXACT} after the next start",
+            must_abort=True,
         ),
         Scenario(
             "drain",
@@ -148,12 +168,49 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             "once",
-            "at least once: SIGKILL, SIGTERM, SIGSTOP at random moments and named steps",
+            "at least once: SIGKILL, SIGTERM, SIGSTOP at random moments and named steps; snapshots deleted",
             harm_at_least_once,
             rounds=4,
-            size=8,
-            promise="nothing lost; repeats are counted",
-            may_repeat=True,
+            size=10,
+            promise=REPEATED,
+            at_least_once=True,
+        ),
+        Scenario(
+            "once-broker",
+            "at least once: the broker ends and starts again",
+            restart_broker,
+            rounds=1,
+            size=4,
+            promise=REPEATED,
+            at_least_once=True,
+        ),
+        Scenario(
+            "once-storm",
+            "at least once: 1 to 4 workers join, leave, die, pause; 8 partitions",
+            rebalance_storm,
+            rounds=1,
+            size=30,
+            promise=REPEATED,
+            partitions=8,
+            at_least_once=True,
+        ),
+        Scenario(
+            "once-network",
+            "at least once: requests and responses cut, dropped, delayed",
+            harm_requests,
+            rounds=1,
+            size=14,
+            promise=REPEATED,
+            at_least_once=True,
+        ),
+        Scenario(
+            "once-disk",
+            "at least once: snapshots on a disk that is full, read-only, slow, or fails at a save or at a start",
+            harm_disk,
+            rounds=1,
+            size=len(CASES),
+            promise=REPEATED,
+            at_least_once=True,
         ),
     )
 }

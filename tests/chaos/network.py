@@ -15,6 +15,12 @@ LONG_S = (1.2, 1.6)  # times the request's time-out
 FIRES_S = 30.0
 RECOVERS_S = 120.0  # the bare client waits 40 s for an answer that was swallowed
 AT_A_FENCE = {Api.INIT_PRODUCER_ID, Api.OFFSET_FETCH}
+OF_TRANSACTIONS = {
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.END_TXN,
+    Api.TXN_OFFSET_COMMIT,
+}
 SECOND_LONG = {Harm.DELAY_REQUEST_LONG, Harm.DELAY_RESPONSE_LONG}
 
 
@@ -31,8 +37,9 @@ def harm_requests(trial: Trial, faults: int) -> None:
 
 
 def _pairs(trial: Trial, faults: int) -> Iterator[tuple[Api, Harm]]:
-    """Every API in turn, with another harm in each round: eight rounds of ten are all there are."""
-    apis, harms = list(Api), list(Harm)
+    """Every API in turn, with another harm each time: eight rounds of ten are all that transactions know."""
+    unused = OF_TRANSACTIONS if trial.at_least_once else {Api.OFFSET_COMMIT}
+    apis, harms = [api for api in Api if api not in unused], list(Harm)
     for number in range(faults):
         place = trial.number * faults + number
         api = place % len(apis)
@@ -44,7 +51,7 @@ def _harm(trial: Trial, proxy: Proxy, worker: WorkerProcess, api: Api, harm: Har
     fault = proxy.arm(api, harm, trial.chance.uniform(*factors) * REQUEST_MS / 1000)
     name = f"{api.name.title().replace('_', '')}: {harm}"
     second = None
-    if api is Api.JOIN_GROUP:
+    if api is Api.JOIN_GROUP or (trial.at_least_once and api in AT_A_FENCE):
         second = trial.start()
     elif api in AT_A_FENCE:
         proxy.cut_producers()

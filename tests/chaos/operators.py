@@ -29,23 +29,23 @@ ACTS = ("offsets moved", "offsets moved", "offsets moved", "group deleted", "sna
 
 def move_and_delete(trial: Trial, acts: int) -> None:
     """Kill, then move offsets in both directions, delete the group or the snapshots, so many times."""
-    ledger = _Ledger(trial)
+    read = _ReadOffsets(trial)
     for _ in range(acts):
         worker = trial.start_live()
         trial.aim()
         worker.kill()
-        ledger.close(worker)
+        read.close(worker)
         act = trial.chance.choice(ACTS)
         if act == "offsets moved":
-            _move(trial, ledger)
+            _move(trial, read)
         elif act == "group deleted":
             _delete_group(trial)
-            ledger.starts = {}
+            read.starts = {}
             trial.tried(act)
         else:
             shutil.rmtree(trial.deployment.snapshots, ignore_errors=True)
             trial.tried(act)
-    ledger.leave_open()
+    read.leave_open()
 
 
 def trim_below_snapshots(trial: Trial, acts: int) -> None:
@@ -105,9 +105,9 @@ def remake_topics(trial: Trial, acts: int) -> None:
     trial.wait_until_all_read()
     worker.kill()
     _settled(trial)
-    verdict = judge(deployment, trial.brokers, trial.model)
-    if not verdict.exact:
-        trial.failed(f"after inputs were made again: {verdict}")
+    finding = judge(deployment, trial.brokers, trial.model)
+    if not finding.exact:
+        trial.failed(f"after inputs were made again: {finding}")
     trial.model.read_before = []  # it was emitted into what is deleted now, and cannot be read again
     delete_topic(deployment.bootstrap, deployment.sink)
     create_topic(deployment.bootstrap, deployment.sink, trial.partitions)
@@ -143,7 +143,7 @@ def grow_topics(trial: Trial, acts: int) -> None:
         _work_and_kill(trial)
 
 
-class _Ledger:
+class _ReadOffsets:
     """Which offsets were read: from where each worker began to what was committed when it had ended."""
 
     def __init__(self, trial: Trial) -> None:
@@ -181,25 +181,26 @@ class _Ledger:
             covered[partition].append(offsets)
 
 
-def _move(trial: Trial, ledger: _Ledger) -> None:
+def _move(trial: Trial, read: _ReadOffsets) -> None:
     deployment, chance = trial.deployment, trial.chance
     ends = trial.input_ends()
     forward = chance.random() < 0.4
     moved = {
         p: chance.randint(at, ends[p]) if forward else chance.randrange(at)
-        for p, at in ledger.offsets.items()
+        for p, at in read.offsets.items()
         if at and chance.random() < MOVED_SHARE
     }
     if not moved:
         return
     move_offsets(deployment.bootstrap, deployment.group, moved, deployment.source)
-    ledger.move(moved)
+    read.move(moved)
     trial.tried("offsets moved forward" if forward else "offsets moved back")
 
 
 def _work_and_kill(trial: Trial) -> None:
     worker = trial.start_live()
     trial.wait_for_progress("a start")
+    trial.aim()
     worker.kill()
 
 

@@ -38,7 +38,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Finding:
     """How the output differs from what it must be, and what the brokers' logs tell."""
 
     lost: int
@@ -56,7 +56,7 @@ class Verdict:
         return (self.lost, self.doubled, self.foreign) == (0, 0, 0)
 
 
-def judge(deployment: Deployment, brokers: Brokers, model: Model) -> Verdict:
+def judge(deployment: Deployment, brokers: Brokers, model: Model) -> Finding:
     """Compare all that was read with all that was emitted."""
     source = [
         record
@@ -69,7 +69,7 @@ def judge(deployment: Deployment, brokers: Brokers, model: Model) -> Verdict:
     if model.forgotten:
         doubled = differences(events, model.emitted_before)[1] + differences(events, output)[1]
     left = aborted_in(deployment, brokers)
-    return Verdict(
+    return Finding(
         lost=lost,
         doubled=doubled,
         foreign=foreign,

@@ -18,7 +18,7 @@ def restart_broker(trial: Trial, restarts: int) -> None:
         node = trial.brokers.nodes[node_numbers[number % len(node_numbers)]]
         how = (signal.SIGTERM, signal.SIGKILL)[(number // len(node_numbers)) % 2]
         trial.aim()
-        trial.count.hits += trial.open_transactions()
+        trial.note_hit()
         node.end(how)
         trial.tried(f"{how.name} to {'one of three brokers' if replicated else 'the broker'}")
         if replicated:

@@ -2,12 +2,17 @@
 
 import os
 import platform
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.broker.jars import locked_jars
+from tests.chaos.feeding import ABORTED_SHARE, REPEATED_SHARE
 from tests.chaos.matrix import SCENARIOS, Scenario
+from tests.chaos.part import in_words
 from tests.chaos.results import Result, Results, tried
+
+NOT_ASKED = "\N{EN DASH}"
 
 
 def write_report(results: Results, path: Path) -> None:
@@ -16,27 +21,50 @@ def write_report(results: Results, path: Path) -> None:
 
 
 def _lines(results: Results) -> list[str]:
-    parts = (_INTRODUCTION, _circumstances(results), _table(results), _details(results))
+    parts = (_introduction(), _circumstances(results), _table(results), _details(results))
     return [line for part in parts for line in ("", *part)][1:]
 
 
-_INTRODUCTION = """\
+def is_whole(results: Results) -> bool:
+    """Whether every round of the matrix at SCALE=1 was played, and counts."""
+    return all(results.done(s.name, n) for s in SCENARIOS.values() for n in range(s.rounds))
+
+
+def _introduction() -> list[str]:
+    must, need_not = (
+        _names(s.name for s in SCENARIOS.values() if s.must_abort is wanted)
+        for wanted in (True, False)
+    )
+    return f"""\
 # Guarantees, as tried
 
 What the worker promises was put to the test by real faults, on real workers and brokers. This page is written by
 `make chaos`, from the rounds that it played: nothing in it is written by hand.
 
-Each round has topics, a feeder and workers of its own. The feeder writes transactions while the faults happen, a tenth
-of them aborted, a third of the events duplicates. In the end a worker reads all that is left, and an oracle that knows
-nothing of filters compares the whole input with the whole output, by another client library. Where no operator took a
-part of the topics away, `streamdedup audit` judges as well, and must agree. Aborted records are counted in the log
-files of the broker itself.
+Each round has topics, a feeder and workers of its own. The feeder writes transactions while the faults happen,
+{ABORTED_SHARE:.0%} of them aborted; about {REPEATED_SHARE:.0%} of the events repeat an earlier key. In the end a worker
+reads all that is left, and an oracle that knows nothing of filters compares the whole input with the whole output, by
+another client library. Where no operator took a part of the topics away, `streamdedup audit` judges as well, and must
+agree. Aborted records are counted in the log files of the broker itself.
 
 A fault is *tried* when it was done to something alive. It is a *hit* when, at that moment, records stood in the output
-of which nobody knew yet whether they would be committed: these are the faults that could break the promise. Where the
-fault aborts transactions, a round in whose output no aborted record is found does not count, and is played again with
-other random numbers. What `make test` plays of this in each run is in `tests/test_chaos.py`.
+of which nobody knew yet whether they would be committed: these are the faults that could break the promise. The brokers
+are asked for it right after a fault that ends or stops every worker, and right before any other; {NOT_ASKED} stands
+where nobody asks, as at least once, which has no transactions.
+
+{must}:
+a round of these in whose output no aborted record is found does not count, and is played again with other random
+numbers.
+
+{need_not}:
+rounds of these count without one, since they need not abort anything, or deliver at least once.
+
+{chr(10).join(in_words())}
 """.splitlines()
+
+
+def _names(scenarios: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in scenarios)
 
 
 def _circumstances(results: Results) -> list[str]:
@@ -71,16 +99,17 @@ def _row(scenario: Scenario, results: Results) -> str:
     fault, promise = f"`{scenario.name}`: {scenario.fault}", scenario.promise
     if not rounds:
         return f"| {fault} | {promise} | | | | | | | not run |"
-    verdicts = [r.verdict for r in rounds if r.verdict]
+    found = [r.finding for r in rounds if r.finding]
+    hits = [r.hits for r in rounds if r.hits is not None]
     cells = [
         sum(tried(rounds).values()),
-        sum(r.hits for r in rounds),
-        sum(v.aborted_records for v in verdicts),
-        sum(v.events for v in verdicts),
-        sum(v.lost for v in verdicts),
-        sum(v.doubled for v in verdicts),
+        sum(hits) if hits else None,
+        sum(f.aborted_records for f in found),
+        sum(f.events for f in found),
+        sum(f.lost for f in found),
+        sum(f.doubled for f in found),
     ]
-    numbers = " | ".join(f"{cell:,}" for cell in cells)
+    numbers = " | ".join(NOT_ASKED if cell is None else f"{cell:,}" for cell in cells)
     return f"| {fault} | {promise} | {numbers} | {_outcome(scenario, rounds)} |"
 
 

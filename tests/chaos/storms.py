@@ -50,11 +50,10 @@ class _Storm:
             self._leaving.append(worker)
             trial.tried("worker leaves (SIGTERM)")
         elif act == "kill":
-            open_before = trial.open_transactions()
+            trial.note_hit()
             worker.kill()
             self._awake.remove(worker)
             trial.tried("worker killed (SIGKILL)")
-            trial.count.hits += open_before
         elif act == "pause":
             stop_process(worker)
             self._awake.remove(worker)

@@ -1,7 +1,7 @@
-"""One round: topics of its own, a feeder, workers that come to harm, a count of what really happened, and the verdict.
+"""One round: topics of its own, a feeder, workers that come to harm, a count of what really happened, and the finding.
 
 A fault counts as tried when it was done to a live worker or broker, and as a hit when records of an open transaction
-stood in the output at that moment: only then has it put the promise to the test.
+stood in the output at that moment: only then could it break the promise. Not every scenario asks for hits.
 """
 
 import os
@@ -21,7 +21,8 @@ from tests.broker.base import admin_client, client_config, wait_until
 from tests.broker.topics import DEADLINE_S, create_replicated
 from tests.chaos.brokers import Brokers
 from tests.chaos.feeding import Feeder
-from tests.chaos.oracle import Model, Verdict, judge
+from tests.chaos.hits import End, undecided
+from tests.chaos.oracle import Finding, Model, judge
 from tests.chaos.worker import Wanted, environment
 from tests.deployment import Deployment, WorkerProcess
 
@@ -44,7 +45,7 @@ class Count:
     """What was really done."""
 
     tried: Counter[str] = field(default_factory=Counter)
-    hits: int = 0
+    hits: int | None = None  # where nobody asked
     longest_s: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
@@ -61,9 +62,11 @@ class Trial:
         number: int = 0,
         partitions: int = PARTITIONS,
         rate: int = RATE,
+        at_least_once: bool = False,
     ) -> None:
         self.brokers, self.directory, self.chance = brokers, directory, random.Random(seed)
         self.number = number  # of the round
+        self.at_least_once = at_least_once  # without transactions
         self.broken: Wanted = {}  # a promise that every worker breaks, where the oracle itself is tested
         self.count, self.model = Count(), Model()
         self.workers: list[WorkerProcess] = []
@@ -117,17 +120,13 @@ class Trial:
 
     def open_transactions(self) -> bool:
         """Whether records stand in the output of which it is not decided whether they are committed."""
-        ends = [
-            self._ends(IsolationLevel.READ_UNCOMMITTED),
-            self._ends(IsolationLevel.READ_COMMITTED),
-        ]
-        return ends[0] != ends[1]
+        return undecided(self._ends)
 
     def aim(self) -> None:
         """Wait a moment of chance; half of the time, then, for an open transaction, as far as there is one."""
         self.pause_by_chance(0, 0.5)
         until = time.monotonic() + AIM_S
-        if self.chance.random() < 0.7:
+        if self.chance.random() < 0.7 and not self.at_least_once:
             while time.monotonic() < until and not self.open_transactions():
                 pass
 
@@ -148,8 +147,9 @@ class Trial:
         self.count.failures.append(what)
 
     def note_hit(self) -> None:
-        """After a fault that ended or stopped every worker: whether it hit an open transaction."""
-        self.count.hits += self.open_transactions()
+        """Whether a fault hits an open transaction: right after one that ended or stopped every worker, else before."""
+        if not self.at_least_once:
+            self.count.hits = (self.count.hits or 0) + self.open_transactions()
 
     def committed(self, *, stable: bool = False) -> dict[int, int]:
         """The group's offsets; with `stable`, once no open transaction can change them.
@@ -170,11 +170,11 @@ class Trial:
 
     def input_ends(self) -> dict[int, int]:
         """The end of each input partition as far as it is decided."""
-        return self._ends(IsolationLevel.READ_COMMITTED, self.deployment.source)
+        return _offsets(self._ends(IsolationLevel.READ_COMMITTED, self.deployment.source))
 
     def output_ends(self) -> dict[int, int]:
         """The high watermark of each output partition."""
-        return self._ends(IsolationLevel.READ_UNCOMMITTED)
+        return _offsets(self._ends(IsolationLevel.READ_UNCOMMITTED))
 
     def wait_for_progress(self, what: str, within_s: float = CATCH_UP_S) -> None:
         """Until each partition's offset has reached what is the input's end now."""
@@ -196,7 +196,7 @@ class Trial:
             ),
         )
 
-    def finish(self) -> Verdict:
+    def finish(self) -> Finding:
         """End everything, have one worker read to the end, and judge."""
         self.feeder.finish()
         self.end_workers()
@@ -243,19 +243,21 @@ class Trial:
             "kind": self.chance.choice(["bloom", "exact", "blocked"]),
         }
         config["delivery"] = {
+            "guarantee": "at_least_once" if self.at_least_once else "exactly_once",
             "commit_interval_ms": self.chance.choice([10, 20, 40]),
             "batch_events_max": self.chance.choice([50, 150, 400]),
             "drain_s": DRAIN_S,
         }
         config["snapshot"]["interval_s"] = 0.5
 
-    def _ends(self, isolation: IsolationLevel, topic: str | None = None) -> dict[int, int]:
+    def _ends(self, isolation: IsolationLevel, topic: str | None = None) -> dict[int, End]:
         topic = topic or self.deployment.sink
         asked = {TopicPartition(topic, p): _LATEST for p in range(self.partitions)}
         answers = self._admin.list_offsets(
             asked, isolation_level=isolation, request_timeout=ANSWER_S
         )
-        return {where.partition: answer.result().offset for where, answer in answers.items()}
+        found = {where.partition: answer.result() for where, answer in answers.items()}
+        return {p: End(end.offset, end.leader_epoch) for p, end in found.items()}
 
     def _patiently(self, ask: Callable[[], dict[int, int]]) -> dict[int, int]:
         """Ask a cluster of which a broker may be away at this moment."""
@@ -292,6 +294,10 @@ def is_stopped(worker: WorkerProcess) -> bool:
     """Whether it is stopped by a signal."""
     options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
     return os.waitid(os.P_PID, worker.process.pid, options) is not None
+
+
+def _offsets(ends: Mapping[int, End]) -> dict[int, int]:
+    return {partition: end.offset for partition, end in ends.items()}
 
 
 def _reached(at: Mapping[int, int], ends: Mapping[int, int]) -> bool:

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any
 
 from streamdedup.testing.files import WatchedFs
-from tests.chaos.files import BadDisk, SteppingFs, tell
+from tests.chaos.files import BadDisk, SteppingFs, UnreadableSnapshots, tell
 
 VARIABLE = "CHAOS"
 REACHED = "chaos_reached"
@@ -60,6 +60,11 @@ def with_disk(*, first: int, count: int, error: str | None = None, slow_s: float
     with `error`, a name of `errno`, or take `slow_s` longer.
     """
     return {"disk": {"first": first, "count": count, "error": error, "slow_s": slow_s}}
+
+
+def with_unreadable_snapshots(call: str, error: str) -> Wanted:
+    """Until the first save, each `call` (listdir, open, readv) to the file system of snapshots fails with `error`."""
+    return {"unreadable": {"call": call, "error": error}}
 
 
 def broken(promise: str) -> Wanted:
@@ -224,6 +229,8 @@ def _prepare(wanted: Mapping[str, Any]) -> None:
         _give_snapshots(SteppingFs(steps.reached))
     if "disk" in wanted:
         _give_snapshots(BadDisk(**wanted["disk"]))
+    if "unreadable" in wanted:
+        _give_snapshots(UnreadableSnapshots(**wanted["unreadable"]))
     if "broken" in wanted:
         _MUTANTS[wanted["broken"]]()
 
