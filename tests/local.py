@@ -80,6 +80,10 @@ class LocalWorker:
         """Wait until this input offset of the only partition is committed."""
         await self._committed({0: offset})
 
+    async def caught_up(self) -> None:
+        """Wait until the end of the input is committed."""
+        await self._committed(await asyncio.to_thread(self._deployment.input_ends))
+
     async def stopped(self) -> str:
         """Wait until one shard has stopped; what it says."""
         (line,) = await self.logged("shard_stopped")
@@ -96,7 +100,7 @@ class LocalWorker:
         """Let it decide on all partitions, commit the end of the input, and drain."""
         async with self:
             await self.live()
-            await self._committed(await asyncio.to_thread(self._deployment.input_ends))
+            await self.caught_up()
         return self
 
     @property
