@@ -33,10 +33,17 @@ Lines = Sequence[Mapping[str, Any]]
 class LocalWorker:
     """A worker that runs here, named after its place among those of the test; drained where its context ends."""
 
-    def __init__(self, deployment: Deployment, connect: Connect, name: int, lines: Lines) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        options: Sequence[str],
+        connect: Connect,
+        name: int,
+        lines: Lines,
+    ) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
         with bound_contextvars(worker=name):
-            self.worker = Worker(load(deployment.write_config()), connect)
+            self.worker = Worker(load(deployment.write_config(), options), connect)
             self.task = asyncio.create_task(self.worker.run())
 
     async def __aenter__(self) -> "LocalWorker":
@@ -80,6 +87,10 @@ class LocalWorker:
         """Wait until this input offset of the only partition is committed."""
         await self._committed({0: offset})
 
+    async def caught_up(self) -> None:
+        """Wait until the end of the input is committed."""
+        await self._committed(await asyncio.to_thread(self._deployment.input_ends))
+
     async def stopped(self) -> str:
         """Wait until one shard has stopped; what it says."""
         (line,) = await self.logged("shard_stopped")
@@ -96,7 +107,7 @@ class LocalWorker:
         """Let it decide on all partitions, commit the end of the input, and drain."""
         async with self:
             await self.live()
-            await self._committed(await asyncio.to_thread(self._deployment.input_ends))
+            await self.caught_up()
         return self
 
     @property
@@ -158,9 +169,8 @@ async def workers() -> AsyncIterator[Start]:
         def start(
             deployment: Deployment, proxy: Proxy | None = None, connect: Connect = kafka_cluster
         ) -> LocalWorker:
-            bootstrap = proxy.bootstrap_servers if proxy else deployment.bootstrap
-            deployment.config["kafka"]["bootstrap_servers"] = bootstrap
-            started.append(LocalWorker(deployment, connect, len(started), lines))
+            options = [f"kafka.bootstrap_servers={proxy.bootstrap_servers}"] if proxy else []
+            started.append(LocalWorker(deployment, options, connect, len(started), lines))
             return started[-1]
 
         yield start

@@ -16,6 +16,7 @@ from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import Event, delete_records, move_offsets, produce
 from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.local import run_to_the_end
 
 pytestmark = pytest.mark.broker
 
@@ -57,7 +58,7 @@ def test_a_clean_run_is_fine(broker: Broker, tmp_path: Path) -> None:
     duplicates = deployment.create_side_topic("duplicates_topic")
     deployment.feed(keyed([*range(4000), *range(1000)]))
     deployment.feed([(0, b"gone", None, [], None), (0, b"gone", None, [], None)])
-    deployment.run_to_the_end()
+    run_to_the_end(deployment)
     assert lost_and_doubled(deployment)[0] == 0
     report = audited(deployment)
     assert report.fine, report.as_text()

@@ -4,6 +4,7 @@ import asyncio
 import random
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any, get_args
@@ -13,13 +14,15 @@ from aiokafka import AIOKafkaProducer
 from crc32c import crc32c
 
 from streamdedup.filters.options import Kind
-from tests.broker.base import Broker, OwnedBroker, wait_until
+from tests.broker.base import Broker, OwnedBroker
+from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
 from tests.broker.topics import Event, committed, produce, read_all
-from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.deployment import PARTITIONS, Deployment, keyed, lost_and_doubled
+from tests.local import Start, keys_of, output_keys, run_to_the_end
 
 pytestmark = pytest.mark.broker
 
-EVENTS = 200_000
+EVENTS = 60_000
 DUPLICATE_SHARE = 0.3
 
 
@@ -42,7 +45,7 @@ def some_events(count: int, seed: int = 1) -> list[int]:
 
 
 def test_output_equals_the_exact_model(deployment: Deployment) -> None:
-    """Of 200,000 events over four partitions, 30 % duplicates, exactly the first occurrences come out, in order."""
+    """Of 60,000 events over four partitions, 30 % duplicates, exactly the first occurrences come out, in order."""
     numbers = some_events(EVENTS)
     deployment.feed(keyed(numbers))
     worker = deployment.run_to_the_end()
@@ -69,7 +72,7 @@ def test_survivors_keep_every_byte(deployment: Deployment) -> None:
         (3, b"tombstone", None, [], stamp + 4),
     ]
     deployment.feed(events)
-    deployment.run_to_the_end()
+    run_to_the_end(deployment)
     got = [
         (r.partition, r.key, r.value, list(r.headers), r.timestamp_ms)
         for r in read_all(deployment.bootstrap, deployment.sink)
@@ -80,29 +83,29 @@ def test_survivors_keep_every_byte(deployment: Deployment) -> None:
 def test_a_restart_goes_on_where_it_stopped(deployment: Deployment) -> None:
     """After a drain and a restart no event is emitted twice, and duplicates across the restart are seen."""
     deployment.feed(keyed(range(3000)))
-    deployment.run_to_the_end("first.log")
+    run_to_the_end(deployment)
     deployment.feed(keyed(range(1500, 4500)))
-    deployment.run_to_the_end("second.log")
+    run_to_the_end(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
 def test_a_restart_folds_only_what_came_after_the_snapshot(deployment: Deployment) -> None:
     """With a snapshot, the fold fetches the output from the snapshot's label on, and nothing below."""
     deployment.feed(keyed(range(4000)))
-    first = deployment.run_to_the_end("first.log")
-    labels = {e["partition"]: e["label"] for e in first.events("snapshot_saved")}
+    first = run_to_the_end(deployment)
+    labels = {e["partition"]: e["label"] for e in first.lines("snapshot_saved")}
     assert sorted(labels) == [0, 1, 2, 3]
     deployment.feed(keyed(range(4000, 4400)))
     with deployment.running("second.log") as second:
         deployment.catch_up(second)
         second.kill()  # no snapshot of what came since
-    third = deployment.run_to_the_end("third.log")
-    for folded in third.events("output_folded"):
+    third = run_to_the_end(deployment)
+    for folded in third.lines("output_folded"):
         fetched = folded["first_offset"], folded["last_offset"], folded["events"]
         label = labels[folded["partition"]]
         assert folded["start"] == label
         assert fetched == (label, label + 99, 100), folded
-    assert len(third.events("output_folded")) == deployment.partitions
+    assert len(third.lines("output_folded")) == deployment.partitions
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -154,73 +157,75 @@ def test_a_drain_ends_in_time_without_the_broker(
     assert worker.events("stopped")
 
 
-def test_a_drain_does_not_wait_for_the_commit_interval(deployment: Deployment) -> None:
+async def test_a_drain_does_not_wait_for_the_commit_interval(
+    deployment: Deployment, start: Start
+) -> None:
     """A batch in hand is committed at once when the worker is asked to end."""
     deployment.config["delivery"]["commit_interval_ms"] = 10_000
     deployment.feed(keyed(range(40)))
-    with deployment.running() as worker:
-        worker.wait_for("shard_live", deployment.partitions)
-        worker.process.send_signal(signal.SIGTERM)
-        assert worker.process.wait(5) == 0
+    async with start(deployment) as worker:
+        await worker.live()
+        async with asyncio.timeout(5):
+            await worker.stop()
 
 
-def test_at_least_once_repeats_nothing_that_reached_the_output(deployment: Deployment) -> None:
-    """Without transactions, too, a kill between output and commit repeats nothing: the output is folded."""
-    deployment.config["delivery"]["guarantee"] = "at_least_once"
-    deployment.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 20_000
-    deployment.feed(keyed(some_events(40_000)))
-    chance = random.Random(3)
-    for attempt in range(5):
-        with deployment.running(f"{attempt}.log") as worker:
-            worker.wait_for("shard_live", 1)
-            before = len(read_all(deployment.bootstrap, deployment.sink))
-            wait_until(
-                lambda before=before: (
-                    len(read_all(deployment.bootstrap, deployment.sink)) > before  # type: ignore[misc]
-                    or committed(deployment.bootstrap, deployment.group, deployment.source)
-                    == deployment.input_ends()
-                ),
-                30,
-                lambda: "nothing was emitted",
-            )
-            time.sleep(chance.uniform(0, 0.2))
-    deployment.run_to_the_end("last.log")
+async def test_at_least_once_repeats_nothing_that_reached_the_output(
+    deployment: Deployment, start: Start
+) -> None:
+    """Without transactions, too, a crash between output and commit repeats nothing: the output is folded."""
+    deployment.config["delivery"] |= {"guarantee": "at_least_once", "batch_events_max": 100}
+    deployment.config["delivery"]["drain_s"] = 1
+    deployment.feed(keyed(some_events(4000)))
+    for _ in range(3):
+        with Proxy(deployment.bootstrap, _hold_a_commit) as proxy:
+            worker = start(deployment, proxy)
+            await worker.until(lambda proxy=proxy: proxy.acted, "commit")  # type: ignore[misc]
+            await worker.crash(proxy)
+        at = committed(deployment.bootstrap, deployment.group, deployment.source)
+        read = read_all(deployment.bootstrap, deployment.source)
+        known = {record.key for record in read if record.offset < at[record.partition]}
+        assert {*output_keys(deployment)} - known, "nothing is in the output that is not committed"
+        shutil.rmtree(deployment.snapshots, ignore_errors=True)  # a killed worker had saved none
+    await start(deployment).to_the_end()
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-def test_aborted_input_is_not_judged(deployment: Deployment) -> None:
+def _hold_a_commit(frame: Frame) -> Action | None:
+    """Of offsets of events: the first four may be those of births."""
+    commits = frame.api == Api.OFFSET_COMMIT and not frame.is_answer
+    return Hold(threading.Event()) if commits and frame.number > PARTITIONS else None
+
+
+async def test_aborted_input_is_not_judged(deployment: Deployment, start: Start) -> None:
     """Events of aborted transactions do not come out, and do not make later equal ones duplicates."""
     source = deployment.source
     produce(deployment.bootstrap, source, keyed(range(100)), transactional_id=source, abort=True)
     produce(deployment.bootstrap, source, keyed(range(50)), transactional_id=source)
-    with deployment.running() as worker:
-        wait_until(
-            lambda: len(read_all(deployment.bootstrap, deployment.sink)) >= 50,
-            30,
-            lambda: str(worker.events()[-3:]),
-        )
-        assert worker.interrupt() == 0
+    async with start(deployment) as worker:
+        await worker.consumed(50)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-def test_a_full_filter_stops_consuming_and_says_so(deployment: Deployment) -> None:
+async def test_a_full_filter_stops_consuming_and_says_so(
+    deployment: Deployment, start: Start
+) -> None:
     """At capacity a shard passes no further new key, stays in the group, and names the remedy."""
     deployment.config["filter"] |= {"capacity": 400, "partition_headroom": 0, "on_full": "stop"}
     deployment.feed(keyed(range(2000)))
-    with deployment.running() as worker:
-        full = worker.wait_for("filter_full", deployment.partitions)
+    async with start(deployment) as worker:
+        full = await worker.logged("filter_full", deployment.partitions)
         assert all("filter.capacity" in line["remedy"] for line in full)
+        await worker.consumed(400)
         assert len(read_all(deployment.bootstrap, deployment.sink)) == 400
-        assert worker.interrupt() == 0
     assert committed(deployment.bootstrap, deployment.group, deployment.source) == dict.fromkeys(
         range(4), 100
     )
     deployment.config["filter"]["capacity"] = 100_000
-    deployment.run_to_the_end("larger.log")
+    await start(deployment).to_the_end()
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-def test_a_full_filter_skips_nothing(broker: Broker, tmp_path: Path) -> None:
+async def test_a_full_filter_skips_nothing(broker: Broker, tmp_path: Path, start: Start) -> None:
     """What the consumer has read beyond the last key that fits is not committed, whatever the filter counts."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["filter"] = {
@@ -229,82 +234,75 @@ def test_a_full_filter_skips_nothing(broker: Broker, tmp_path: Path) -> None:
         "on_full": "stop",
     }
     deployment.feed(keyed(range(20_000), 1))
-    with deployment.running() as worker:
-        worker.wait_for("filter_full")
-        assert worker.interrupt() == 0
-    (stopped,) = worker.events("stopped")
+    async with start(deployment) as worker:
+        await worker.logged("filter_full")
+    (stopped,) = worker.lines("stopped")
     at = committed(deployment.bootstrap, deployment.group, deployment.source)
     assert at == {0: stopped["consumed"]}
     assert stopped["pass"] == len(read_all(deployment.bootstrap, deployment.sink))
 
 
 @pytest.mark.parametrize("kind", ["bloom", "cuckoo"])
-def test_a_filter_grows_until_its_memory_is_spent(
-    broker: Broker, tmp_path: Path, kind: str
+async def test_a_filter_grows_until_its_memory_is_spent(
+    broker: Broker, tmp_path: Path, start: Start, kind: str
 ) -> None:
     """By default a filter takes further stages; a restart, from a snapshot or the output, goes on with all of them."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["filter"] = {"kind": kind, "capacity": 1000, "error_rate": 1e-8}
     deployment.feed(keyed([*range(3000), *range(3000)], 1))
-    first = deployment.run_to_the_end("first.log")
+    first = await start(deployment).to_the_end()
     deployment.feed(keyed(range(5000), 1))
-    second = deployment.run_to_the_end("second.log")
-    assert len(second.events("snapshot_loaded")) == 1
+    second = await start(deployment).to_the_end()
+    assert len(second.lines("snapshot_loaded")) == 1
     shutil.rmtree(deployment.snapshots)
     deployment.config["filter"]["max_size"] = (
         "30kB"  # the stages that there are by then, no further
     )
     deployment.feed(keyed(range(9000), 1))
-    with deployment.running("third.log") as third:
-        (full,) = third.wait_for("filter_full")
+    async with start(deployment) as third:
+        (full,) = await third.logged("filter_full")
         assert "filter.max_size" in full["remedy"]
-        assert third.interrupt() == 0
     deployment.config["filter"]["max_size"] = "1MB"
-    deployment.run_to_the_end("fourth.log")
+    await start(deployment).to_the_end()
     assert lost_and_doubled(deployment) == (0, 0, 0)
     for worker in (first, second):
-        assert not worker.events("filter_full")
+        assert not worker.lines("filter_full")
 
 
 def test_going_beyond_the_capacity_is_said(deployment: Deployment) -> None:
     """`on_full: warn` goes on, and says once a partition that the error rate is above the promise."""
     deployment.config["filter"] |= {"capacity": 400, "partition_headroom": 0, "on_full": "warn"}
     deployment.feed(keyed(range(2000)))
-    worker = deployment.run_to_the_end()
-    lines = worker.events("filter_beyond_capacity")
+    worker = run_to_the_end(deployment)
+    lines = worker.lines("filter_beyond_capacity")
     assert sorted(line["partition"] for line in lines) == [0, 1, 2, 3]
     assert all(line["error_rate_now"] > 0 and line["capacity"] == 100 for line in lines)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-def test_markers_behind_the_last_event_are_committed(broker: Broker, tmp_path: Path) -> None:
+async def test_markers_behind_the_last_event_are_committed(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
     """The offset passes the input's own transaction markers: their deletion is no loss of events."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     source = deployment.source
     produce(deployment.bootstrap, source, keyed(range(100), 1), transactional_id=source)
     produce(deployment.bootstrap, source, keyed(range(50), 1), transactional_id=source, abort=True)
-    with deployment.running() as worker:
-        wait_until(
-            lambda: committed(deployment.bootstrap, deployment.group, source) == {0: 152},
-            30,
-            lambda: str(committed(deployment.bootstrap, deployment.group, source)),
-        )
-        assert worker.interrupt() == 0
+    async with start(deployment) as worker:
+        await worker.committed(152)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-def test_an_event_that_cannot_be_read_stops_its_partition_by_name(
-    broker: Broker, tmp_path: Path
+async def test_an_event_that_cannot_be_read_stops_its_partition_by_name(
+    broker: Broker, tmp_path: Path, start: Start
 ) -> None:
     """All before it is emitted; then the shard stops and tells topic, partition and offset."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.feed(keyed(range(300), 1))
-    asyncio.run(_write_unreadable(deployment.bootstrap, deployment.source))
+    await _write_unreadable(deployment.bootstrap, deployment.source)
     deployment.feed(keyed(range(300, 400), 1))
-    with deployment.running() as worker:
-        (line,) = worker.wait_for("shard_stopped")
-        assert f"{deployment.source}/0 offset 300 cannot be read" in line["error"]
-        assert worker.interrupt() == 0
+    async with start(deployment) as worker:
+        assert f"{deployment.source}/0 offset 300 cannot be read" in await worker.stopped()
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 300
 
 
@@ -326,21 +324,20 @@ async def _write_unreadable(bootstrap: str, topic: str) -> None:
         await producer.stop()
 
 
-def test_a_commit_interval_beyond_the_time_out_still_commits(
-    broker: Broker, tmp_path: Path
+async def test_a_commit_interval_beyond_the_time_out_still_commits(
+    broker: Broker, tmp_path: Path, start: Start
 ) -> None:
     """However the two are set, a transaction is closed in time: a trickle of events is no endless doubt."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["kafka"]["producer"] = {"request_timeout_ms": 1000}
     deployment.config["delivery"]["commit_interval_ms"] = 10_000
-    with deployment.running() as worker:
-        worker.wait_for("shard_live")
+    async with start(deployment) as worker:
+        await worker.live()
         for number in range(30):
             deployment.feed(keyed([number], 1))
-            time.sleep(0.05)  # a trickle
-        deployment.catch_up(worker)
-        assert worker.events("doubt") == []
-        assert worker.interrupt() == 0
+            await asyncio.sleep(0.05)  # a trickle
+        await worker.caught_up()
+        assert worker.lines("doubt") == []
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(Kind)))
@@ -350,13 +347,13 @@ def test_every_kind_serves_the_worker(broker: Broker, tmp_path: Path, kind: str)
     rate = 1e-4 if kind == "bitmap" else 1e-8
     deployment.config["filter"] = {"kind": kind, "capacity": 5000, "error_rate": rate}
     deployment.feed(keyed([*range(500), *range(250)], 1))
-    deployment.run_to_the_end("first.log")
+    run_to_the_end(deployment)
     deployment.feed(keyed([*range(300, 800), *range(600, 800)], 1))
-    second = deployment.run_to_the_end("second.log")
-    assert len(second.events("snapshot_loaded")) == 1
+    second = run_to_the_end(deployment)
+    assert len(second.lines("snapshot_loaded")) == 1
     shutil.rmtree(deployment.snapshots)
     deployment.feed(keyed([*range(900)], 1))
-    deployment.run_to_the_end("third.log")
+    run_to_the_end(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
@@ -370,22 +367,25 @@ def test_a_keyed_hash_serves_the_worker(broker: Broker, tmp_path: Path) -> None:
     for number, key in enumerate([keys[0], keys[0], keys[1]]):
         secret.write_text(key)
         deployment.feed(keyed([*range(200 * number, 200 * number + 300), *range(300)], 1))
-        runs.append(deployment.run_to_the_end(f"{number}.log"))
-    assert [len(run.events("snapshot_loaded")) for run in runs] == [0, 1, 0]
-    (refused,) = runs[2].events("snapshot_refused")
+        runs.append(run_to_the_end(deployment))
+    assert [len(run.lines("snapshot_loaded")) for run in runs] == [0, 1, 0]
+    (refused,) = runs[2].lines("snapshot_refused")
     assert "hash_check" in refused["reason"]
     assert lost_and_doubled(deployment) == (0, 0, 0)
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != secret]
     assert not any(key.encode() in path.read_bytes() for path in written for key in keys)
+    assert not any(key in str(run.lines()) for run in runs for key in keys)
 
 
-def test_start_latest_is_resolved_once(deployment: Deployment) -> None:
+async def test_start_latest_is_resolved_once(deployment: Deployment, start: Start) -> None:
     """`source.start: latest` skips what is there at the birth, and a crash does not skip again."""
     deployment.config["source"]["start"] = "latest"
     deployment.feed(keyed(range(1000)))
-    with deployment.running("birth.log") as worker:
-        worker.wait_for("shard_live", deployment.partitions)
+    deployment.config["delivery"]["drain_s"] = 1
+    with Proxy(deployment.bootstrap) as proxy:
+        worker = start(deployment, proxy)
+        await worker.live()
+        await worker.crash(proxy)
     deployment.feed(keyed(range(1000, 1400)))
-    deployment.run_to_the_end("second.log")
-    keys = {r.key for r in read_all(deployment.bootstrap, deployment.sink)}
-    assert keys == {key for _, key, *_ in keyed(range(1000, 1400))}
+    await start(deployment).to_the_end()
+    assert {*output_keys(deployment)} == {*keys_of(range(1000, 1400))}

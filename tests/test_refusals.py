@@ -1,12 +1,10 @@
 """What the worker refuses, by name and with the remedy, instead of guessing, on a real broker."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from streamdedup.errors import ConfigError
 from tests.broker.base import Broker, OwnedBroker
 from tests.broker.topics import (
     create_topic,
@@ -16,7 +14,8 @@ from tests.broker.topics import (
     read_all,
     unique_name,
 )
-from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.deployment import EXIT_S, Deployment, keyed, lost_and_doubled
+from tests.local import Start, output_keys, run_to_the_end
 
 
 @pytest.fixture
@@ -25,22 +24,17 @@ def deployment(broker: Broker, tmp_path: Path) -> Deployment:
     return Deployment(broker.bootstrap_servers, tmp_path)
 
 
-def refused_text(deployment: Deployment) -> str:
-    """Everything that the refused worker wrote."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdedup", "run", "-c", str(deployment.write_config())],
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr.decode()
-    return done.stderr.decode()
+async def refused(deployment: Deployment, start: Start) -> str:
+    """What the refused worker says."""
+    with pytest.raises(ConfigError) as refusal:
+        await start(deployment).task
+    return str(refusal.value)
 
 
 @pytest.mark.broker
-def test_missing_topics_are_refused(deployment: Deployment) -> None:
+async def test_missing_topics_are_refused(deployment: Deployment, start: Start) -> None:
     """Both missing topics are named, with the remedy, and none is created by asking."""
-    done = refused_text(deployment)
+    done = await refused(deployment, start)
     assert f"the topic {deployment.source} does not exist" in done
     assert f"the topic {deployment.sink} does not exist" in done
     assert "sink.create_topics" in done
@@ -55,18 +49,22 @@ def test_a_directory_that_cannot_be_written_is_refused(
     """It is said at the start, not at the first snapshot, with the option, as one line of the log."""
     (tmp_path / "file").write_text("in the way")
     deployment.config["snapshot"]["directory"] = str(tmp_path / "file" / "snapshots")
-    last = json.loads(refused_text(deployment).splitlines()[-1])
+    worker = deployment.start()
+    assert worker.process.wait(EXIT_S) == 2
+    last = worker.events()[-1]
     assert (last["event"], last["status"]) == ("worker_failed", 2)
     assert "snapshot.directory = " in last["error"]
     assert "nothing can be written there" in last["error"]
 
 
 @pytest.mark.broker
-def test_a_narrow_or_compacted_output_is_refused(deployment: Deployment) -> None:
+async def test_a_narrow_or_compacted_output_is_refused(
+    deployment: Deployment, start: Start
+) -> None:
     """Too few partitions and compaction are both named at once."""
     create_topic(deployment.bootstrap, deployment.source, 4)
     create_topic(deployment.bootstrap, deployment.sink, 2, cleanup_policy="compact")
-    text = refused_text(deployment)
+    text = await refused(deployment, start)
     assert "has 2 partitions" in text
     assert "add partitions" in text
     assert "cleanup.policy=delete" in text
@@ -83,8 +81,8 @@ def test_missing_output_topics_are_created_where_asked_for(deployment: Deploymen
         "duplicates_topic": unique_name("duplicates"),
     }
     deployment.feed(keyed([*range(300), *range(300)], 3))
-    worker = deployment.run_to_the_end()
-    assert len(worker.events("topic_created")) == 3
+    worker = run_to_the_end(deployment)
+    assert len(worker.lines("topic_created")) == 3
     assert lost_and_doubled(deployment) == (0, 0, 0)
     assert len(read_all(deployment.bootstrap, deployment.config["sink"]["duplicates_topic"])) == 300
 
@@ -105,36 +103,34 @@ def test_a_second_group_on_the_same_output_is_fenced(broker: Broker, tmp_path: P
 
 
 @pytest.mark.broker
-def test_a_foreign_record_in_the_output_stops_the_shard(broker: Broker, tmp_path: Path) -> None:
+async def test_a_foreign_record_in_the_output_stops_the_shard(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
     """Somebody else's event in our output, while we run: the shard stops and says second writer."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.feed(keyed(range(100), 1))
-    with deployment.running() as worker:
-        deployment.catch_up(worker)
+    async with start(deployment) as worker:
+        await worker.caught_up()
         produce(broker.bootstrap_servers, deployment.sink, keyed([10**6], 1))
         deployment.feed(keyed(range(100, 200), 1))
-        (line,) = worker.wait_for("shard_stopped")
-        assert "second writer" in line["error"]
-        assert worker.interrupt() == 0
-    ours = [r.key for r in read_all(broker.bootstrap_servers, deployment.sink)]
-    assert len(ours) == 101
+        assert "second writer" in await worker.stopped()
+    assert len(output_keys(deployment)) == 101
 
 
 @pytest.mark.broker
-def test_a_trimmed_input_stops_or_skips(broker: Broker, tmp_path: Path) -> None:
+async def test_a_trimmed_input_stops_or_skips(broker: Broker, tmp_path: Path, start: Start) -> None:
     """A committed offset outside of the input is named; `source.on_gap: skip` goes on without the events."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.feed(keyed(range(100), 1))
-    deployment.run_to_the_end("first.log")
+    await start(deployment).to_the_end()
     move_offsets(broker.bootstrap_servers, deployment.group, {0: 5000}, deployment.source)
-    with deployment.running("second.log") as worker:
-        (line,) = worker.wait_for("shard_stopped")
-        assert "5000" in line["error"]
-        assert "source.on_gap" in line["error"]
-        assert worker.interrupt() == 0
+    async with start(deployment) as worker:
+        told = await worker.stopped()
+        assert "5000" in told
+        assert "source.on_gap" in told
     deployment.config["source"]["on_gap"] = "skip"
     deployment.feed(keyed(range(50, 150), 1))
-    deployment.run_to_the_end("third.log")
+    await start(deployment).to_the_end()
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
@@ -145,27 +141,27 @@ def test_a_recreated_input_is_read_from_its_start(
     """The offset of a topic that was deleted and made again is void: nothing below it is missed."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.feed(keyed(range(100), 1))
-    deployment.run_to_the_end("first.log")
+    run_to_the_end(deployment)
     delete_topic(deployment.bootstrap, deployment.source)
     create_topic(deployment.bootstrap, deployment.source, 1)
     deployment.feed(keyed(range(80, 300), 1))
-    deployment.run_to_the_end("second.log")
-    keys = [r.key for r in read_all(deployment.bootstrap, deployment.sink)]
+    run_to_the_end(deployment)
+    keys = output_keys(deployment)
     assert len(keys) == len(set(keys)) == 300
 
 
 @pytest.mark.private_broker
-def test_a_recreated_output_stops_the_shard(private_broker: OwnedBroker, tmp_path: Path) -> None:
+async def test_a_recreated_output_stops_the_shard(
+    private_broker: OwnedBroker, tmp_path: Path, start: Start
+) -> None:
     """The output is the memory: where it was deleted and made again, the shard stops and says so."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.feed(keyed(range(100), 1))
-    deployment.run_to_the_end("first.log")
+    await start(deployment).to_the_end()
     delete_topic(deployment.bootstrap, deployment.sink)
     create_topic(deployment.bootstrap, deployment.sink, 1)
-    with deployment.running("second.log") as worker:
-        (line,) = worker.wait_for("shard_stopped")
-        assert "deleted and made again" in line["error"]
-        assert worker.interrupt() == 0
+    async with start(deployment) as worker:
+        assert "deleted and made again" in await worker.stopped()
 
 
 @pytest.mark.private_broker

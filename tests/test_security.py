@@ -3,6 +3,7 @@
 The rights are read from README.md, so that the page and the claim cannot drift apart.
 """
 
+import asyncio
 import re
 import stat
 import subprocess
@@ -14,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.broker.base import wait_until
+from streamdedup.errors import ConfigError, DeliveryError
 from tests.broker.plugin import _found
 from tests.broker.secure import HOST, USER, Right, SecureBroker, make_certificates, secure_broker
 from tests.broker.topics import Event, create_topic, read_all, unique_name
 from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.local import Start, run_to_the_end, until
 from tests.oauth_provider import SUBJECT
 
 pytestmark = [pytest.mark.broker, pytest.mark.private_broker]
@@ -101,11 +103,11 @@ NEEDED = [
 ]
 
 
-def refused_text(deployment: Deployment) -> str:
-    """What the worker wrote, which ended with status 2 without being asked to."""
-    done = run("run", "-c", str(deployment.write_config()))
-    assert done.returncode == 2, done.stderr
-    return done.stderr
+async def refused(deployment: Deployment, start: Start) -> str:
+    """What the worker says that ended without being asked to."""
+    with pytest.raises(ConfigError) as refusal:
+        await start(deployment).task
+    return str(refusal.value)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -133,9 +135,9 @@ def test_every_mechanism_leads_to_an_exact_output(
     come_by(deployment, secure, mechanism)
     secure.allow(documented(deployment))
     deployment.feed(keyed([*range(400), *range(200)], 2))
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)
-    assert worker.events("doubt") == []
+    assert worker.lines("doubt") == []
 
 
 def test_a_password_may_come_from_a_file(
@@ -148,7 +150,7 @@ def test_a_password_may_come_from_a_file(
     deployment.config["kafka"]["sasl_plain_password_file"] = str(secret)
     secure.allow(documented(deployment))
     deployment.feed(keyed(range(100), 2))
-    deployment.run_to_the_end()
+    run_to_the_end(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
@@ -162,38 +164,45 @@ def test_a_wrong_password_ends_the_worker(
     """The message names the leaves and the user, never the password."""
     monkeypatch.setenv(PASSWORD_VARIABLE, "canary-wrong")
     come_by(deployment, secure, mechanism)
-    text = refused_text(deployment)
+    done = run("run", "-c", str(deployment.write_config()))
+    assert done.returncode == 2, done.stderr
+    text = done.stderr
     assert "kafka.sasl_plain_username, sasl_plain_password" in text
     assert f"refuses the user '{USER}'" in text
     assert "canary" not in text
 
 
-def test_a_refused_token_ends_the_worker(
-    secure: SecureBroker, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+async def test_a_refused_token_ends_the_worker(
+    secure: SecureBroker, deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token that the broker does not trust is named, though aiokafka takes its refusal for success."""
     monkeypatch.delenv(PASSWORD_VARIABLE)
     monkeypatch.setenv(SUBJECT, "")
     come_by(deployment, secure, "OAUTHBEARER")
-    assert "kafka.sasl_oauth_token_provider" in refused_text(deployment)
+    assert "kafka.sasl_oauth_token_provider" in await refused(deployment, start)
 
 
-def test_a_foreign_authority_ends_the_worker(deployment: Deployment, tmp_path: Path) -> None:
+async def test_a_foreign_authority_ends_the_worker(
+    deployment: Deployment, start: Start, tmp_path: Path
+) -> None:
     """A broker whose certificate another authority signed is not spoken to, and `ssl_cafile` is named."""
     foreign = make_certificates(tmp_path / "foreign", [])
     deployment.config["kafka"]["ssl_cafile"] = str(foreign.authority)
-    assert "kafka.ssl_cafile" in refused_text(deployment)
+    assert "kafka.ssl_cafile" in await refused(deployment, start)
 
 
-def test_another_host_name_ends_the_worker(secure: SecureBroker, deployment: Deployment) -> None:
+async def test_another_host_name_ends_the_worker(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
     """A certificate that does not bear the broker's name is named as the reason."""
     deployment.config["kafka"]["bootstrap_servers"] = secure.sasl_ssl.replace(HOST, "localhost")
-    assert "kafka.ssl_check_hostname" in refused_text(deployment)
+    assert "kafka.ssl_check_hostname" in await refused(deployment, start)
 
 
-def test_no_certificate_or_a_foreign_one_ends_the_worker(
+async def test_no_certificate_or_a_foreign_one_ends_the_worker(
     secure: SecureBroker,
     deployment: Deployment,
+    start: Start,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -205,38 +214,39 @@ def test_no_certificate_or_a_foreign_one_ends_the_worker(
         "ssl_certfile": str(foreign.certificate(USER)),
         "ssl_keyfile": str(foreign.key(USER)),
     }
-    assert "kafka.ssl_certfile" in refused_text(deployment)
+    assert "kafka.ssl_certfile" in await refused(deployment, start)
     del kafka["ssl_certfile"], kafka["ssl_keyfile"]
-    assert "kafka.ssl_certfile" in refused_text(deployment)
+    assert "kafka.ssl_certfile" in await refused(deployment, start)
 
 
-def test_a_listener_without_sasl_ends_the_worker(
-    secure: SecureBroker, deployment: Deployment
+async def test_a_listener_without_sasl_ends_the_worker(
+    secure: SecureBroker, deployment: Deployment, start: Start
 ) -> None:
     """`security_protocol` is named where the listener speaks another one."""
     kafka = deployment.config["kafka"]
     kafka["bootstrap_servers"] = secure.bootstrap_servers
     kafka["security_protocol"] = "SASL_PLAINTEXT"
     del kafka["ssl_cafile"]
-    assert "kafka.security_protocol" in refused_text(deployment)
+    assert "kafka.security_protocol" in await refused(deployment, start)
 
 
-def test_an_encrypted_key_without_its_passphrase_is_refused(
-    secure: SecureBroker, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+async def test_an_encrypted_key_without_its_passphrase_is_refused(
+    secure: SecureBroker, deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is asked for it at the terminal; with it, the worker runs."""
     monkeypatch.delenv(PASSWORD_VARIABLE)
     kafka = come_by(deployment, secure, "mutual TLS")
     encrypted = deployment.directory / "encrypted.key"
     command = f"openssl pkcs8 -topk8 -passout pass:{PASSWORD} -in {kafka['ssl_keyfile']}"
-    subprocess.run([*command.split(), "-out", str(encrypted)], check=True)
+    command += f" -out {encrypted}"
+    await asyncio.to_thread(subprocess.run, command.split(), check=True)
     kafka["ssl_keyfile"] = str(encrypted)
-    text = refused_text(deployment)
+    text = await refused(deployment, start)
     assert "kafka.ssl_password_file" in text
     monkeypatch.setenv("STREAMDEDUP_KAFKA__SSL_PASSWORD", PASSWORD)
     secure.allow(documented(deployment))
     deployment.feed(keyed(range(100), 2))
-    deployment.run_to_the_end()
+    await start(deployment).to_the_end()
 
 
 def test_at_least_once_needs_no_more_rights(secure: SecureBroker, deployment: Deployment) -> None:
@@ -244,47 +254,49 @@ def test_at_least_once_needs_no_more_rights(secure: SecureBroker, deployment: De
     deployment.config["delivery"]["guarantee"] = "at_least_once"
     secure.allow(documented(deployment))
     deployment.feed(keyed([*range(200), *range(100)], 2))
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)
-    assert worker.events("doubt") == []
+    assert worker.lines("doubt") == []
 
 
-def test_create_topics_needs_create(secure: SecureBroker, deployment: Deployment) -> None:
+async def test_create_topics_needs_create(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
     """Missing topics are made with Create on each of them and DescribeConfigs on the source."""
     deployment.sink = unique_name("made")
     deployment.config["sink"] = {"topic": deployment.sink, "create_topics": True}
     rights = documented(deployment)
     secure.allow(rights)
-    text = refused_text(deployment)
+    text = await refused(deployment, start)
     assert f"the topic {deployment.sink} could not be created" in text
     secure.allow([Right("topic", deployment.sink, "Create")])
     secure.allow([Right("topic", deployment.source, "DescribeConfigs")])
     deployment.feed(keyed(range(100), 2))
-    worker = deployment.run_to_the_end()
-    assert [line["topic"] for line in worker.events("topic_created")] == [deployment.sink]
+    worker = await start(deployment).to_the_end()
+    assert [line["topic"] for line in worker.lines("topic_created")] == [deployment.sink]
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("needed", [use for use in NEEDED if "DescribeConfigs" not in use])
-def test_a_missing_right_is_named(
-    secure: SecureBroker, deployment: Deployment, needed: str
+async def test_a_missing_right_is_named(
+    secure: SecureBroker, deployment: Deployment, start: Start, needed: str
 ) -> None:
     """With one documented right less, the worker ends or its shards stop, by name, and nothing is tried for ever."""
     rights = documented(deployment)
     missing = rights.pop(NEEDED.index(needed))
     secure.allow(rights)
     deployment.feed(keyed(range(10), 2))
-    with deployment.running() as worker:
-        wait_until(
-            lambda: worker.process.poll() is not None or worker.events("shard_stopped"),
-            REFUSED_S,
-            lambda: f"{needed} is not missed: {worker.events()[-3:]}",
-        )
-        assert worker.process.poll() in (None, 1, 2)
-    text = (deployment.directory / "worker.log").read_text()
+    worker = start(deployment)
+    await until(
+        lambda: worker.task.done() or worker.lines("shard_stopped"),
+        lambda: f"{needed} is not missed: {worker.lines()[-3:]}",
+    )
+    ended = worker.task.exception() if worker.task.done() else None
+    assert isinstance(ended, ConfigError | DeliveryError | None)
+    text = f"{ended} {worker.lines()}"
     assert ("kafka.group_id" if missing.resource == "group" else missing.name) in text
     assert missing.operation in text or "may not be seen" in text
-    assert worker.events("doubt") == worker.events("broker_away") == []
+    assert worker.lines("doubt") == worker.lines("broker_away") == []
 
 
 def test_settings_that_may_not_be_seen_are_told_of(
@@ -295,39 +307,39 @@ def test_settings_that_may_not_be_seen_are_told_of(
     rights.remove(Right("topic", deployment.sink, "DescribeConfigs"))
     secure.allow(rights)
     deployment.feed(keyed(range(10), 2))
-    (line,) = deployment.run_to_the_end().events("worker_starts")
+    (line,) = run_to_the_end(deployment).lines("worker_starts")
     assert "grant DescribeConfigs" in line["topic_settings"]
 
 
-def test_a_right_that_is_taken_away_stops_the_shards(
-    secure: SecureBroker, deployment: Deployment
+async def test_a_right_that_is_taken_away_stops_the_shards(
+    secure: SecureBroker, deployment: Deployment, start: Start
 ) -> None:
     """Without Write on the output no event is lost, dead-lettered or tried for ever; once it is back, all go on."""
     secure.allow(documented(deployment))
     deployment.feed(keyed(range(100), 2))
-    with deployment.running("first.log") as worker:
-        deployment.catch_up(worker)
+    async with start(deployment) as worker:
+        await worker.caught_up()
         secure.deny(Right("topic", deployment.sink, "Write"))
         deployment.feed(keyed(range(50, 200), 2))
-        stopped = worker.wait_for("shard_stopped", deployment.partitions)
+        stopped = await worker.logged("shard_stopped", deployment.partitions)
         assert all(deployment.sink in line["error"] for line in stopped)
-        assert worker.interrupt() == 0
     secure.allow([Right("topic", deployment.sink, "Write")])
-    deployment.run_to_the_end("second.log")
+    await start(deployment).to_the_end()
     assert lost_and_doubled(deployment) == (0, 0, 0)
     assert read_all(deployment.bootstrap, deployment.config["sink"]["dead_letter_topic"]) == []
 
 
-def test_a_broker_that_is_away_is_waited_for(secure: SecureBroker, deployment: Deployment) -> None:
+async def test_a_broker_that_is_away_is_waited_for(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
     """What is refused ends the worker; what does not answer yet does not."""
     secure.allow(documented(deployment))
     deployment.feed(keyed(range(100), 2))
     secure.stop()
-    with deployment.running() as worker:
-        worker.wait_for("broker_away")
-        secure.start()
-        deployment.catch_up(worker)
-        assert worker.interrupt() == 0
+    async with start(deployment) as worker:
+        await worker.logged("broker_away")
+        await asyncio.to_thread(secure.start)
+        await worker.caught_up()
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.broker.base import Broker
 from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
 from tests.deployment import Deployment
+from tests.local import Start, run_to_the_end
 
 pytestmark = pytest.mark.broker
 
@@ -50,7 +51,7 @@ def test_malformed_events_go_to_the_dead_letter_topic(deployment: Deployment) ->
     letters = deployment.create_side_topic("dead_letter_topic")
     before_ms = int(time.time() * 1000)
     deployment.feed([*BAD, *GOOD])
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert values(deployment, deployment.sink) == [b'{"id": 7}', b'{"id": 8}']
     records = read_all(deployment.bootstrap, letters)
     assert [(r.key, r.value) for r in records] == [(e[1], e[2]) for e in BAD]
@@ -64,21 +65,21 @@ def test_malformed_events_go_to_the_dead_letter_topic(deployment: Deployment) ->
     assert reasons[1] == b"the field id is null"
     assert reasons[3] == b"the field id is missing"
     assert headers(records[0])["own"] == b"header"
-    (stopped,) = worker.events("stopped")
+    (stopped,) = worker.lines("stopped")
     assert (stopped["consumed"], stopped["malformed"], stopped["pass"]) == (9, 6, 2)
 
 
 def test_malformed_events_pass_without_a_dead_letter_topic(deployment: Deployment) -> None:
     """Without one they pass unjudged, in their place, and a fold over them goes on."""
     deployment.feed([GOOD[0], BAD[0], BAD[0], GOOD[1]])
-    deployment.run_to_the_end("first.log")
+    run_to_the_end(deployment)
     expected = [b'{"id": 7}', b"not json", b"not json"]
     assert values(deployment, deployment.sink) == expected
     for path in deployment.snapshots.rglob("*.snapshot"):
         path.unlink()
     deployment.feed([GOOD[0], BAD[0]])
-    second = deployment.run_to_the_end("second.log")
-    (folded,) = second.events("output_folded")
+    second = run_to_the_end(deployment)
+    (folded,) = second.lines("output_folded")
     assert (folded["events"], folded["without_key"]) == (3, 2)
     assert values(deployment, deployment.sink) == [*expected, b"not json"]
 
@@ -87,9 +88,9 @@ def test_malformed_events_are_dropped_where_that_is_asked_for(deployment: Deploy
     """`on_malformed: drop` drops them, and counts them."""
     deployment.config["key"]["on_malformed"] = "drop"
     deployment.feed([*BAD, *GOOD])
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert values(deployment, deployment.sink) == [b'{"id": 7}', b'{"id": 8}']
-    assert worker.events("stopped")[0]["malformed"] == len(BAD)
+    assert worker.lines("stopped")[0]["malformed"] == len(BAD)
 
 
 def test_duplicates_go_to_their_topic_byte_for_byte(deployment: Deployment) -> None:
@@ -98,7 +99,7 @@ def test_duplicates_go_to_their_topic_byte_for_byte(deployment: Deployment) -> N
     stamp = int(time.time() * 1000) - 1000
     again: Event = (0, None, b'{"id": "7", "again": true}', [("h", b"x")], stamp)
     deployment.feed([*GOOD, again])
-    deployment.run_to_the_end()
+    run_to_the_end(deployment)
     first, second = read_all(deployment.bootstrap, duplicates)
     assert first.value == b'{"id": "7"}'
     assert (0, second.key, second.value, list(second.headers), second.timestamp_ms) == again
@@ -110,9 +111,9 @@ def test_tombstones(deployment: Deployment, tombstones: str, emitted: int) -> No
     deployment.config["key"] = {"from": "key"}
     deployment.config["source"]["tombstones"] = tombstones
     deployment.feed([(0, b"same", None, [], None)] * 3)
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert len(values(deployment, deployment.sink)) == emitted
-    assert worker.events("stopped")[0]["consumed"] == 3
+    assert worker.lines("stopped")[0]["consumed"] == 3
 
 
 def test_several_fields_are_one_key(deployment: Deployment) -> None:
@@ -124,7 +125,7 @@ def test_several_fields_are_one_key(deployment: Deployment) -> None:
         b'{"b": {"c/d": ["c"]}, "a": "ab"}',
     ]
     deployment.feed([(0, None, text, [], None) for text in texts])
-    deployment.run_to_the_end()
+    run_to_the_end(deployment)
     assert values(deployment, deployment.sink) == texts[:2]
 
 
@@ -150,14 +151,14 @@ def test_what_the_output_would_refuse_becomes_a_dead_letter(broker: Broker, tmp_
             (0, b"early", b"from now", [], None),
         ]
     )
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert values(deployment, narrow) == [b"small", b"from now"]
     large, early = read_all(deployment.bootstrap, letters)
     assert (large.key, large.value) == (b"twin", b"x" * 3000)
     assert headers(large)["streamdedup.reason"] == b"too large"
     assert early.value == b"from the future"
     assert b"further ahead" in (headers(early)["streamdedup.reason"] or b"")
-    assert worker.events("stopped")[0]["rejected"] == 2
+    assert worker.lines("stopped")[0]["rejected"] == 2
 
 
 def test_a_dead_letter_is_cut_as_little_as_its_topic_asks_for(
@@ -171,14 +172,14 @@ def test_a_dead_letter_is_cut_as_little_as_its_topic_asks_for(
     deployment.config["key"] = {"from": "json", "field": "id"}
     own: Event = (0, b"k", b"no json" * 400, [("own", b"h")], 1_790_000_000_000)
     deployment.feed([own, (0, b"k" * 3000, b"no json", [], None)])
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     first, second = read_all(deployment.bootstrap, letters)
     assert (first.key, first.value, headers(first)["own"]) == (b"k", None, b"h")
     assert headers(first)["streamdedup.cut"] == b"value"
     assert headers(first)["streamdedup.timestamp"] == b"1790000000000"
     assert (second.key, second.value) == (None, None)
     assert headers(second)["streamdedup.cut"] == b"key, value, headers"
-    (line,) = worker.events("dead_letters_cut")
+    (line,) = worker.lines("dead_letters_cut")
     assert (line["first_offset"], line["events"]) == (0, 2)
     assert letters in line["remedy"]
 
@@ -192,25 +193,24 @@ def test_a_malformed_event_that_is_no_output_needs_not_fit_it(
     deployment.config["key"] = {"from": "json", "field": "id"}
     letters = deployment.create_side_topic("dead_letter_topic")
     deployment.feed([(0, None, b"no json" * 1000, [], None)])
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     (letter,) = read_all(deployment.bootstrap, letters)
     assert letter.value == b"no json" * 1000
     assert headers(letter)["streamdedup.reason"] == b"the value is not valid JSON"
-    assert worker.events("stopped")[0]["malformed"] == 1
+    assert worker.lines("stopped")[0]["malformed"] == 1
 
 
-def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(
-    broker: Broker, tmp_path: Path
+async def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(
+    broker: Broker, tmp_path: Path, start: Start
 ) -> None:
     """Nothing is dropped that nobody asked to drop: the shard stops and names the offset."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
     deployment.create(max_message_bytes=2000)
     deployment.feed([(0, b"a", b"x" * 3000, [], None), (0, b"b", b"small", [], None)])
-    with deployment.running() as worker:
-        (line,) = worker.wait_for("shard_stopped")
-        assert f"{deployment.source}/0 offset 0 is too large" in line["error"]
-        assert "sink.dead_letter_topic" in line["error"]
-        assert worker.interrupt() == 0
+    async with start(deployment) as worker:
+        told = await worker.stopped()
+        assert f"{deployment.source}/0 offset 0 is too large" in told
+        assert "sink.dead_letter_topic" in told
     assert values(deployment, deployment.sink) == []
 
 
@@ -226,7 +226,7 @@ def test_batches_are_cut_to_what_each_topic_takes(broker: Broker, tmp_path: Path
     keys = [*range(2000), *range(2000)]
     deployment.feed([(0, None, b'{"id": %d}' % key, [], None) for key in keys])
     deployment.feed([(0, None, b"bad", [], None)] * 500)
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert len(values(deployment, deployment.sink)) == len(values(deployment, duplicates)) == 2000
     assert values(deployment, letters) == [b"bad"] * 500
-    assert worker.events("doubt") == []
+    assert worker.lines("doubt") == []

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup.errors import ConfigError
 from tests.broker.base import Broker
 from tests.broker.topics import Event, delete_records, read_all
 from tests.deployment import Deployment
+from tests.local import Start, run_to_the_end
 
 pytestmark = pytest.mark.broker
 
@@ -102,7 +104,7 @@ def test_kills_change_no_verdict(broker: Broker, tmp_path: Path, late: str) -> N
             worker.kill()
         if attempt % 2:
             shutil.rmtree(deployment.snapshots, ignore_errors=True)
-    deployment.run_to_the_end("last.log")
+    run_to_the_end(deployment)
     model = Model(5 * SLOT_MS, late == "pass")
     expected = [(key, at) for _, key, _, _, at in events if model.passes(key or b"", at or 0)]
     assert emitted(deployment) == expected
@@ -116,10 +118,10 @@ def test_many_generations_in_one_transaction_fill_no_window(broker: Broker, tmp_
     deployment.config["delivery"]["commit_interval_ms"] = 1000
     start = int(time.time() * 1000) - 3_600_000
     deployment.feed(timed((key, start + key * SLOT_MS // 100) for key in range(8000)))
-    worker = deployment.run_to_the_end()
+    worker = run_to_the_end(deployment)
     assert len(emitted(deployment)) == 8000
-    assert not worker.events("filter_full")
-    assert not worker.events("doubt")
+    assert not worker.lines("filter_full")
+    assert not worker.lines("doubt")
 
 
 def test_the_time_of_a_trimmed_output_stands_in_the_commit(broker: Broker, tmp_path: Path) -> None:
@@ -128,24 +130,24 @@ def test_the_time_of_a_trimmed_output_stands_in_the_commit(broker: Broker, tmp_p
     now = int(time.time() * 1000) - 3_600_000
     times = [now + step * SLOT_MS for step in range(20)]
     deployment.feed(timed(enumerate(times)))
-    deployment.run_to_the_end("first.log")
+    run_to_the_end(deployment)
     before = emitted(deployment)
     shutil.rmtree(deployment.snapshots)
     delete_records(deployment.bootstrap, deployment.sink, {0: -1})  # to the end
     deployment.feed(timed([(1000, times[5]), (1001, times[19])]))
-    second = deployment.run_to_the_end("second.log")
+    second = run_to_the_end(deployment)
     assert len(before) == 20
-    assert second.events("output_gap_outlived")
+    assert second.lines("output_gap_outlived")
     assert emitted(deployment) == [(b"user1001@example.com", times[19])]
 
 
-def test_an_output_that_stamps_by_itself_is_refused(broker: Broker, tmp_path: Path) -> None:
+async def test_an_output_that_stamps_by_itself_is_refused(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
     """A fold of it would put all keys into the window of now: the worker says so and does not start."""
     deployment = windowed(broker, tmp_path)
     other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
     other.create(**{"message.timestamp.type": "LogAppendTime"})
     deployment.config["sink"]["topic"] = other.sink
-    worker = deployment.start()
-    assert worker.process.wait(40) == 2
-    (failed,) = worker.events("worker_failed")
-    assert f"the topic {other.sink} replaces timestamps by its own" in failed["error"]
+    with pytest.raises(ConfigError, match=f"the topic {other.sink} replaces timestamps by its own"):
+        await start(deployment).task

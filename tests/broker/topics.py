@@ -163,15 +163,20 @@ def committed(
     With `require_stable`, waits while a transaction with offsets is open: its end would change the
     answer.
     """
-    admin = admin_client(bootstrap)
-    asked = [TopicPartition(topic, partition) for partition in _partitions(admin, topic)]
-
-    def stable() -> list[TopicPartition] | None:
-        request = ConsumerGroupTopicPartitions(group, asked)
-        futures = admin.list_consumer_group_offsets([request], require_stable=require_stable)
-        return _unless(futures[group], KafkaError.UNSTABLE_OFFSET_COMMIT)
-
-    answer = wait_until(stable, DEADLINE_S, lambda: f"{group} has an open transaction on {topic}")
+    # Not by the admin client: librdkafka 2.x ends the process where a coordinator that loads answers it.
+    isolation = "read_committed" if require_stable else "read_uncommitted"
+    consumer = Consumer(
+        client_config(bootstrap) | {"group.id": group, "isolation.level": isolation}
+    )
+    try:
+        asked = [TopicPartition(topic, partition) for partition in _partitions(consumer, topic)]
+        answer = wait_until(
+            lambda: _unless(lambda: consumer.committed(asked, DEADLINE_S), *_UNSETTLED),
+            DEADLINE_S,
+            lambda: f"{group} has an open transaction on {topic}",
+        )
+    finally:
+        consumer.close()
     return {p.partition: p.offset for p in answer or () if p.offset != OFFSET_INVALID}
 
 
@@ -183,7 +188,11 @@ def move_offsets(bootstrap: str, group: str, offsets: Mapping[int, int], topic: 
     def moved() -> list[TopicPartition] | None:
         request = ConsumerGroupTopicPartitions(group, wanted)
         futures = admin.alter_consumer_group_offsets([request])
-        return _unless(futures[group], KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP)
+        return _unless(
+            lambda: cast(list[TopicPartition], _result(futures[group]).topic_partitions),
+            KafkaError.UNKNOWN_MEMBER_ID,
+            KafkaError.NON_EMPTY_GROUP,
+        )
 
     wait_until(moved, DEADLINE_S, lambda: f"{group} still has members")
 
@@ -300,10 +309,18 @@ def _result(future: "Future[Any]") -> Any:
     return future.result(DEADLINE_S)
 
 
-def _unless(future: "Future[Any]", *passing: int) -> list[TopicPartition] | None:
+_UNSETTLED = (
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+
+
+def _unless(ask: Callable[[], list[TopicPartition]], *passing: int) -> list[TopicPartition] | None:
     """Return the group's partitions; None if the error is one of those that pass."""
     try:
-        partitions: list[TopicPartition] = _result(future).topic_partitions
+        partitions = ask()
         for partition in partitions:
             if partition.error:
                 raise KafkaException(partition.error)
