@@ -175,7 +175,8 @@ async def test_a_second_writers_event_before_our_marker_is_found(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch, events: int
 ) -> None:
     """Written when all of ours were acknowledged and not committed yet: it is seen at the next transaction."""
-    commit, foreign = KafkaWriter.commit, keyed(range(10**6, 10**6 + events), 1)
+    commit = KafkaWriter.commit
+    foreign = list(keyed(range(10**6, 10**6 + events), 1))
 
     async def late(writer: KafkaWriter, *arguments: Any) -> None:
         if writer.wrote_output:

@@ -195,8 +195,9 @@ async def test_an_output_trimmed_beyond_our_memory(
 async def test_an_output_trimmed_while_it_is_folded(deployment: Deployment, start: Start) -> None:
     """What is deleted under a fold is a gap like any other: never folded over, never tried again blindly."""
     first = start(deployment)
-    deployment.feed(keyed(range(1000), 1))
-    await first.consumed(1000)
+    for consumed, events in ((1000, range(1000)), (1100, range(1000, 1100))):
+        deployment.feed(keyed(events, 1))
+        await first.consumed(consumed)
     await first.stop()
     deployment.config["snapshot"]["directory"] = str(deployment.directory / "elsewhere")
     trimmed, asked = threading.Event(), threading.Event()

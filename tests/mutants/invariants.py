@@ -8,6 +8,8 @@ MUTANTS = (
         "a key enters the filter only when its event is committed (invariant 2)",
         "committing.py",
         """            await self._end(topology, transaction, label)
+        if self._writer.wrote_output:
+            self.output_end = label + self._context.exactly_once
         if transaction.events:
             self._context.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
@@ -15,6 +17,7 @@ MUTANTS = (
 """,
         """            await in_turns(shard.admit(label))
             await self._end(topology, transaction, label)
+            self.output_end = label + 1
 """,
         ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
     ),
@@ -39,9 +42,17 @@ MUTANTS = (
         "label-ahead",
         "a label is never ahead of what is folded (invariant 3)",
         "committing.py",
-        "return label + 1 if self._writer.wrote_output and self._context.exactly_once else label",
-        "return label + 3",
-        ("tests/test_rules_1_to_3.py::test_the_label_is_the_outputs_end[exactly_once]",),
+        "return settled if self._writer.wrote_output else shard.label",
+        "return settled + 3",
+        ("tests/test_rules_1_to_3.py::test_the_label_is_behind_our_last_event[exactly_once]",),
+    ),
+    Mutant(
+        "label-behind-the-marker",
+        "what a second writer puts before our marker is folded (invariant 3, rule 3)",
+        "committing.py",
+        "return settled if self._writer.wrote_output else shard.label",
+        "return settled + 1 if self._writer.wrote_output else shard.label",
+        ("tests/test_rules_1_to_3.py::test_the_label_is_behind_our_last_event[exactly_once]",),
     ),
     Mutant(
         "snapshot-ahead-of-the-output",
@@ -55,7 +66,7 @@ MUTANTS = (
         "snapshot-of-two-states",
         "a snapshot holds one state (invariant 3)",
         "shard_snapshots.py",
-        "if live and seen.layout != layout:",
+        "if live and _structure(seen) != structure:",
         "if False:",
         ("tests/test_windowed_shard.py::test_a_copy_that_spans_a_change_is_void",),
     ),
