@@ -4,6 +4,7 @@ A test with a loop asks for `start`; one without calls `run_to_the_end`.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.settings import load
 from streamdedup.shard import Tally
+from streamdedup.snapshot.files import FileSystem
 from streamdedup.worker import Worker
 from tests.broker.base import Broker
 from tests.broker.proxy import Cut, Proxy
@@ -33,10 +35,18 @@ Lines = Sequence[Mapping[str, Any]]
 class LocalWorker:
     """A worker that runs here, named after its place among those of the test; drained where its context ends."""
 
-    def __init__(self, deployment: Deployment, connect: Connect, name: int, lines: Lines) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        connect: Connect,
+        name: int,
+        lines: Lines,
+        *,
+        fs: FileSystem = os,
+    ) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
         with bound_contextvars(worker=name):
-            self.worker = Worker(load(deployment.write_config()), connect)
+            self.worker = Worker(load(deployment.write_config()), connect, fs=fs)
             self.task = asyncio.create_task(self.worker.run())
 
     async def __aenter__(self) -> "LocalWorker":
@@ -144,7 +154,12 @@ class Start(Protocol):
     """Starts a worker of a deployment, behind a proxy if one is given."""
 
     def __call__(
-        self, deployment: Deployment, proxy: Proxy | None = None, connect: Connect = kafka_cluster
+        self,
+        deployment: Deployment,
+        proxy: Proxy | None = None,
+        connect: Connect = kafka_cluster,
+        *,
+        fs: FileSystem = os,
     ) -> LocalWorker:
         """It is drained at the end of the test, unless it has ended by then."""
 
@@ -156,11 +171,15 @@ async def workers() -> AsyncIterator[Start]:
     with capture_logs([merge_contextvars]) as lines:
 
         def start(
-            deployment: Deployment, proxy: Proxy | None = None, connect: Connect = kafka_cluster
+            deployment: Deployment,
+            proxy: Proxy | None = None,
+            connect: Connect = kafka_cluster,
+            *,
+            fs: FileSystem = os,
         ) -> LocalWorker:
             bootstrap = proxy.bootstrap_servers if proxy else deployment.bootstrap
             deployment.config["kafka"]["bootstrap_servers"] = bootstrap
-            started.append(LocalWorker(deployment, connect, len(started), lines))
+            started.append(LocalWorker(deployment, connect, len(started), lines, fs=fs))
             return started[-1]
 
         yield start
