@@ -4,13 +4,14 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup import threads
+from streamdedup import shards, threads
 from streamdedup import worker as worker_module
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.server.pulse import Pulse
@@ -149,7 +150,7 @@ async def test_a_shutdown_does_not_wait_for_what_is_read(
 async def test_saves_that_hang_wedge_no_partition_and_pin_no_more_filters(
     tmp_path: Path, start: Start, disks: list[DyingDisk]
 ) -> None:
-    """Whatever goes and comes back meanwhile is live again, out of memory; a few threads wait for the disk."""
+    """Whatever goes and comes back meanwhile is live again, out of memory; a few threads, and a save each, wait."""
     partitions = 16
     deployment, broker = memory(tmp_path, partitions)
     disks.append(disk := DyingDisk(lambda name, _path: name == "create"))
@@ -157,15 +158,23 @@ async def test_saves_that_hang_wedge_no_partition_and_pin_no_more_filters(
     stays = start(deployment, connect=connect, fs=disk)
     await stays.consumed(partitions)
     guests = []
+
+    def fewer(ours: int) -> bool:
+        return len(stays.worker.deliveries) <= ours
+
     for count, ours, held in ((1, 8, partitions), (2, 6, 8 + SAVES_MAX)):
         guests.append(start(deployment, connect=connect))
-        await stays.until(lambda ours=ours: len(stays.worker.deliveries) <= ours, f"{ours} of ours")
+        await stays.until(partial(fewer, ours), f"{ours} of ours")
         await stays.live(len(stays.worker.deliveries))
         await stays.until(lambda: disk.hanging == SAVES_MAX, "saves that hang")
         assert len(stays.worker._shards.all()) <= held
         feed(broker, deployment, count)
     for guest in guests:
         await guest.stop()
+    await stays.live()
+    async with start(deployment, connect=connect) as guest:
+        await stays.until(partial(fewer, 8), "8 of ours")
+    guests.append(guest)
     await stays.live()
     feed(broker, deployment, 3)
     everybody = [stays, *guests]
@@ -174,6 +183,9 @@ async def test_saves_that_hang_wedge_no_partition_and_pin_no_more_filters(
     )
     assert disk.hanging == SAVES_MAX
     assert len(stays.worker._shards.all()) == partitions
+    tasks = [task.get_coro() for task in asyncio.all_tasks()]
+    saves = [coro for coro in tasks if coro.__qualname__ == shards._save.__qualname__]  # type: ignore[union-attr]
+    assert len(saves) == len(stays.worker._shards._apart)
     assert not stays.lines("shard_stopped")
 
 
@@ -248,7 +260,7 @@ async def test_a_lane_makes_one_call_for_a_name_and_keeps_none_that_nobody_waits
     assert not lane.works_for("c")
     third.cancel()
     go_on.set()
-    assert await asyncio.gather(again, other) == ["a again", "b"]
+    assert [await again, await other] == ["a again", "b"]
     assert calls == ["a", "b", "a again"]
     assert not lane.busy
 
