@@ -21,6 +21,7 @@ from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
 from streamdedup.snapshot.files import FileSystem
+from streamdedup.threads import Threads
 from streamdedup.watch import Watch
 
 
@@ -45,6 +46,7 @@ class Context:
     fs: FileSystem = os  # under the snapshots
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
+    threads: Threads = field(default_factory=Threads)
 
     @property
     def exactly_once(self) -> bool:

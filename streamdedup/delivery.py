@@ -116,11 +116,6 @@ class Delivery:
             )
 
     @property
-    def hangs(self) -> bool:
-        """Whether a thread is at work that nobody can end."""
-        return self._folding.busy
-
-    @property
     def beyond_capacity(self) -> bool:
         """Whether the filter holds more than its error rate was promised for, as the operator allowed."""
         held = self.shard is not None and self.shard.beyond_capacity
@@ -203,8 +198,7 @@ class Delivery:
         self._committing.floor, self._committing.since = found.floor, found.since
         self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
-        async with self._context.folds:
-            shard = await self._folding.catch_up(found, topology, self._committing.foreign)
+        shard = await self._folding.catch_up(found, topology, self._committing.foreign)
         self._committing.foreign, self._committing.output_end = None, found.output_end
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it
             await self._commit_birth(shard, topology, resume.offset)

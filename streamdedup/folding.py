@@ -80,7 +80,9 @@ class Folding:
         """Held while the filter is judged, or changed, or gets memory: one of them at a time."""
         self.progress: Fold | None = None  # of the last fold
         self._meters = context.meters.of(partition)
-        self.snapshots = ShardSnapshots(context.settings, partition, log, self._meters, context.fs)
+        self.snapshots = ShardSnapshots(
+            context.settings, partition, log, self._meters, context.fs, threads=context.threads
+        )
         self._context, self._settings, self._partition = context, context.settings, partition
         self._extractor = context.extractor()
         self._growth: asyncio.Task[None] | None = None
@@ -92,7 +94,7 @@ class Folding:
     async def remembers(self) -> bool:
         """Whether anything was ever folded: then the shard is not newly born."""
         held = self.shard is not None and self.shard.label > 0
-        return held or await asyncio.to_thread(self.snapshots.exist)
+        return held or await self.snapshots.exist()
 
     async def catch_up(
         self, found: Found, topology: Topology, foreign: tuple[int, int] | None
@@ -106,16 +108,12 @@ class Folding:
         shard = await self._remembered(identity)
         if shard is None or await self._is_outdone(shard, identity, found):
             shard = await self._restore(identity, found)
-        await self._bridge(shard, found, topology)
-        await self._fold(shard, found, foreign)
+        # Not around the load: a disk that hangs holds up no other shard's fold.
+        async with self._context.folds:
+            await self._bridge(shard, found, topology)
+            await self._fold(shard, found, foreign)
         self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
         return shard
-
-    @property
-    def busy(self) -> bool:
-        """Whether a thread is at work for the shard, which cannot be broken off."""
-        growing = self._growth is not None and not self._growth.done()
-        return growing or self.snapshots.saving
 
     async def ready_for(self, events: int) -> None:
         """Have memory for so many events in place before they are judged: the first touch of it takes long.
@@ -127,7 +125,9 @@ class Folding:
             raise DoubtError("the output is not the log that was folded")
         while (shard := self.shard) is not None and shard.grows_within(events):
             if self._growth is None or self._growth.done():
-                self._growth = asyncio.create_task(asyncio.to_thread(shard.grow))
+                memory = self._context.threads.memory
+                growth = memory.run(self.snapshots.name, "its filter to grow", shard.grow)
+                self._growth = asyncio.create_task(growth)
             await asyncio.shield(self._growth)
 
     async def look_at_log(self, within_s: float) -> None:
@@ -234,7 +234,8 @@ class Folding:
 
         snapshot = await self.snapshots.load(identity, found.output_end, doubt)
         if snapshot is None:
-            seen = await asyncio.to_thread(self._context.empty_filter)
+            make, memory = self._context.empty_filter, self._context.threads.memory
+            seen = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:
             seen = self._context.adopt(snapshot.filter)
         shard = self._context.shard(self._partition, seen)

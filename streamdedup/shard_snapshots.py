@@ -7,9 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Fingerprint
@@ -20,9 +21,13 @@ from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
 from streamdedup.snapshot.files import FileSystem
+from streamdedup.threads import Threads
+
+T = TypeVar("T")
 
 TRIES = 3
 RETRY_S = 0.1
+WRITTEN = "its snapshot to be written"
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,16 @@ class ShardSnapshots:
         log: Any,  # noqa: ANN401 - structlog's
         meters: ShardMeters | None = None,
         fs: FileSystem = os,
+        *,
+        threads: Threads | None = None,
     ) -> None:
+        self.name = f"{settings.source.topic}/{partition}"  # the shard's
         self.saved: Saved | None = None
         self.newest: Newest | None = None
         self._meters = ShardMeters() if meters is None else meters
         self._labels: list[int] = []  # of the snapshots that can be used, newest first
         self._spares = min(2, settings.snapshot.keep)  # how many of them matter
+        self._threads = threads or Threads()
         self._saving: asyncio.Task[None] | None = None
         self._cut_short = threading.Event()
         self._log = log
@@ -64,9 +73,14 @@ class ShardSnapshots:
         )
 
     @property
-    def saving(self) -> bool:
+    def writes(self) -> bool:
         """Whether a thread is writing."""
-        return self._saving is not None and not self._saving.done()
+        return self._threads.saves.works_for(self.name)
+
+    @property
+    def waits(self) -> str | None:
+        """For what the shard waits that is read from the disk; None where it does not. Any thread may ask."""
+        return self._threads.loads.waits(self.name)
 
     @property
     def label(self) -> int:
@@ -85,10 +99,10 @@ class ShardSnapshots:
         """Whether events are deleted that only the filter in memory, folded up to `label`, still knows of."""
         return self.label < min(label, log_start)
 
-    def exist(self) -> bool:
-        """Whether there may be any, usable or not. Blocking."""
+    async def exist(self) -> bool:
+        """Whether there may be any, usable or not."""
         try:
-            return self._store.exists()
+            return await self._read("a look for its snapshots", self._store.exists)
         except SnapshotError:
             return True
 
@@ -121,7 +135,7 @@ class ShardSnapshots:
                 refuse(Refusal(self._store.path, str(error)))
                 return None
 
-        while snapshot := await asyncio.to_thread(newest):
+        while snapshot := await self._read("its newest snapshot", newest):
             if (reason := await doubt(snapshot)) is None:
                 break
             doubted.add(snapshot.path)
@@ -131,7 +145,7 @@ class ShardSnapshots:
         )
         self._labels = []
         if snapshot is not None:
-            older = await asyncio.to_thread(self._labels_of, identity, snapshot.path)
+            older = await self._labels_of(identity, snapshot.path)
             self._labels = [snapshot.label, *older][: self._spares]
             self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
             self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
@@ -139,12 +153,16 @@ class ShardSnapshots:
 
     async def newest_label(self, identity: Identity) -> int:
         """That of the newest snapshot on the disk, whoever saved it; 0 where there is none."""
-        return max(await asyncio.to_thread(self._labels_of, identity), default=0)
+        return max(await self._labels_of(identity), default=0)
 
-    def _labels_of(self, identity: Identity, before: Path | None = None) -> list[int]:
+    async def _labels_of(self, identity: Identity, before: Path | None = None) -> list[int]:
         with suppress(SnapshotError):
-            return self._store.labels(identity, before)
+            labels = partial(self._store.labels, identity, before)
+            return await self._read("the labels of its snapshots", labels)
         return []
+
+    async def _read(self, what: str, call: Callable[[], T]) -> T:
+        return await self._threads.loads.run(self.name, what, call)
 
     def _tell_refused(self, refusals: list[Refusal], *, used: bool) -> None:
         self._meters.snapshots_refused += len(refusals)
@@ -174,11 +192,13 @@ class ShardSnapshots:
             await asyncio.wait({self._saving})
         if again or shard.label != self.label:
             self._saving = asyncio.create_task(self._save(shard, identity, fingerprint))
-            await asyncio.shield(self._saving)
+            await asyncio.wait({self._saving})
 
     def cut_short(self) -> None:
-        """Have the save that is under way, and any later one, give up."""
+        """Have the save that is under way, or waits for its turn, and any later one, give up."""
         self._cut_short.set()
+        if self._saving is not None:
+            self._saving.cancel()
 
     async def _save(
         self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
@@ -187,6 +207,7 @@ class ShardSnapshots:
         try:
             saved = None
             for _ in range(TRIES):
+                await self._threads.saves.turn(self.name, WRITTEN)
                 label = shard.label
                 if saved := await self._save_once(shard, identity, fingerprint):
                     break
@@ -223,17 +244,17 @@ class ShardSnapshots:
             return shard.end_label if live else end_label
 
         parts = _Parts.live(seen) if live else _Parts.point_in_time(seen)
-        cut_short = self._cut_short.is_set
+        write = partial(
+            self._store.save,
+            parts,
+            label,
+            end,
+            identity,
+            fingerprint=fingerprint,
+            cut_short=self._cut_short.is_set,
+        )
         try:
-            return await asyncio.to_thread(
-                self._store.save,
-                parts,
-                label,
-                end,
-                identity,
-                fingerprint=fingerprint,
-                cut_short=cut_short,
-            )
+            return await self._threads.saves.run(self.name, WRITTEN, write)
         except _MovedError:
             return None
 

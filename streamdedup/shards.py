@@ -5,7 +5,7 @@ back with the next assignment.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import structlog
@@ -24,13 +24,17 @@ RETENTION_ANSWER_S_MAX = 10.0
 
 
 class Shards:
-    """By partition; `deliveries` is the worker's, which others look at, too."""
+    """By partition; `deliveries` is the worker's, which others look at, too.
+
+    In memory are, at most, the filters of this assignment, those that went to others with it, and, of those that went
+    before, as many as threads write snapshots of: `SAVES_MAX`. No partition has two.
+    """
 
     def __init__(self, deliveries: dict[int, Delivery]) -> None:
         self._deliveries = deliveries
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
-        self._forgotten: dict[asyncio.Task[None], Delivery] = {}
+        self._apart: dict[Delivery, asyncio.Task[None]] = {}  # saved for others
 
     @property
     def running(self) -> int:
@@ -45,13 +49,14 @@ class Shards:
             log.info("revoked")
             return epoch
         log.info("assigned", partitions=sorted(assigned))
-        back = {partition: self._kept.pop(partition) for partition in assigned & set(self._kept)}
+        held = {delivery.partition: delivery for delivery in (*self._kept.values(), *self.all())}
         self._kept = {p: self._deliveries.pop(p) for p in sorted(set(self._deliveries) - assigned)}
+        self._give_up_saves(assigned)
         for delivery in self._kept.values():
             self._save_apart(delivery)
         for partition in sorted(assigned):
-            known = self._deliveries.get(partition) or back.get(partition)
-            self._deliveries[partition] = delivery = known or Delivery(context, partition)
+            delivery = held.get(partition) or Delivery(context, partition)
+            self._deliveries[partition] = delivery
             self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
         return epoch
 
@@ -66,13 +71,23 @@ class Shards:
 
     def _save_apart(self, delivery: Delivery) -> None:
         """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
-        saving = asyncio.create_task(_save([delivery], LOG_ANSWER_S_MAX))
-        self._forgotten[saving] = delivery
-        saving.add_done_callback(self._forgotten.pop)
+        if delivery not in self._apart:
+            self._apart[delivery] = saving = asyncio.create_task(
+                _save([delivery], LOG_ANSWER_S_MAX)
+            )
+            saving.add_done_callback(lambda _: self._apart.pop(delivery))
+
+    def _give_up_saves(self, assigned: Collection[int]) -> None:
+        """Of what went to others before this assignment, only that is still saved which is being written."""
+        for delivery, saving in self._apart.items():
+            wanted = delivery.partition in assigned or delivery.partition in self._kept
+            if not wanted and not delivery.snapshots.writes:
+                delivery.snapshots.cut_short()
+                saving.cancel()
 
     def all(self) -> list[Delivery]:
         """Those of our partitions, and those that are still being saved for others."""
-        return [*self._deliveries.values(), *self._forgotten.values()]
+        return list(dict.fromkeys((*self._deliveries.values(), *self._apart)))
 
     async def end(self, within_s: float) -> None:
         """Let batches in hand finish, cut everything else short, and close the producers."""

@@ -18,7 +18,7 @@ import structlog
 from streamdedup import __version__
 from streamdedup.context import Context, wall_clock_ms
 from streamdedup.delivery import Delivery, State
-from streamdedup.errors import DeliveryError, StreamdedupError
+from streamdedup.errors import DeliveryError, StreamdedupError, trace
 from streamdedup.events import Verdict
 from streamdedup.folding import LOG_ANSWER_S_MAX
 from streamdedup.kafka.base import Connect, Source
@@ -36,6 +36,7 @@ from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
 from streamdedup.shards import Shards
 from streamdedup.snapshot.files import FileSystem
+from streamdedup.threads import Threads
 from streamdedup.watch import Watch
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,7 @@ ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
 FOLDS_MAX = 4
+THE_WORKER = "the worker"  # in place of a shard, before there is any
 
 
 class Worker:
@@ -65,6 +67,7 @@ class Worker:
         self._source: Source | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._shards = Shards(self._deliveries)
+        self._threads = Threads()
         self._told_unseen = False
         self._status = Status(settings.source.topic, self._deliveries, Meters())
         self._stop = asyncio.Event()
@@ -92,7 +95,7 @@ class Worker:
     @property
     def hangs(self) -> bool:
         """Whether a thread is still at work, though the time for it is over: the process should not wait for it."""
-        return any(delivery.hangs for delivery in self._shards.all())
+        return self._threads.busy
 
     async def run(self) -> None:
         """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
@@ -120,7 +123,8 @@ class Worker:
     async def _work(self, stack: AsyncExitStack) -> None:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
-        await asyncio.to_thread(check_directory, self._settings.snapshot.directory)
+        directory, threads = self._settings.snapshot.directory, self._threads
+        await threads.loads.run(THE_WORKER, "its directory", check_directory, directory)
         status = self._status
         cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
@@ -139,10 +143,12 @@ class Worker:
             self._fs,
             status.watch,
             status.meters,
+            threads,
         )
-        empty = await asyncio.to_thread(context.empty_filter)
+        memory = threads.memory
+        empty = await memory.run(THE_WORKER, "memory for a filter", context.empty_filter)
         announce(context, topology, empty)
-        await asyncio.to_thread(warm_up, empty)
+        await memory.run(THE_WORKER, "compiled code", warm_up, empty)
         del empty  # it is as large as a shard's
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
@@ -300,23 +306,31 @@ class Worker:
 
 
 def serve(settings: Settings) -> int:
-    """Run a worker until it is interrupted; the process's exit status. What ends it otherwise is in the log."""
+    """Run a worker until it is interrupted; the process's exit status. What ends it otherwise is in the log.
+
+    Where a thread hangs, as in a call to a dead disk, the process exits here: leaving Python would wait for it.
+    """
+    worker, status = Worker(settings), 0
 
     async def main() -> None:
-        worker = Worker(settings)
         loop, interrupts = asyncio.get_running_loop(), count(1)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, _interrupt, worker, number, interrupts)
         await worker.run()
-        if worker.hangs:  # in a write to the disk, for which leaving the loop would wait
-            os._exit(0)
 
     try:
         asyncio.run(main())
     except StreamdedupError as error:
-        log.error("worker_failed", error=str(error), status=error.exit_status)
-        return error.exit_status
-    return 0
+        status = error.exit_status
+        log.error("worker_failed", error=str(error), status=status)
+    except Exception as error:
+        if not worker.hangs:
+            raise
+        status = 1
+        log.error("worker_failed", error=f"a fault of ours, report it: {trace(error)}", status=1)
+    if worker.hangs:
+        os._exit(status)
+    return status
 
 
 def _interrupt(worker: Worker, number: int, interrupts: Iterator[int]) -> None:

@@ -4,6 +4,7 @@ A test with a loop asks for `start`; one without calls `run_to_the_end`.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.settings import load
 from streamdedup.shard import Tally
+from streamdedup.snapshot.files import FileSystem
 from streamdedup.worker import Worker
 from tests.broker.base import Broker
 from tests.broker.proxy import Cut, Proxy
@@ -40,10 +42,12 @@ class LocalWorker:
         connect: Connect,
         name: int,
         lines: Lines,
+        *,
+        fs: FileSystem = os,
     ) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
         with bound_contextvars(worker=name):
-            self.worker = Worker(load(deployment.write_config(), options), connect)
+            self.worker = Worker(load(deployment.write_config(), options), connect, fs=fs)
             self.task = asyncio.create_task(self.worker.run())
 
     async def __aenter__(self) -> "LocalWorker":
@@ -155,7 +159,12 @@ class Start(Protocol):
     """Starts a worker of a deployment, behind a proxy if one is given."""
 
     def __call__(
-        self, deployment: Deployment, proxy: Proxy | None = None, connect: Connect = kafka_cluster
+        self,
+        deployment: Deployment,
+        proxy: Proxy | None = None,
+        connect: Connect = kafka_cluster,
+        *,
+        fs: FileSystem = os,
     ) -> LocalWorker:
         """It is drained at the end of the test, unless it has ended by then."""
 
@@ -167,10 +176,15 @@ async def workers() -> AsyncIterator[Start]:
     with capture_logs([merge_contextvars]) as lines:
 
         def start(
-            deployment: Deployment, proxy: Proxy | None = None, connect: Connect = kafka_cluster
+            deployment: Deployment,
+            proxy: Proxy | None = None,
+            connect: Connect = kafka_cluster,
+            *,
+            fs: FileSystem = os,
         ) -> LocalWorker:
             options = [f"kafka.bootstrap_servers={proxy.bootstrap_servers}"] if proxy else []
-            started.append(LocalWorker(deployment, options, connect, len(started), lines))
+            worker = LocalWorker(deployment, options, connect, len(started), lines, fs=fs)
+            started.append(worker)
             return started[-1]
 
         yield start

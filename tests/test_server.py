@@ -267,7 +267,9 @@ def test_the_longest_stall_is_forgotten_after_a_minute(monkeypatch: pytest.Monke
 
 def shard(state: State, **parts: Any) -> Any:
     """A delivery, as far as the probes look at it."""
-    return SimpleNamespace(state=state, **{"trouble": None, "fold": None, **parts})
+    snapshots = SimpleNamespace(waits=None)
+    more = {"trouble": None, "fold": None, "snapshots": snapshots, **parts}
+    return SimpleNamespace(state=state, **more)
 
 
 def status(

@@ -78,6 +78,8 @@ def _not_live(delivery: Delivery | None) -> str | None:
     state = delivery.state if delivery else State.ASSIGNED
     if delivery is None or state is State.LIVE:
         return None if delivery else state.value
+    if waits := delivery.snapshots.waits:
+        return f"{state.value}, {waits}"
     if state is State.FOLDING and (fold := delivery.fold):
         return f"folding, {fold.ratio:.0%} of the output from offset {fold.start} to {fold.end}"
     if state in (State.FULL, State.STOPPED):

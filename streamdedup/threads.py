@@ -1,0 +1,104 @@
+"""Where what blocks is done: in threads, in lanes, so that what hangs in one of them holds up nothing in another.
+
+Each lane has a bound, and so have, with it, the threads that a dead disk may cost. Whoever waits long is told of.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+SAVES_MAX = 2
+LOADS_MAX = 4
+MEMORY_MAX = 4
+TELL_EVERY_S = 60.0
+
+
+class Lane:
+    """At most `width` calls at a time, and one for each name; a name is a shard's, as `TOPIC/PARTITION`."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._executor = ThreadPoolExecutor(width, "streamdedup")
+        self._under_way: dict[str, asyncio.Future[Any]] = {}
+        self._waits: dict[str, tuple[str, float]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is at work."""
+        return bool(self._under_way)
+
+    def works_for(self, name: str) -> bool:
+        """Whether a thread is at work for `name`, even if nobody waits for it any more."""
+        return name in self._under_way
+
+    def waits(self, name: str) -> str | None:
+        """For what `name` waits, and for how long now; None where it does not. Any thread may ask."""
+        if (waiting := self._waits.get(name)) is None:
+            return None
+        what, since = waiting
+        return f"waits for {what}, for {time.monotonic() - since:.0f} s now"
+
+    async def turn(self, name: str, what: str) -> None:
+        """Wait until `run` would begin at once, which it does if nothing is awaited in between."""
+        while name in self._under_way or len(self._under_way) >= self._width:
+            await self._wait(name, what, self._under_way.values())
+
+    async def run(
+        self,
+        name: str,
+        what: str,
+        call: Callable[..., T],
+        *args: Any,  # noqa: ANN401 - whatever `call` takes
+    ) -> T:
+        """Make the call in a thread. Who is cancelled leaves it behind, and is waited for by the next of its name."""
+        await self.turn(name, what)
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._executor, copy_context().run, call, *args)
+        self._under_way[name] = future
+
+        def ended(future: asyncio.Future[T]) -> None:
+            del self._under_way[name]
+            future.exception()  # whoever asked may be gone
+
+        future.add_done_callback(ended)
+        await self._wait(name, what, [future])
+        return future.result()
+
+    async def _wait(self, name: str, what: str, futures: Iterable[asyncio.Future[Any]]) -> None:
+        """Until one of them is done, and tell where that takes long."""
+        self._waits[name] = what, time.monotonic()
+        first, waiting = asyncio.FIRST_COMPLETED, list(futures)
+        try:
+            while not (await asyncio.wait(waiting, timeout=TELL_EVERY_S, return_when=first))[0]:
+                log.warning(
+                    "still_waiting",
+                    shard=name,
+                    detail=self.waits(name),
+                    remedy="see whether the disk under snapshot.directory answers; what waits goes on once it does",
+                )
+        finally:
+            self._waits.pop(name, None)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Those of one worker. A thread cannot be broken off: it ends by itself, or with the process."""
+
+    saves: Lane = field(default_factory=lambda: Lane(SAVES_MAX))
+    loads: Lane = field(default_factory=lambda: Lane(LOADS_MAX))
+    memory: Lane = field(default_factory=lambda: Lane(MEMORY_MAX))
+
+    @property
+    def busy(self) -> bool:
+        """Whether any is at work."""
+        return self.saves.busy or self.loads.busy or self.memory.busy

@@ -1,0 +1,276 @@
+"""A disk that answers no more: what it may cost, what is said of it, and how a process ends all the same."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from streamdedup import shards, threads
+from streamdedup import worker as worker_module
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from streamdedup.settings import load
+from streamdedup.testing import MemoryBroker, VirtualLoop, WatchedFs, connected_to
+from streamdedup.threads import SAVES_MAX, Lane
+from streamdedup.worker import Worker, serve
+from tests.deployment import Deployment
+from tests.local import DEADLINE_S, LocalWorker, Start, until
+
+
+class DyingDisk(WatchedFs):
+    """Before it is revived, it answers no call of which `dead(name, path)` is true."""
+
+    def __init__(self, dead: Callable[[str, Path], bool]) -> None:
+        super().__init__()
+        self._dead, self._alive = dead, threading.Event()
+        self.hanging = 0
+
+    def revive(self) -> None:
+        """Answer what waits, and all that comes."""
+        self._alive.set()
+
+    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
+        """As `os.open`."""
+        self._reach("create" if flags & os.O_CREAT else "open", path)
+        return super().open(path, flags, mode)
+
+    def listdir(self, path: Path) -> list[str]:
+        """As `os.listdir`."""
+        self._reach("listdir", path)
+        return super().listdir(path)
+
+    def _reach(self, name: str, path: Path) -> None:
+        if not self._alive.is_set() and self._dead(name, path):
+            self.hanging += 1
+            self._alive.wait(DEADLINE_S)
+            self.hanging -= 1
+
+
+@pytest.fixture
+def disks() -> Iterator[list[DyingDisk]]:
+    """Those of a test: at its end they answer."""
+    made: list[DyingDisk] = []
+    yield made
+    for disk in made:
+        disk.revive()
+
+
+def memory(directory: Path, partitions: int) -> tuple[Deployment, MemoryBroker]:
+    """A deployment on a broker in memory, quick to settle."""
+    deployment = Deployment("memory:1", directory, partitions=partitions)
+    deployment.config["delivery"]["drain_s"] = 1
+    consumer = {"session_timeout_ms": 1000, "heartbeat_interval_ms": 50}
+    deployment.config["kafka"]["consumer"] = consumer
+    broker = MemoryBroker()
+    broker.create_topic(deployment.source, partitions)
+    broker.create_topic(deployment.sink, partitions)
+    feed(broker, deployment, 0)
+    return deployment, broker
+
+
+def feed(broker: MemoryBroker, deployment: Deployment, number: int) -> None:
+    """One event for each partition."""
+    key = b"%d" % number
+    broker.produce(deployment.source, [(p, key, b"value") for p in range(deployment.partitions)])
+
+
+def of_partition(number: int, *, answers: int) -> Callable[[str, Path], bool]:
+    """Whether it is a listing of that partition's directory, after so many that are answered."""
+    listed: list[Path] = []
+
+    def dead(name: str, path: Path) -> bool:
+        if name == "listdir" and path.name == str(number):
+            listed.append(path)
+        return len(listed) > answers and path in listed
+
+    return dead
+
+
+def readyz(worker: LocalWorker) -> str:
+    """The page."""
+    return pages(worker.worker.status, Pulse())["/readyz"]().text
+
+
+@pytest.mark.parametrize(
+    ("answers", "state", "what"),
+    [(0, "fencing", "a look for its snapshots"), (1, "folding", "its newest snapshot")],
+    ids=["looked-for", "loaded"],
+)
+async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
+    tmp_path: Path,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    disks: list[DyingDisk],
+    *,
+    answers: int,
+    state: str,
+    what: str,
+) -> None:
+    """The log and /readyz name the shard and what it waits for; the other decides, folding one at a time."""
+    monkeypatch.setattr(threads, "TELL_EVERY_S", 0.01)
+    monkeypatch.setattr(worker_module, "FOLDS_MAX", 1)
+    deployment, broker = memory(tmp_path, 2)
+    disks.append(disk := DyingDisk(of_partition(0, answers=answers)))
+    worker = start(deployment, connect=connected_to(broker), fs=disk)
+    await worker.until(lambda: disk.hanging, "a call that hangs")
+    await worker.consumed(1)
+    name = f"{deployment.source}/0"
+
+    def told() -> list[str]:
+        return [line["detail"] for line in worker.lines("still_waiting") if line["shard"] == name]
+
+    await worker.until(lambda: len(told()) > 1, "lines about it")
+    assert told()[0] == f"waits for {what}, for 0 s now"
+    assert f"{name}: {state}, waits for {what}, for 0 s now\n" in readyz(worker)
+    disk.revive()
+    await worker.live()
+    await worker.consumed(2)
+
+
+async def test_a_shutdown_does_not_wait_for_what_is_read(
+    tmp_path: Path, start: Start, disks: list[DyingDisk]
+) -> None:
+    """Where a load hangs the worker ends, and tells that a thread is left."""
+    deployment, broker = memory(tmp_path, 1)
+    disks.append(disk := DyingDisk(of_partition(0, answers=1)))
+    worker = start(deployment, connect=connected_to(broker), fs=disk)
+    await worker.until(lambda: disk.hanging, "a call that hangs")
+    async with asyncio.timeout(DEADLINE_S / 2):
+        await worker.stop()
+    assert worker.worker.hangs
+
+
+async def test_saves_that_hang_wedge_no_partition_and_pin_no_more_filters(
+    tmp_path: Path, start: Start, disks: list[DyingDisk]
+) -> None:
+    """Whatever goes and comes back meanwhile is live again, out of memory; a few threads, and a save each, wait."""
+    partitions = 16
+    deployment, broker = memory(tmp_path, partitions)
+    disks.append(disk := DyingDisk(lambda name, _path: name == "create"))
+    connect = connected_to(broker)
+    stays = start(deployment, connect=connect, fs=disk)
+    await stays.consumed(partitions)
+    guests = []
+
+    def fewer(ours: int) -> bool:
+        return len(stays.worker.deliveries) <= ours
+
+    for count, ours, held in ((1, 8, partitions), (2, 6, 8 + SAVES_MAX)):
+        guests.append(start(deployment, connect=connect))
+        await stays.until(partial(fewer, ours), f"{ours} of ours")
+        await stays.live(len(stays.worker.deliveries))
+        await stays.until(lambda: disk.hanging == SAVES_MAX, "saves that hang")
+        assert len(stays.worker._shards.all()) <= held
+        feed(broker, deployment, count)
+    for guest in guests:
+        await guest.stop()
+    await stays.live()
+    async with start(deployment, connect=connect) as guest:
+        await stays.until(partial(fewer, 8), "8 of ours")
+    guests.append(guest)
+    await stays.live()
+    feed(broker, deployment, 3)
+    everybody = [stays, *guests]
+    await stays.until(
+        lambda: sum(one.tally.consumed for one in everybody) == 4 * partitions, "all consumed"
+    )
+    assert disk.hanging == SAVES_MAX
+    assert len(stays.worker._shards.all()) == partitions
+    tasks = [task.get_coro() for task in asyncio.all_tasks()]
+    saves = [coro for coro in tasks if coro.__qualname__ == shards._save.__qualname__]  # type: ignore[union-attr]
+    assert len(saves) == len(stays.worker._shards._apart)
+    assert not stays.lines("shard_stopped")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, 0),
+        (DeliveryError("it fails"), 1),
+        (ConfigError("it does not fit"), 2),
+        (ValueError("jane.doe@example.org"), 1),
+    ],
+    ids=["drained", "failed", "refused", "fault"],
+)
+def test_a_process_with_a_thread_that_hangs_ends_with_its_status(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    disks: list[DyingDisk],
+    error: Exception | None,
+    status: int,
+) -> None:
+    """However the worker ended, the process does not wait for the thread; a fault is told, and quotes no data."""
+    deployment, broker = memory(tmp_path, 1)
+    disks.append(disk := DyingDisk(of_partition(0, answers=1)))
+
+    def end(self: Worker, _watch: object) -> None:
+        if disk.hanging and error:
+            raise error
+        if disk.hanging:
+            self.stop()
+
+    def worker(settings: Any) -> Worker:
+        return Worker(settings, connected_to(broker), fs=disk)
+
+    class ExitedError(Exception):
+        """In place of the end of this process."""
+
+    def exited(number: int) -> None:
+        raise ExitedError(number)
+
+    monkeypatch.setattr(Worker, "_tell_unseen", end)
+    monkeypatch.setattr(worker_module, "Worker", worker)
+    monkeypatch.setattr(os, "_exit", exited)
+    with pytest.raises(ExitedError) as left, capture_logs() as lines:
+        serve(load(deployment.write_config()))
+    assert left.value.args == (status,)
+    told = [line["error"] for line in lines if line["event"] == "worker_failed"]
+    assert len(told) == (error is not None)
+    assert "jane" not in str(told)
+
+
+# --- a lane ---
+
+
+async def test_a_lane_makes_one_call_for_a_name_and_keeps_none_that_nobody_waits_for() -> None:
+    """The next of that name waits for the thread, others do not; who leaves while it waits was never there."""
+    lane, go_on, calls = Lane(2), threading.Event(), list[str]()
+
+    def call(name: str) -> str:
+        calls.append(name)
+        assert go_on.wait(DEADLINE_S)
+        return name
+
+    first = asyncio.create_task(lane.run("a", "it", call, "a"))
+    await until(lambda: calls == ["a"], lambda: calls)
+    first.cancel()
+    again = asyncio.create_task(lane.run("a", "it", call, "a again"))
+    other = asyncio.create_task(lane.run("b", "it", call, "b"))
+    await until(lambda: calls == ["a", "b"], lambda: calls)
+    third = asyncio.create_task(lane.run("c", "it", call, "c"))
+    await until(lambda: lane.waits("c"), lambda: "not waiting")
+    assert lane.works_for("a")
+    assert not lane.works_for("c")
+    third.cancel()
+    go_on.set()
+    assert [await again, await other] == ["a again", "b"]
+    assert calls == ["a", "b", "a again"]
+    assert not lane.busy
+
+
+def test_who_waits_is_told_of_once_a_minute() -> None:
+    """Where a call takes 200 s, three times."""
+    loop = VirtualLoop(lambda: 200.0)
+    try:
+        with capture_logs() as lines:
+            loop.run_until_complete(Lane(1).run("events/3", "its newest snapshot", lambda: None))
+    finally:
+        loop.close()
+    assert [(line["event"], line["shard"]) for line in lines] == [("still_waiting", "events/3")] * 3
