@@ -31,7 +31,7 @@ from tests.broker.topics import (
     read_all,
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import Start
+from tests.local import DEADLINE_S, Start
 
 ONE = Fingerprint(offset=7, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000)
 
@@ -220,10 +220,11 @@ async def test_a_memory_of_another_log_is_dropped(deployment: Deployment, start:
         assert folding._fingerprint is not None
         folding._fingerprint = replace(folding._fingerprint, crc=1)
         number = 150
-        while not worker.lines("memory_dropped"):
-            deployment.feed(keyed([number], 1))
-            number += 1
-            await worker.consumed(50 + number)
+        async with asyncio.timeout(DEADLINE_S):
+            while not worker.lines("memory_dropped"):
+                deployment.feed(keyed([number], 1))
+                number += 1
+                await worker.consumed(50 + number)
         deployment.feed(keyed(range(number), 1))
         await worker.consumed(50 + number + number)
     assert any("not the log that was folded" in line["error"] for line in worker.lines("doubt"))

@@ -25,13 +25,19 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
     """Fenced, it asks the group before it makes a new producer; whoever took its place never notices (rule 10)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     fences: list[object] = []
-    fence = KafkaWriter.fence
+    asked: list[object] = []
+    fence, confirms = KafkaWriter.fence, KafkaSource.confirms
 
     async def counted(self: KafkaWriter) -> None:
         fences.append(self)
         await fence(self)
 
+    async def counted_too(self: KafkaSource, epoch: int) -> bool:
+        asked.append(self)
+        return await confirms(self, epoch)
+
     monkeypatch.setattr(KafkaWriter, "fence", counted)
+    monkeypatch.setattr(KafkaSource, "confirms", counted_too)
     async with start(deployment) as sleeper:
         await sleeper.live(1)
         consumer = sleeper.worker._source._consumer  # type: ignore[union-attr]
@@ -45,6 +51,10 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
             deployment.feed(keyed(range(100), 1))
             await successor.consumed(100)
             await sleeper.live(0)
+            await sleeper.until(
+                lambda: len(fences) > 2 or asked.count(sleeper.worker._source) > 2, "question"
+            )
+            assert len(fences) == 2, "the one that was thrown out fenced again"
             deployment.feed(keyed(range(50, 200), 1))
             await successor.consumed(250)
             assert len(fences) == 2, "the one that was thrown out fenced again"
