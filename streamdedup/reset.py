@@ -19,7 +19,7 @@ from streamdedup.fencing import (
     wait_decided,
 )
 from streamdedup.kafka.base import ANSWER_S_MAX
-from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
+from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
 from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.topics import Topology, refuse_missing
@@ -133,7 +133,7 @@ async def move(settings: Settings, planned: Plan) -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
-    async with kafka_cluster(settings.kafka) as cluster:
+    async with soon(kafka_cluster, settings.kafka) as cluster:
         try:
             yield _Group(settings, cluster)
         except Exception as error:
