@@ -28,8 +28,7 @@ from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.meters import Meters
-from streamdedup.preparation import announce, prepared_topics
-from streamdedup.rules import warm_up
+from streamdedup.preparation import prepared_topics, try_filter
 from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
@@ -139,10 +138,7 @@ class Worker:
             status.watch,
             status.meters,
         )
-        empty = await asyncio.to_thread(context.empty_filter)
-        announce(context, topology, empty)
-        await asyncio.to_thread(warm_up, empty)
-        del empty  # it is as large as a shard's
+        await asyncio.to_thread(try_filter, context, topology)
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
         self._source = status.source = source
