@@ -1,15 +1,18 @@
 """What all shards of a worker share: settings, the client and the consumer; and what a shard derives from them."""
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
 from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing, Windowed
+from streamdedup.filters.clock import SPAN_MAX
 from streamdedup.filters.memory import touch
 from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.kafka.base import Cluster, Source
@@ -22,7 +25,10 @@ from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import Threads
+from streamdedup.units import milliseconds
 from streamdedup.watch import Watch
+
+_DURATION = milliseconds(0, SPAN_MAX)
 
 
 def wall_clock_ms() -> int:
@@ -58,14 +64,31 @@ class Context:
         """Whether a shard stops at its capacity, rather than go beyond its error rate."""
         return self.settings.filter.on_full != "warn"
 
-    @property
-    def larger(self) -> str:
-        """What to raise for a larger filter, for messages."""
+    def held(self, seen: Addable | Windowed) -> str:
+        """How full `seen` is, for messages; of a window by time also its fullest generation, which is what fills it."""
+        held = f"its filter holds {len(seen)} keys of {seen.capacity}"
+        if not isinstance(seen, Windowed) or seen.clock.by_count:
+            return held
+        generation, keys, alone = seen.fullest()
+        slot = seen.clock.slot
+        return (
+            f"{held}, of which {keys} ({keys / max(1, len(seen)):.0%}) are of one generation, the"
+            f" {_DURATION.format(slot)} from {_moment(generation * slot)} on; one alone takes at most {alone}"
+        )
+
+    def larger(self, seen: Addable | Windowed) -> str:
+        """What to raise for a larger filter than `seen`, for messages."""
         options = self.settings.filter
         if options.on_full == "grow":
             given = options.max_size or f"{GROWTH} times what the filters begin with"
-            return f"raise filter.max_size, which is {given} for all partitions together, or filter.capacity"
-        return f"raise filter.capacity, which is {options.capacity} for all partitions together,"
+            return f"raise filter.max_size ({given} for all partitions together) or filter.capacity"
+        raised = f"raise filter.capacity ({options.capacity} for all partitions together"
+        if isinstance(seen, Windowed) and not seen.clock.by_count:
+            *_, alone = seen.fullest()
+            if alone < seen.capacity:
+                whole = math.ceil(options.capacity * seen.capacity / max(1, alone))
+                raised += f"; {whole} if all these keys may come within one generation"
+        return f"{raised})"
 
     @property
     def shard_capacity(self) -> int:
@@ -155,3 +178,11 @@ class Context:
             topic_id=output.topic_id,
             floor=floor or 0,
         )
+
+
+def _moment(time_ms: int) -> str:
+    """In UTC; in ms since 1970 where no calendar goes that far."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"

@@ -253,14 +253,15 @@ class Delivery:
 
     async def _wait_full(self, shard: Shard) -> None:
         self._context.source.hold(self.partition)
-        self.trouble = f"its filter holds {len(shard.seen)} keys of {shard.seen.capacity}: {self._context.larger}"
+        held, larger = self._context.held(shard.seen), self._context.larger(shard.seen)
+        self.trouble = f"{held}: {larger}"
         self.state = State.FULL
         self._log.error(
             "filter_full",
             keys=len(shard.seen),
             capacity=shard.seen.capacity,
-            remedy=f"{self._context.larger} and restart (if need be, the output is folded again), or set"
-            " filter.on_full: warn",
+            reason=held,
+            remedy=f"{larger} and restart (if need be, the output is folded again), or set filter.on_full: warn",
         )
         await self._leaving.wait()
 
@@ -273,7 +274,7 @@ class Delivery:
                 keys=len(shard.seen),
                 capacity=shard.seen.capacity,
                 error_rate_now=shard.seen.error_rate_now,
-                remedy=f"{self._context.larger} and restart: the output is folded again",
+                remedy=f"{self._context.larger(shard.seen)} and restart: the output is folded again",
             )
 
     async def _stop(self, error: Exception) -> None:

@@ -14,6 +14,8 @@ from streamdedup.kafka.topics import (
     check,
     sink_topics,
 )
+from streamdedup.kernel import compiling
+from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -23,6 +25,12 @@ TOPIC_POLL_S = 0.1
 
 _UNKNOWN_SETTINGS = (
     "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
+)
+
+
+_COMPILING = (
+    "inner loops that were not run here before are compiled, for some seconds, on a busy machine half a minute; they"
+    " are kept for the next start, and `streamdedup compile` does it ahead"
 )
 
 
@@ -51,7 +59,15 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
     return topology
 
 
-def announce(context: Context, topology: Topology, empty: Filter) -> None:
+def try_filter(context: Context, topology: Topology) -> None:
+    """Make one filter, say what it means, and compile what the rule over it runs. Blocking, for seconds at first."""
+    with compiling(lambda: log.info("compiling", note=_COMPILING)):
+        empty = context.empty_filter()
+        _announce(context, topology, empty)
+        warm_up(empty)
+
+
+def _announce(context: Context, topology: Topology, empty: Filter) -> None:
     """Say once what the configuration means; `empty` is what every shard begins with."""
     settings, output = context.settings, topology[context.settings.sink.topic]
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes

@@ -5,7 +5,7 @@ us, and all partitions are moved in one request, which the broker refuses while 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from streamdedup.fencing import (
     wait_decided,
 )
 from streamdedup.kafka.base import ANSWER_S_MAX
-from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
+from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
 from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.topics import Topology, refuse_missing
@@ -65,6 +65,13 @@ class Step:
         """How many offsets, at most, are never read."""
         return 0 if self.at is None else max(0, self.to - max(self.at, self.found.input_start))
 
+    @property
+    def idle(self) -> bool:
+        """Whether the offset is there already, committed for these very logs."""
+        found, note = self.found, self.found.note
+        ids = (found.input_id, found.output_id)
+        return self.at == self.to and note is not None and (note.input_id, note.output_id) == ids
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -74,14 +81,22 @@ class Plan:
     forget: bool
     steps: tuple[Step, ...]
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.forget and all(step.idle for step in self.steps)
+
 
 def target_of(text: str, now_ms: int) -> Target:
     """`earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, as in 2h; ValueError.
 
-    A time before 1970 is 1970: Kafka's clock begins there, and gives the numbers below another meaning.
+    A time before 1970 is 1970: Kafka's clock begins there, and gives the numbers below another meaning. A number alone
+    is refused: 0 could be no time ago, 20260131 a day, and who writes one means an offset.
     """
     if text in ENDS:
         return Target(text)
+    if text.strip().isdecimal():
+        raise ValueError(f"{_NEITHER}; offsets are not taken, since each partition has its own")
     try:
         age_ms = int(milliseconds(0, AGE_MS_MAX, bare=False).parse(text))
         return Target("time", max(0, now_ms - age_ms))
@@ -90,12 +105,15 @@ def target_of(text: str, now_ms: int) -> Target:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            "is neither earliest, latest, a time like 2026-01-31T08:00Z (UTC where it has no zone), nor how long ago,"
-            " like 2h or 7d"
-        ) from None
+        raise ValueError(_NEITHER) from None
     in_utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return Target("time", max(0, int(in_utc.timestamp() * 1000)))
+
+
+_NEITHER = (
+    "is neither earliest, latest, a time like 2026-01-31T08:00Z (UTC where it has no zone), nor how long ago, like 2h"
+    " or 7d"
+)
 
 
 async def plan(settings: Settings, target: Target, *, forget: bool) -> Plan:
@@ -115,7 +133,7 @@ async def move(settings: Settings, planned: Plan) -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
-    async with kafka_cluster(settings.kafka) as cluster:
+    async with soon(kafka_cluster, settings.kafka) as cluster:
         try:
             yield _Group(settings, cluster)
         except Exception as error:
@@ -251,59 +269,3 @@ def note_after(found: Found, to: int, *, forget: bool) -> Note:
         floor=floor,
         since=since,
     )
-
-
-def as_text(settings: Settings, planned: Plan) -> str:
-    """The plan for people: a table, and what it means."""
-    return "\n".join((*_table(settings, planned), "", *_meaning(settings, planned))) + "\n"
-
-
-def _table(settings: Settings, planned: Plan) -> Iterator[str]:
-    group, topic = settings.kafka.group_id, settings.source.topic
-    yield f"group {group} on {topic}, to {planned.target}:"
-    yield ""
-    rows = [("partition", "from", "to", "read again", "skipped")]
-    for step in planned.steps:
-        at = "-" if step.at is None else str(step.at)
-        row = (str(step.partition), at, str(step.to), f"{step.again:,}", f"{step.skipped:,}")
-        rows.append(row)
-    again, skipped = (
-        sum(getattr(step, name) for step in planned.steps) for name in ("again", "skipped")
-    )
-    rows.append(("all", "", "", f"{again:,}", f"{skipped:,}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *cells in rows:
-        middle = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        yield "  ".join((first.ljust(widths[0]), *middle))
-
-
-def _meaning(settings: Settings, planned: Plan) -> Iterator[str]:
-    output = settings.sink.topic
-    if planned.forget:
-        yield (
-            f"--forget: what {output} holds now counts as emitted no more. The filters start empty: of what is read"
-            " from then on, the first event of each key is emitted, also where it is in the output already. The output"
-            " keeps what it holds; snapshots made before are refused."
-        )
-    elif any(step.again for step in planned.steps):
-        yield (
-            f"What is read again is judged by what {output} holds: no key that is in it is emitted again. Events that"
-            " pass unjudged, dead letters and duplicates are written again."
-        )
-    if any(step.skipped for step in planned.steps):
-        yield "What is skipped is never judged nor emitted."
-    floors = {step.partition for step in planned.steps if step.found.floor}
-    if floors and not planned.forget:
-        yield (
-            f"An earlier --forget holds: what {output} held then still does not count (partitions"
-            f" {', '.join(map(str, sorted(floors)))})."
-        )
-    unknown = [
-        s.partition for s in planned.steps if s.found.committed and not s.found.committed.note
-    ]
-    if unknown and not planned.forget:
-        yield (
-            "The offsets of these partitions were committed by another tool, and a floor that an earlier --forget had"
-            f" set went with their notes: {', '.join(map(str, unknown))}. All that {output} holds counts as emitted."
-        )
-    yield "Offsets are counted: where the log has markers and gaps, events are fewer."

@@ -28,8 +28,7 @@ from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.meters import Meters
-from streamdedup.preparation import announce, prepared_topics
-from streamdedup.rules import warm_up
+from streamdedup.preparation import prepared_topics, try_filter
 from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
@@ -145,11 +144,8 @@ class Worker:
             status.meters,
             threads,
         )
-        memory = threads.memory
-        empty = await memory.run(THE_WORKER, "memory for a filter", context.empty_filter)
-        announce(context, topology, empty)
-        await memory.run(THE_WORKER, "compiled code", warm_up, empty)
-        del empty  # it is as large as a shard's
+        what = "memory for a filter, and compiled code"
+        await threads.memory.run(THE_WORKER, what, try_filter, context, topology)
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
         self._source = status.source = source

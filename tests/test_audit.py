@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from streamdedup.audit import Report, audit
+from streamdedup.errors import ConfigError
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import Event, delete_records, move_offsets, produce
@@ -67,7 +68,15 @@ def test_a_clean_run_is_fine(broker: Broker, tmp_path: Path) -> None:
     assert (total.read, total.keys, total.emitted, total.duplicates) == (5002, 4000, 4002, 1000)
     assert total.unjudged == 2
     assert [c.partition for c in report.partitions] == [0, 1, 2, 3]
-    assert report.as_text().endswith("the promise holds\n")
+    assert report.as_text().endswith("the promise holds as far as can be known\n")
+    (note,) = report.notes
+    assert note.startswith("all partitions: each partition is judged by itself")
+    assert {tuple(c.as_json()["limits"]) for c in report.partitions} == {
+        ("keys_across_partitions",)
+    }
+    header, _, *_, whole = report.as_text().split("\n\n")[1].splitlines()
+    assert " unjudged " in header
+    assert whole.split()[:7] == ["all", "5,002", "4,000", "4,002", "0", "0", "2"]
     assert duplicates
 
 
@@ -249,17 +258,30 @@ def test_what_was_trimmed_is_not_guessed(forged: Deployment) -> None:
 
 
 def test_offsets_are_taken_for_what_they_are(forged: Deployment) -> None:
-    """No offset: nothing is due. One of another tool: said. One that was moved back: what came after is not foreign."""
+    """One of another tool: said. One that was moved back: what came after is not foreign."""
     forged.feed(keyed(range(100), 1))
-    produce(forged.bootstrap, forged.sink, keyed(range(100), 1))
-    report = audited(forged)
-    assert report.fine
-    assert "no offset is committed" in report.as_text()
-    emit(forged, [], 30)
+    emit(forged, keyed(range(100), 1), 30)
     report = audited(forged)
     assert report.fine
     assert "committed by another tool" in report.as_text()
+    assert " unjudged " not in report.as_text()
     assert report.as_json()["partitions"][0]["limits"] == ["moved_by_a_tool"]
+
+
+def test_a_group_without_offsets_is_not_judged(broker: Broker, tmp_path: Path) -> None:
+    """A mistyped group gets no green light; where one partition has an offset, the others owe nothing."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    events = [*keyed(range(100), 2)]
+    deployment.feed(events)
+    produce(deployment.bootstrap, deployment.sink, events)
+    with pytest.raises(
+        ConfigError, match=rf"the group {deployment.group} has committed nothing on"
+    ):
+        audited(deployment)
+    move_offsets(deployment.bootstrap, deployment.group, {0: 50}, deployment.source)
+    report = audited(deployment)
+    assert report.fine
+    assert "partition 1: no offset is committed, so nothing" in report.as_text()
 
 
 def test_a_group_that_began_at_latest_owes_nothing_of_before(forged: Deployment) -> None:
@@ -326,7 +348,6 @@ def test_a_window_by_count_may_too(forged: Deployment) -> None:
 def test_the_command_says_it_all(forged: Deployment) -> None:
     """Status 0, 1 and 2; one JSON object with stable names; no key on any stream."""
     forged.feed(keyed(range(10), 1))
-    emit(forged, keyed(range(10), 1), 10)
 
     def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
         config = str(forged.write_config())
@@ -338,6 +359,10 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
             timeout=60,
         )
 
+    untouched = command()
+    assert (untouched.returncode, untouched.stdout) == (2, "")
+    assert "nothing was judged; look at kafka.group_id" in untouched.stderr
+    emit(forged, keyed(range(10), 1), 10)
     assert command().returncode == 0
     assert command("--set", "sink.topic=nowhere").returncode == 2
     emit(forged, keyed([3], 1), 10)

@@ -4,12 +4,14 @@ import asyncio
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from streamdedup.context import Context
 from streamdedup.filters import GROWABLE
 from streamdedup.filters.base import Growing
 from streamdedup.filters.options import Kind
+from streamdedup.filters.window import Window
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.hashing import Hash
 from streamdedup.settings import load
@@ -58,6 +60,45 @@ def test_filters_grow_unless_told_otherwise(tmp_path: Path, kind: str) -> None:
     adopted = context(tmp_path, *choice).adopt(seen)
     assert isinstance(adopted, Growing)
     assert 500_000 < adopted.size_bytes_max <= 1_000_000
+
+
+def test_a_full_window_names_its_fullest_generation(tmp_path: Path) -> None:
+    """Filled from one day it holds a sixth of its capacity: day, share and the capacity that would do are told."""
+    options = ("filter.kind=window", "filter.retention=7d", "filter.error_rate=1e-6")
+    made = context(tmp_path, *options, "filter.capacity=333_336")
+    seen = made.empty_filter()
+    assert isinstance(seen, Window)
+    day, at = 86_400_000, 20_000 * 86_400_000
+    before = Hash().digests([b"b%d" % n for n in range(1000)])
+    seen.add_many(before, np.full(len(before), at - day))
+    keys = Hash().digests([b"%d" % n for n in range(seen.fullest()[2] - 1)])
+    seen.add_many(keys, np.full(len(keys), at))
+    assert seen.room() < 5
+    generation, most, alone = seen.fullest()
+    assert (generation, seen.capacity) == (20_000, 100_001)
+    assert 16_300 < most <= alone < 16_400
+    assert made.held(seen) == (
+        f"its filter holds {len(seen)} keys of 100001, of which {most} (94%) are of one generation, the 1d from"
+        f" 2024-10-04T00:00:00Z on; one alone takes at most {alone}"
+    )
+    whole = int(made.larger(seen).partition("; ")[2].split()[0])
+    assert made.larger(seen) == (
+        f"raise filter.capacity (333336 for all partitions together; {whole} if all these keys may come within one"
+        " generation)"
+    )
+    raised = context(tmp_path, *options, f"filter.capacity={whole}").empty_filter()
+    assert isinstance(raised, Window)
+    assert raised.fullest()[2] == pytest.approx(100_001, rel=1e-3)
+
+
+def test_what_to_raise_is_one_clause(tmp_path: Path) -> None:
+    """No comma is left over at the end of a line, whatever follows the advice."""
+    for choice in ("filter.on_full=stop", "filter.on_full=grow", "filter.kind=window"):
+        made = context(tmp_path, choice)
+        advice = made.larger(made.empty_filter())
+        assert advice.startswith("raise filter.")
+        assert not advice.endswith(","), advice
+        assert "for all partitions together)" in advice
 
 
 @pytest.mark.parametrize("kind", ["bitmap", "bloom", "counting"])

@@ -5,6 +5,7 @@ is counted.
 """
 
 import ast
+import dataclasses
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ from textwrap import dedent
 import pytest
 import yaml
 
+from streamdedup.audit import Counts, Report
+from streamdedup.audit.limits import FINDINGS
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.options import Origin
@@ -357,6 +360,21 @@ def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom):
         return [(node.module or "").partition(".")[0]]
     return []
+
+
+def test_all_that_an_audit_tells_is_described() -> None:
+    """docs/audit.md has every field of its JSON, and every limit by its name, and invents no limit."""
+    text = (ROOT / "docs" / "audit.md").read_text()
+    cells = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    found = set(FINDINGS)
+    for fields in (dataclasses.fields(Counts), dataclasses.fields(Report)):
+        for field in fields:
+            assert field.name in found or f"`{field.name}`" in cells, field.name
+    sources = [(PACKAGE / "audit" / name).read_text() for name in ("limits.py", "report.py")]
+    names = {name for source in sources for name in re.findall(r'Limit\(\s*"(\w+)"', source)}
+    section = text.split("## What cannot be known")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.partition(":")[0])} == names
 
 
 def test_the_tests_that_hold_the_rules_exist() -> None:

@@ -1,7 +1,8 @@
 """Waiting for brokers that are away: what is told, and when it ends; on a virtual clock."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from aiokafka.errors import KafkaConnectionError
 from structlog.testing import capture_logs
 
 from streamdedup.errors import DeliveryError
+from streamdedup.kafka.cluster import soon
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.testing.clock import VirtualLoop
 
@@ -43,6 +46,30 @@ def test_who_was_told_that_a_broker_is_away_is_told_that_it_is_back() -> None:
         assert await start_patiently(after(5), "it", Patience()) == "there"
 
     assert told(run()) == ["broker_away", "broker_back"]
+
+
+@pytest.mark.parametrize(("given", "limit"), [(None, 60), (5.0, 5)], ids=["default", "given"])
+def test_a_command_waits_no_longer_than_a_person(given: float | None, limit: int) -> None:
+    """`audit` and `reset` end by themselves, after a minute unless told otherwise, and speak of no worker."""
+    named = KafkaOptions(bootstrap_servers="nobody:9092", group_id="g")
+    options = named.model_copy(update={"give_up_after_s": given})
+
+    @asynccontextmanager
+    async def connect(options: KafkaOptions) -> AsyncIterator[str]:
+        patience = Patience(options.give_up_after_s)
+        yield await start_patiently(after(10_000), "the cluster", patience)
+
+    async def run() -> None:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(
+            DeliveryError, match=f"at nobody:9092 within {limit} s; look at"
+        ) as told:
+            async with soon(connect, options):
+                raise AssertionError
+        assert "worker" not in str(told.value)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(limit)
+
+    assert told(run()) == ["broker_away"]
 
 
 def test_an_hour_away_is_a_line_a_minute() -> None:

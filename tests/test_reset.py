@@ -23,7 +23,8 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.sink import _close
-from streamdedup.reset import Step, Target, as_text, move, note_after, plan, target_of
+from streamdedup.reset import Plan, Step, Target, move, note_after, plan, target_of
+from streamdedup.reset_text import as_text
 from streamdedup.resume import Found
 from streamdedup.settings import load
 from tests.broker.base import Broker
@@ -69,6 +70,13 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         target_of(text, NOW_MS)
 
 
+@pytest.mark.parametrize("text", ["0", "00", "12345", " 7 ", "20260131"])
+def test_a_bare_number_is_no_target(text: str) -> None:
+    """0 is not "no time ago", nor are eight digits a day: who writes a number means an offset, and is told."""
+    with pytest.raises(ValueError, match=r"like 2h or 7d; offsets are not taken"):
+        target_of(text, NOW_MS)
+
+
 @pytest.mark.parametrize(
     ("at", "to", "again", "skipped"),
     [
@@ -86,6 +94,65 @@ def test_what_is_read_again_or_skipped_is_counted(
     """In offsets that the input holds, here from 10 to 90."""
     step = Step(0, at, to, FOUND)
     assert (step.again, step.skipped) == (again, skipped)
+
+
+def said_of(directory: Path, target: Target, *steps: Step, **options: Any) -> str:
+    """The plan's text, where the filter has these options."""
+    deployment = Deployment("nowhere:9092", directory)
+    deployment.config["filter"] |= options
+    return as_text(load(deployment.write_config()), Plan(target, False, steps))
+
+
+@pytest.mark.parametrize(
+    ("options", "again", "advice"),
+    [
+        ({"kind": "bloom"}, False, "no key that is in it is emitted again"),
+        ({"kind": "window", "retention": "7d"}, True, "since filter.late is pass"),
+        (
+            {"kind": "window", "retention": "7d", "late": "drop"},
+            True,
+            "keys of younger events whose first is older",
+        ),
+        ({"kind": "window"}, True, "at least the last filter.capacity keys"),
+    ],
+    ids=["bloom", "late-pass", "late-drop", "by-count"],
+)
+def test_a_window_is_not_promised_what_it_forgets(
+    tmp_path: Path, options: dict[str, str], again: bool, advice: str
+) -> None:
+    """Who moves back is told that forgotten keys are emitted again, and what `late` has to do with it."""
+    said = said_of(tmp_path, Target("earliest"), Step(0, 30, 10, FOUND), **options)
+    assert ("EMITTED AGAIN" in said, "no key that is in it" in said) == (again, not again)
+    assert advice in said
+
+
+def test_offsets_that_are_there_already_are_not_moved(tmp_path: Path) -> None:
+    """Nothing to move is said, unless the offset is another tool's or of another log, which a move would put right."""
+    there = Step(0, 30, 30, FOUND)
+    assert "Nothing to move" in said_of(tmp_path, Target("latest"), there)
+    for other in (replace(FOUND, committed=Committed(30, None)), replace(FOUND, input_id="other")):
+        assert "Nothing to move" not in said_of(
+            tmp_path, Target("latest"), there, Step(1, 30, 30, other)
+        )
+
+
+def test_a_time_that_no_event_reaches_means_the_end(tmp_path: Path) -> None:
+    """That it is as good as latest is said, of the partitions where it is so."""
+    ahead = Target("time", NOW_MS)
+    steps = Step(0, 30, 90, FOUND), Step(1, 30, 90, replace(FOUND, partition=1))
+    said = said_of(tmp_path, ahead, *steps)
+    assert "No event is from that time or later (all partitions)" in said
+    said = said_of(tmp_path, ahead, Step(0, 30, 89, FOUND), steps[1])
+    assert "or later (partitions 1)" in said
+    assert "or later" not in said_of(tmp_path, Target("latest"), *steps)
+
+
+def test_a_group_that_committed_nothing_is_named(tmp_path: Path) -> None:
+    """A name that was mistyped has no offsets anywhere, and the plan says so."""
+    said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND))
+    assert re.search(r"The group \S+ has committed nothing on \S+: .* look at kafka.group_id", said)
+    said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND), Step(1, 3, 90, FOUND))
+    assert "has committed nothing" not in said
 
 
 # --- what the note says then ---

@@ -13,11 +13,11 @@ from streamdedup.audit.reading import PartitionReader, Sorts
 from streamdedup.audit.report import Counts, Report, judged
 from streamdedup.audit.rows import Sorter
 from streamdedup.context import Context
-from streamdedup.errors import DeliveryError
+from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.filters.clock import Clock
 from streamdedup.filters.window_rules import rules_for
 from streamdedup.kafka.base import Cluster, Connect
-from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.topics import sink_topics
 from streamdedup.settings import Settings
@@ -34,9 +34,10 @@ async def audit(
 ) -> Report:
     """Compare input and output, up to the committed offsets. `tell` gets the progress, very often.
 
-    ConfigError where a topic is missing; DeliveryError where the broker refuses us, or a transaction stays open.
+    ConfigError where a topic is missing, or the group has committed nothing on the input; DeliveryError where the
+    broker refuses us or does not answer, or a transaction stays open.
     """
-    async with connect(settings.kafka) as cluster:
+    async with soon(connect, settings.kafka) as cluster:
         try:
             return await _Audit(settings, cluster, size_bytes, tell).run()
         except Exception as error:
@@ -65,6 +66,11 @@ class _Audit:
             await fixed(self._settings, self._cluster, topology, partition)
             for partition in range(count)
         ]
+        if all(extent.found.committed is None for extent in extents):
+            raise ConfigError(
+                f"the group {self._settings.kafka.group_id} has committed nothing on {self._settings.source.topic}, so"
+                " nothing was judged; look at kafka.group_id and source.topic, or run the worker first"
+            )
         found = [await self._partition(context, extent) for extent in extents]
         return judged(self._settings, context.shard_capacity, found)
 

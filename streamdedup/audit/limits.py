@@ -39,6 +39,12 @@ def limits_of(
             " key came too soon again is not known",
             ("doubled",),
         )
+    if extent.found.partitions > 1:
+        yield Limit(
+            "keys_across_partitions",
+            "each partition is judged by itself, as the worker does: a key that came in two of them stands in both, and"
+            " is not counted here (docs/partitioning.md)",
+        )
 
 
 def began_at_latest(settings: Settings, extent: Extent) -> bool:

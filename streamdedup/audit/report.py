@@ -227,6 +227,7 @@ _COLUMNS = {
     "emitted": "emitted",
     "malformed": "malformed",
     "rejected": "rejected",
+    "unjudged": "unjudged",  # shown where there are any: they are emitted, and no keys
     "missing": "missing",
     "wrongly_dropped": "wrongly dropped",
     "explained_max": "explained",
@@ -237,11 +238,14 @@ _COLUMNS = {
 
 
 def _table(rows: Sequence[Counts]) -> Iterator[str]:
-    lines = [["partition", "input", *_COLUMNS.values()]]
+    columns = {
+        n: t for n, t in _COLUMNS.items() if n != "unjudged" or any(c.unjudged for c in rows)
+    }
+    lines = [["partition", "input", *columns.values()]]
     for counts in rows:
         at = f"{counts.input_start} to {counts.committed if counts.committed is not None else '-'}"
         place = ["all", ""] if counts.partition is None else [str(counts.partition), at]
-        lines.append([*place, *(_cell(getattr(counts, name)) for name in _COLUMNS)])
+        lines.append([*place, *(_cell(getattr(counts, name)) for name in columns)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for first, *cells in lines:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))

@@ -49,11 +49,14 @@ def _reset(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from streamdedup import logs, reset, settings
+    from streamdedup.reset_text import as_text
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()
     planned = asyncio.run(reset.plan(tree, arguments.to, forget=arguments.forget))
-    put(reset.as_text(tree, planned))
+    put(as_text(tree, planned))
+    if planned.idle:
+        return 0
     if not arguments.yes and not _agreed():
         say("streamdedup: nothing was moved")
         return 1

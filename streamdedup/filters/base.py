@@ -210,6 +210,9 @@ class Windowed(Addable, Protocol):
     def room(self) -> int:
         """How many keys the current generation can take within `error_rate`; below 0 beyond it."""
 
+    def fullest(self) -> tuple[int, int, int]:
+        """The live generation of the most keys, as its number, its keys, and how many one alone can hold."""
+
     def add(self, key: Key, time: int | None = None) -> bool:
         """Add one key at its event time in ms since 1970, by count without; True where it was not there."""
 

@@ -167,6 +167,19 @@ class Window(Keyed):
         here = loads.pop((self._table.current or 0) % self.clock.generations)
         return window_room(self.cells, self.hashes, self._error_rate, loads) - int(here)
 
+    def fullest(self) -> tuple[int, int, int]:
+        """The live generation of the most keys: its number, its keys, and how many fit where the others are empty.
+
+        So many keep `error_rate`, by theory. The number times `clock.slot` is where the generation begins.
+        """
+        count, current = self.clock.generations, self._table.current or 0
+        keys, generation = max(
+            (int(self._ring.counts[KEYS][live % count]), live)
+            for live in range(current - count + 1, current + 1)
+        )
+        alone = window_room(self.cells, self.hashes, self._error_rate, ())
+        return generation, keys, alone
+
     def fits(self, generations: Generations) -> bool:
         """Whether the errors of all generations still sum to `error_rate` if these get a key more each; (n,), int64.
 

@@ -1,9 +1,11 @@
 """A real cluster, behind the seam of `kafka.base`."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
 
+from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
@@ -15,6 +17,10 @@ from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UN
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.kafka.topics import Topic, Topology
+
+AWAY_S_MAX = 60.0  # for a command that somebody waits for, unless kafka.give_up_after_s is set
+
+Opened = TypeVar("Opened")
 
 
 class KafkaCluster:
@@ -109,3 +115,23 @@ async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[KafkaCluster]:
         yield KafkaCluster(options, client, patience)
     finally:
         await let_go(client.close())
+
+
+@asynccontextmanager
+async def soon(
+    connect: Callable[[KafkaOptions], AbstractAsyncContextManager[Opened]], options: KafkaOptions
+) -> AsyncIterator[Opened]:
+    """What `connect` opens, for a command: DeliveryError where no broker answers in the time that a person has."""
+    limit_s = options.give_up_after_s or AWAY_S_MAX
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(limit_s):
+                opened = await stack.enter_async_context(
+                    connect(options.model_copy(update={"give_up_after_s": None}))
+                )
+        except TimeoutError:
+            raise DeliveryError(
+                f"no broker answered at {options.bootstrap_servers} within {limit_s:g} s; look at the"
+                " brokers and at kafka.bootstrap_servers and kafka.security_protocol, then try again"
+            ) from None
+        yield opened
