@@ -254,7 +254,7 @@ def _next(command: str, example: Path, here: Path) -> str:
 Next:
   # every setting of a real deployment
   {command} config show {file}
-  # the worker, against your broker
+  # the worker, once kafka.bootstrap_servers names your broker: until one answers, it waits
   {command} run -c {file}
   # first occurrences of the lines of a file
   sort --random-sort FILE | {command} pipe"""
