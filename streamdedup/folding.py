@@ -206,7 +206,11 @@ class Folding:
         """Whether what is missing between the shard and the output stands in a snapshot: another worker's of before."""
         if found.output_start <= shard.label or is_complete(shard.label, found):
             return False
-        return await self.snapshots.newest_label(identity) > shard.label
+        newest = await self.snapshots.newest_label(identity)
+        if newest <= shard.label:
+            return False
+        self._log.info("memory_outdone", label=shard.label, newest=newest)
+        return True
 
     async def _bridge(self, shard: Shard, found: Found, topology: Topology) -> None:
         """Go on where events of the output are missing, if that may be: a window's time is taken on to theirs."""

@@ -1,0 +1,171 @@
+"""What a worker goes by while brokers, members and disks come and go around it; over a broker in memory."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+)
+
+import streamdedup.worker as worker_module
+from streamdedup.delivery import State
+from streamdedup.kafka import topics
+from streamdedup.kafka.topics import Topology
+from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing.cluster import MemoryCluster
+from streamdedup.testing.writer import MemoryWriter
+from tests.broker.topics import Event
+from tests.deployment import Deployment, keyed
+from tests.local import LocalWorker, Start, workers
+
+
+class Stage:
+    """A broker in memory with two partitions, and workers of one group on it."""
+
+    def __init__(self, directory: Path, start: Start) -> None:
+        self.deployment = Deployment("memory:1", directory, partitions=2)
+        self.broker = MemoryBroker()
+        self.broker.rebalance_s = 1
+        self.broker.create_topic(self.deployment.source, 2)
+        self.broker.create_topic(self.deployment.sink, 2)
+        self._start = start
+
+    def start(self) -> LocalWorker:
+        """One more worker."""
+        return self._start(self.deployment, connect=connected_to(self.broker))
+
+    def feed(self, events: list[Event]) -> None:
+        """Append to the input."""
+        self.broker.produce(
+            self.deployment.source, [(p, key, value) for p, key, value, *_ in events]
+        )
+
+
+def play(directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
+    """Run `scene` on a virtual clock."""
+
+    async def main() -> None:
+        async with workers() as start:
+            await scene(Stage(directory, start))
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("on_gap", ["stop", "accept"])
+def test_a_newer_snapshot_of_another_worker_outdoes_a_filter_in_memory(
+    tmp_path: Path, on_gap: str
+) -> None:
+    """Kept over a rebalance, while the events that it misses were deleted from the output: none is emitted again."""
+
+    async def scene(stage: Stage) -> None:
+        stage.deployment.config["sink"]["on_gap"] = on_gap
+        first = stage.start()
+        await first.live(2)
+        second = stage.start()
+        await second.live(1)
+        (moved,) = second.worker.deliveries
+        events = [(moved, key, value) for _, key, value, *_ in keyed(range(20), 1)]
+        stage.broker.produce(stage.deployment.source, events)
+        await second.consumed(20)
+        await second.stop()  # its snapshot lies where the first one's are
+        output = stage.broker.log(stage.deployment.sink, moved)
+        output.trim(output.end)
+        stage.broker.produce(stage.deployment.source, events)
+        await first.consumed(20)
+        assert output.committed() == []
+        assert first.lines("memory_outdone")
+
+    play(tmp_path, scene)
+
+
+def test_a_shard_that_stopped_waits_for_no_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker was away before, and came back: `give_up_after_s` does not end the worker for it."""
+    away: list[bool] = []
+    begin = MemoryWriter.begin
+
+    async def began(writer: MemoryWriter) -> None:
+        if away:
+            raise KafkaConnectionError("away")
+        await begin(writer)
+
+    async def scene(stage: Stage) -> None:
+        monkeypatch.setattr(MemoryWriter, "begin", began)
+        stage.deployment.config["kafka"]["give_up_after_s"] = 20
+        worker = stage.start()
+        await worker.live(2)
+        away.append(True)
+        stage.feed(list(keyed(range(1), 1)))
+        await worker.logged("broker_away")
+        source = stage.broker.log(stage.deployment.source, 0)
+        source.trim(source.end)  # which stops the shard that has not read it
+        away.clear()
+        await worker.stopped()
+        assert worker.worker.status.broker_away_s == 0
+        await asyncio.sleep(60)
+        assert not worker.task.done()
+        states = {delivery.state for delivery in worker.worker.deliveries.values()}
+        assert states == {State.STOPPED, State.LIVE}
+
+    play(tmp_path, scene)
+
+
+def test_a_broker_that_hangs_holds_up_no_assignment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nobody answers whether the topics are still the same, a rebalance is followed."""
+    asked = asyncio.Event()
+
+    async def hang(_cluster: MemoryCluster, _known: Topology) -> list[str]:
+        asked.set()
+        await asyncio.sleep(1e6)
+        return []
+
+    async def scene(stage: Stage) -> None:
+        monkeypatch.setattr(MemoryCluster, "changed", hang)
+        monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 0.1)
+        first = stage.start()
+        await first.live(2)
+        await asked.wait()
+        second = stage.start()
+        await second.live(1)
+        await first.live(1)
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("error", [NodeNotReadyError, RequestTimedOutError, KafkaConnectionError])
+async def test_settings_that_a_broker_did_not_tell_are_asked_for_again(
+    error: type[Exception],
+) -> None:
+    """An answer that may still come is not taken for none: a compacted output would pass for a fitting one."""
+    with pytest.raises(error):
+        await topics._settings(Silent(error), ["out"])
+
+
+async def test_settings_that_a_broker_will_not_tell_are_done_without() -> None:
+    """Without the right to see them."""
+    assert await topics._settings(Silent(GroupAuthorizationFailedError), ["out"]) == {}
+
+
+class Silent:
+    """A client whose every request fails."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self._error = error
+
+    def get_random_node(self) -> int:
+        """Any."""
+        return 0
+
+    async def send(self, _node: int, _request: object) -> object:
+        """Fails."""
+        raise self._error
