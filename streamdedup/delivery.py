@@ -194,6 +194,7 @@ class Delivery:
         resume = input_offset(found, self._settings.source, self._settings.sink)
         if warning := growth(found, self._settings.source):
             self._log.warning("input_grown", detail=warning)
+            source.grown(found.partitions)
         self._committing.born = found.born
         self._committing.floor, self._committing.since = found.floor, found.since
         self._committed_offset, self._input_end = resume.offset, found.input_end

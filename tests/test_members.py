@@ -142,6 +142,32 @@ async def test_growth_of_the_input_is_refused_or_accepted(
     assert len(read_all(broker.bootstrap_servers, deployment.sink)) == 150
 
 
+@pytest.mark.broker
+@pytest.mark.parametrize("when", ["while it runs", "while it is away"])
+async def test_static_members_get_new_partitions(
+    broker: Broker, tmp_path: Path, start: Start, when: str
+) -> None:
+    """One that came back leads its group without knowing: aiokafka's own watch over the topic does not begin anew."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    deployment.config["source"]["on_growth"] = "accept"
+    deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    deployment.config["kafka"]["consumer"] |= {
+        "session_timeout_ms": 30_000,
+        "metadata_max_age_ms": 500,
+    }
+    deployment.feed(keyed(range(100), 2))
+    await start(deployment).through(100)
+    if when == "while it is away":
+        grow(broker, deployment, 3)
+    async with start(deployment) as worker:
+        if when == "while it runs":
+            await worker.live(2)
+            grow(broker, deployment, 3)
+        deployment.feed((2, b"new%d" % number, b"", [], None) for number in range(50))
+        await worker.consumed(50)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
 def grow(broker: Broker, deployment: Deployment, partitions: int) -> None:
     """Give input and output so many partitions."""
     admin = admin_client(broker.bootstrap_servers)

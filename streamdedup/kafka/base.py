@@ -41,6 +41,9 @@ class Source(Protocol):
     async def confirms(self, epoch: int) -> bool:
         """Whether the group says, asked now, that the assignment of `epoch` holds."""
 
+    def grown(self, partitions: int) -> None:
+        """The topic has so many partitions: have the group assign those that are new, once."""
+
     def hold(self, partition: int) -> None:
         """Fetch nothing of `partition` until `go_to`."""
 

@@ -54,6 +54,8 @@ class KafkaSource:
         self._listener = _Listener()
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
         self._member_id = ""
+        self._partitions = 0  # of the topic, as far as we know
+        self._assigned_of = 0  # so many, as far as the group was asked for that
 
     @property
     def epoch(self) -> int:
@@ -81,6 +83,7 @@ class KafkaSource:
             raise ConsumerDiedError("the consumer takes part in its group no more")
         await self._poll(NOWHERE, wait_s)
         self._check_membership()
+        self._look_at_topic()
 
     async def confirms(self, epoch: int) -> bool:
         """Whether the group's coordinator says, asked now, that the assignment of `epoch` holds."""
@@ -96,6 +99,12 @@ class KafkaSource:
             coordinator.coordinator_id, request, group=ConnectionGroup.COORDINATION
         )
         return bool(response.error_code == 0 and self.epoch == epoch)
+
+    def grown(self, partitions: int) -> None:
+        """As `Source.grown`. A static member that came back leads its group without being told so; others see it."""
+        if self._options.group_instance_id and partitions > self._assigned_of:
+            self._assigned_of = partitions
+            self._consumer._coordinator.request_rejoin()
 
     def hold(self, partition: int) -> None:
         """Fetch nothing of `partition` until `go_to`."""
@@ -164,6 +173,12 @@ class KafkaSource:
             await asyncio.sleep(0)
             return ()
         return polled.get(where, ())
+
+    def _look_at_topic(self) -> None:
+        before, now = self._partitions, len(self._consumer.partitions_for_topic(self._topic) or ())
+        self._partitions = max(before, now)
+        if before and now > before:
+            self.grown(now)
 
     def _check_membership(self) -> None:
         """Each time that we were thrown out shows as a new member id."""

@@ -101,6 +101,9 @@ class MemorySource:
             return False
         return self._epoch == epoch
 
+    def grown(self, partitions: int) -> None:
+        """As `Source.grown`; each heartbeat looks by itself."""
+
     def hold(self, partition: int) -> None:
         """As `Source.hold`."""
         self._held.add(partition)
