@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup import delivery, fencing, resume, shard_snapshots
+from streamdedup import delivery, fencing, resume
 from streamdedup.context import Context
 from streamdedup.emission import Emission
 from streamdedup.events import Verdict
@@ -26,7 +26,6 @@ from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import _Parts
 from streamdedup.snapshot import Store
 from streamdedup.testing import writer
-from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.testing.writer import MemoryWriter
 from tests.simulation.world import EPOCH_MS
 
@@ -47,13 +46,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "rejected after the rules": patch.object(Shard, "decide", _rejecting_last),
         "a window's time without pending": patch.object(DuplicatesWithin, "_judged", _behind),
         "a window folded by the clock": patch.object(Shard, "fold", _stamped),
-        "folded up to what is decided": patch.object(
-            MemoryCluster, "end_offset", MemoryCluster.stable_offset
-        ),
         "second writer not noticed": patch.object(writer, "check_contiguous", lambda *_: None),
-        "first time of a window unnoticed": patch.object(
-            shard_snapshots, "_structure", lambda seen: seen.layout
-        ),
         "output not folded": patch.object(Folding, "_fold", _unfolded),
         "offset read before fencing": patch.object(delivery, "fence", _offset_first),
         "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),

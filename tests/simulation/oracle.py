@@ -107,7 +107,6 @@ class Oracle:
         if not self._world.plan.exactly_once:
             return
         seen, last = memory(self._filter), dict[Place, Logged]()
-        ours = {event.offset for event in output if not is_foreign(event)}
         for event in output:
             judged = event.value is not None
             who = (event.key, None)
@@ -117,11 +116,7 @@ class Oracle:
                 passes = seen.take(event.key, event.timestamp)
                 if not passes:
                     seen.fold(event.key, event.timestamp)
-                passes |= before is not None and (
-                    before.offset < start
-                    # Taken for our marker, which it precedes: nobody tells of it.
-                    or (is_foreign(before) and before.offset - 1 in ours)
-                )
+                passes |= before is not None and before.offset < start
                 passes |= is_foreign(event)
             if not passes and (judged or not self.again):
                 kind = "judged" if judged else "unjudged"
@@ -201,7 +196,7 @@ class Oracle:
         below = [event for event in output if event.offset < label]
         known = folded(self._filter, below).known()
         held = self._held(partition, seen)
-        surely = {event.key for event in below if event.offset >= start and not is_foreign(event)}
+        surely = {event.key for event in below if event.offset >= start}
         if (known & surely) - held:
             raise BreachError(f"partition {partition}: a key below {label} is not in {what}")
         known |= {e.key for e in output if e.key is not None and label <= e.offset < end}
