@@ -79,7 +79,7 @@ def play_round(
         seconds=round(time.monotonic() - started, 1),
         tried=dict(sorted(trial.count.tried.items())),
         hits=trial.count.hits,
-        counts=bool(failures) or not scenario.must_abort or _aborted(finding),
+        counts=bool(failures) or _counts(scenario, finding),
         failures=failures,
         longest_s={what: round(value, 2) for what, value in trial.count.longest_s.items()},
         finding=finding,
@@ -133,5 +133,8 @@ def line_of(result: Result) -> str:
     )
 
 
-def _aborted(finding: Finding | None) -> bool:
-    return finding is not None and finding.aborted_records > 0
+def _counts(scenario: Scenario, finding: Finding | None) -> bool:
+    """Whether it proves anything: without events nothing can be lost, and kills between transactions break little."""
+    if finding is None or not finding.events:
+        return False
+    return finding.aborted_records > 0 or not scenario.must_abort

@@ -50,7 +50,12 @@ class Feeder:
             try:
                 producer = Producer(
                     client_config(self._bootstrap)
-                    | {"transactional.id": name, "transaction.timeout.ms": 10_000, "linger.ms": 1}
+                    | {
+                        "transactional.id": name,
+                        "transaction.timeout.ms": 10_000,
+                        "linger.ms": 1,
+                        "reconnect.backoff.max.ms": 500,
+                    }
                 )
                 producer.init_transactions(DEADLINE_S)
                 while not self._ending.is_set():

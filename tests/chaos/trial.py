@@ -76,7 +76,7 @@ class Trial:
             create_replicated(brokers.bootstrap_servers, topic, partitions, replicas, {})
         self._rate, self._seed = rate, seed
         self._admin = admin_client(brokers.bootstrap_servers)
-        self._started = 0
+        self._started = self._fed = 0
         self._settle_on_small_steps()
         self.feed()
 
@@ -177,8 +177,14 @@ class Trial:
         return _offsets(self._ends(IsolationLevel.READ_UNCOMMITTED))
 
     def wait_for_progress(self, what: str, within_s: float = CATCH_UP_S) -> None:
-        """Until each partition's offset has reached what is the input's end now."""
+        """Until there is more input than the last time, or another, and each partition's offset has reached its end."""
+        wait_until(
+            lambda: sum(self._patiently(self.input_ends).values()) not in (0, self._fed),
+            within_s,
+            lambda: f"nothing was fed after {what}",
+        )
         ends = self._patiently(self.input_ends)
+        self._fed = sum(ends.values())
         wait_until(
             lambda: _reached(self._patiently(self.committed), ends),
             within_s,
