@@ -35,6 +35,8 @@ class Committing:
     ) -> None:
         self.output_end = 0
         """The output offset where our next event must come to stand: behind the marker of our last transaction."""
+        self.ours_end = 0
+        """The output offset behind our last event, which every note tells: what is above it is none of ours."""
         self.foreign: tuple[int, int] | None = None
         """Where others wrote in between: offsets of the output, from the first up to, without, the second."""
         self.born: int | None = None
@@ -60,7 +62,7 @@ class Committing:
             async for part in transaction.parts():
                 await self._emission.emit(part)
             label = await self._settle(shard, transaction)
-            await self._end(topology, transaction, label)
+            await self._end(topology, transaction, self.ours_end)
         if self._writer.wrote_output:
             self.output_end = label + self._context.exactly_once
         if transaction.events:
@@ -85,6 +87,7 @@ class Committing:
         except RefusedError as error:
             self._refused(error, transaction)
             raise
+        self.ours_end = settled if self._writer.wrote_output else self.ours_end
         return settled if self._writer.wrote_output else shard.label
 
     def _refused(self, error: RefusedError, transaction: Transaction) -> None:

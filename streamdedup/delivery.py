@@ -24,7 +24,7 @@ from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.pace import Pace
 from streamdedup.reading import Reading
-from streamdedup.resume import growth, input_offset
+from streamdedup.resume import growth, input_offset, noted_end
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
 
@@ -201,6 +201,8 @@ class Delivery:
         self.state = State.FOLDING
         shard = await self._folding.catch_up(found, topology, self._committing.foreign)
         self._committing.foreign, self._committing.output_end = None, found.output_end
+        ours_end = noted_end(found)
+        self._committing.ours_end = shard.label if ours_end is None else ours_end
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it
             await self._commit_birth(shard, topology, resume.offset)
         if source.epoch != epoch:

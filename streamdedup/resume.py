@@ -128,15 +128,18 @@ def check_memory(
 
 
 def is_complete(label: int, found: Found) -> bool:
-    """Whether no event of ours stands above `label`: only aborted ones and markers can be missing.
+    """Whether no event of ours stands above `label`: only aborted ones and markers can be missing."""
+    ours_end = noted_end(found)
+    return ours_end is not None and ours_end <= label
 
-    A note that was committed in one transaction with all that was emitted tells where the last of it ends.
-    """
+
+def noted_end(found: Found) -> int | None:
+    """Where the last event of ours ends, by a note that was committed in one transaction with it; None without one."""
     note = found.committed.note if found.committed else None
     if note is None or not note.atomic or _differs(note.cluster_id, found.cluster_id):
-        return False
+        return None
     ours = note.output_id is not None and note.output_id == found.output_id
-    return ours and note.label <= label
+    return note.label if ours else None
 
 
 def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: int) -> bool:

@@ -7,7 +7,7 @@ MUTANTS = (
         "admit-before-commit",
         "a key enters the filter only when its event is committed (invariant 2)",
         "committing.py",
-        """            await self._end(topology, transaction, label)
+        """            await self._end(topology, transaction, self.ours_end)
         if self._writer.wrote_output:
             self.output_end = label + self._context.exactly_once
         if transaction.events:
@@ -16,7 +16,7 @@ MUTANTS = (
             await in_turns(shard.admit(label))
 """,
         """            await in_turns(shard.admit(label))
-            await self._end(topology, transaction, label)
+            await self._end(topology, transaction, self.ours_end)
             self.output_end = label + 1
 """,
         ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
