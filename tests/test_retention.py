@@ -110,7 +110,7 @@ async def test_an_idle_output_that_was_deleted_whole_is_no_gap(
 async def test_a_commit_without_output_leaves_the_marker_above_the_note(
     deployment: Deployment, start: Start
 ) -> None:
-    """A fold takes the label behind the marker; if what was saved then is lost, the older snapshot still misses none."""
+    """A fold takes the label behind the marker; if what was saved then is lost, the older snapshot misses none."""
     deployment.feed(keyed(range(100), 1))
     await start(deployment).through(100)
     shutil.copytree(deployment.directory / "snapshots", deployment.directory / "old")

@@ -214,13 +214,13 @@ MUTANTS = (
         "at least once, the offset is committed behind the output (rule 18)",
         "committing.py",
         """            label = await self._settle(shard, transaction)
-            await self._end(topology, transaction, label)
+            await self._end(topology, transaction, self.ours_end)
 """,
         """            if not self._context.exactly_once:
                 await self._end(topology, transaction, shard.label)
             label = await self._settle(shard, transaction)
             if self._context.exactly_once:
-                await self._end(topology, transaction, label)
+                await self._end(topology, transaction, self.ours_end)
 """,
         ("tests/test_fencing.py::test_at_least_once_commits_what_the_output_holds",),
     ),
