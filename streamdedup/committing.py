@@ -61,24 +61,25 @@ class Committing:
             await self._writer.begin()
             async for part in transaction.parts():
                 await self._emission.emit(part)
-            label = await self._settle(shard, transaction)
-            await self._end(topology, transaction, self.ours_end)
-        if self._writer.wrote_output:
-            self.output_end = label + self._context.exactly_once
+            end = await self._settle(shard, transaction)
+            self.ours_end = self.ours_end if end is None else end
+            await self._commit(topology, transaction)
+        if end is not None:
+            self.output_end = end + self._context.exactly_once
         if transaction.events:
             self._context.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
-            await in_turns(shard.admit(label))
+            await in_turns(shard.admit(shard.label if end is None else end))
         self._passed(transaction)
 
-    async def _settle(self, shard: Shard, transaction: Transaction) -> int:
-        """Wait until the broker has taken everything; the label that the commit will make true.
+    async def _settle(self, shard: Shard, transaction: Transaction) -> int | None:
+        """Wait until the broker has taken everything; the output offset behind our last event, None without any.
 
-        It leaves out the transaction's own marker: whatever a second writer puts between our last event and that will
-        be folded, and found.
+        That is the label which the commit will make true. It leaves out the transaction's own marker: whatever a
+        second writer puts between our last event and that will be folded, and found.
         """
         try:
-            settled = await self._writer.settle(self.output_end)
+            return await self._writer.settle(self.output_end)
         except ForeignWriteError as error:
             if self._context.exactly_once:
                 self.foreign = (shard.label, error.found)
@@ -87,8 +88,6 @@ class Committing:
         except RefusedError as error:
             self._refused(error, transaction)
             raise
-        self.ours_end = settled if self._writer.wrote_output else self.ours_end
-        return settled if self._writer.wrote_output else shard.label
 
     def _refused(self, error: RefusedError, transaction: Transaction) -> None:
         """Look for the event that was refused among fewer. DeliveryError where even its rejection is."""
@@ -100,14 +99,14 @@ class Committing:
             ) from error
         self._pace.halve(transaction, f"refused by {error.topic}: {error.reason}")
 
-    async def _end(self, topology: Topology, transaction: Transaction, label: int) -> None:
+    async def _commit(self, topology: Topology, transaction: Transaction) -> None:
         settings, offset = self._settings, transaction.next_offset
         source = settings.source.topic
         note = Note(
             topology.cluster_id,
             topology[source].topic_id,
             topology[settings.sink.topic].topic_id,
-            label,
+            self.ours_end,
             transaction.watermark,
             topology[source].partitions,
             self.born,

@@ -1,16 +1,14 @@
 """The worker's life: prepare -> join -> supervise -> shut down.
 
 The supervisor only follows assignments, keeps the member alive and takes snapshots when they are due; every shard runs
-by itself. A first interrupt drains, within `delivery.drain_s`; a second exits at once.
+by itself.
 """
 
 import asyncio
 import gc
 import os
-import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from itertools import count
 from typing import Any
 
 import structlog
@@ -18,7 +16,7 @@ import structlog
 from streamdedup import __version__
 from streamdedup.context import Context, wall_clock_ms
 from streamdedup.delivery import Delivery, State
-from streamdedup.errors import DeliveryError, StreamdedupError, trace
+from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.folding import LOG_ANSWER_S_MAX
 from streamdedup.kafka.base import Connect, Source
@@ -308,39 +306,3 @@ class Worker:
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},
         }
-
-
-def serve(settings: Settings) -> int:
-    """Run a worker until it is interrupted; the process's exit status. What ends it otherwise is in the log.
-
-    Where a thread hangs, as in a call to a dead disk, the process exits here: leaving Python would wait for it.
-    """
-    worker, status = Worker(settings), 0
-
-    async def main() -> None:
-        loop, interrupts = asyncio.get_running_loop(), count(1)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, _interrupt, worker, number, interrupts)
-        await worker.run()
-
-    try:
-        asyncio.run(main())
-    except StreamdedupError as error:
-        status = error.exit_status
-        log.error("worker_failed", error=str(error), status=status)
-    except Exception as error:
-        if not worker.hangs:
-            raise
-        status = 1
-        log.error("worker_failed", error=f"a fault of ours, report it: {trace(error)}", status=1)
-    if worker.hangs:
-        os._exit(status)
-    return status
-
-
-def _interrupt(worker: Worker, number: int, interrupts: Iterator[int]) -> None:
-    """The first drains; the second exits at once, with the status that a shell gives."""
-    if next(interrupts) > 1:
-        os._exit(128 + number)
-    log.info("draining", signal=signal.Signals(number).name, hint="a second signal exits at once")
-    worker.stop()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup import shards, threads
+from streamdedup import process, shards, threads
 from streamdedup import worker as worker_module
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.server.pulse import Pulse
@@ -19,7 +19,7 @@ from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, WatchedFs, connected_to
 from streamdedup.threads import SAVES_MAX, Lane
-from streamdedup.worker import Worker, serve
+from streamdedup.worker import Worker
 from tests.deployment import Deployment
 from tests.local import DEADLINE_S, LocalWorker, Start, until
 
@@ -226,10 +226,10 @@ def test_a_process_with_a_thread_that_hangs_ends_with_its_status(
         raise ExitedError(number)
 
     monkeypatch.setattr(Worker, "_tell_unseen", end)
-    monkeypatch.setattr(worker_module, "Worker", worker)
+    monkeypatch.setattr(process, "Worker", worker)
     monkeypatch.setattr(os, "_exit", exited)
     with pytest.raises(ExitedError) as left, capture_logs() as lines:
-        serve(load(deployment.write_config()))
+        process.serve(load(deployment.write_config()))
     assert left.value.args == (status,)
     told = [line["error"] for line in lines if line["event"] == "worker_failed"]
     assert len(told) == (error is not None)

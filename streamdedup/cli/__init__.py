@@ -87,11 +87,11 @@ def _add_run(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     # Nothing is to be drained yet. Without a handler, the first process of a container is deaf to the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from streamdedup import logs, settings, worker
+    from streamdedup import logs, process, settings
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()
-    return worker.serve(tree)
+    return process.serve(tree)
 
 
 def _add_config(commands: Commands) -> None:

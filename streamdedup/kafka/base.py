@@ -75,10 +75,6 @@ class Writer(Protocol):
     def transaction_s_max(self) -> float:
         """The deadline of a commit."""
 
-    @property
-    def wrote_output(self) -> bool:
-        """Whether anything was sent to the output since `begin`."""
-
     async def fence(self) -> None:
         """Shut out every earlier writer of this partition, and settle what it left open."""
 
@@ -88,8 +84,8 @@ class Writer(Protocol):
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """Append `records` to the partition of `topic`, which takes record batches of `bytes_max`."""
 
-    async def settle(self, label: int) -> int:
-        """Wait until the broker has taken every record; the output offset after the last of ours.
+    async def settle(self, label: int) -> int | None:
+        """Wait until the broker has taken every record; the output offset after our last, None without any.
 
         Raises ForeignWriteError unless our events in the output follow `label` without a gap.
         """

@@ -172,8 +172,8 @@ class KafkaWriter:
                 batch.append(**event)
         self._open[topic] = batch
 
-    async def settle(self, label: int) -> int:
-        """Wait until the broker has taken every record; the output offset after the last of ours.
+    async def settle(self, label: int) -> int | None:
+        """Wait until the broker has taken every record; the output offset after our last, None without any.
 
         Raises ForeignWriteError unless our events in the output follow `label` without a gap, RefusedError where a
         record is at fault: never for a time-out, fencing, unavailability or a missing right.
@@ -189,17 +189,12 @@ class KafkaWriter:
                 if topic == self._sink.topic:
                     check_contiguous(topic, self._partition, base, label)
                     label = base + count
-        return label
+        return label if self._sink.topic in self._batches else None
 
     async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
         """The offset that the broker gave to a record batch."""
         with refusing(topic):
             return int((await future).offset)
-
-    @property
-    def wrote_output(self) -> bool:
-        """Whether anything was sent to the output since `begin`."""
-        return self._sink.topic in self._batches
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
         """End the transaction: what was sent and the input offset, together."""

@@ -53,11 +53,6 @@ class MemoryWriter:
         """As `Writer.transaction_s_max`."""
         return transaction_s_max(self._options)
 
-    @property
-    def wrote_output(self) -> bool:
-        """As `Writer.wrote_output`."""
-        return any(topic == self._sink.topic for topic, _, _ in self._sent)
-
     async def fence(self) -> None:
         """As `Writer.fence`."""
         await self.drop()
@@ -90,19 +85,19 @@ class MemoryWriter:
                 self._open[topic] = batch
             batch.append(record)
 
-    async def settle(self, label: int) -> int:
+    async def settle(self, label: int) -> int | None:
         """As `Writer.settle`."""
         for topic, batch in self._open.items():
             if batch:
                 await self._flush(topic, batch)
-        self._open = {}
+        self._open, end = {}, None
         for topic, answer, count in self._sent:
             with refusing(topic):
                 base = await answer
             if topic == self._sink.topic:
                 check_contiguous(topic, self._partition, base, label)
-                label = base + count
-        return label
+                end = label = base + count
+        return end
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
         """As `Writer.commit`."""

@@ -7,17 +7,17 @@ MUTANTS = (
         "admit-before-commit",
         "a key enters the filter only when its event is committed (invariant 2)",
         "committing.py",
-        """            await self._end(topology, transaction, self.ours_end)
-        if self._writer.wrote_output:
-            self.output_end = label + self._context.exactly_once
+        """            await self._commit(topology, transaction)
+        if end is not None:
+            self.output_end = end + self._context.exactly_once
         if transaction.events:
             self._context.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
-            await in_turns(shard.admit(label))
+            await in_turns(shard.admit(shard.label if end is None else end))
 """,
-        """            await in_turns(shard.admit(label))
-            await self._end(topology, transaction, self.ours_end)
-            self.output_end = label + 1
+        """            await in_turns(shard.admit(shard.label if end is None else end))
+            await self._commit(topology, transaction)
+            self.output_end = self.ours_end + 1
 """,
         ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
     ),
@@ -42,16 +42,16 @@ MUTANTS = (
         "label-ahead",
         "a label is never ahead of what is folded (invariant 3)",
         "committing.py",
-        "return settled if self._writer.wrote_output else shard.label",
-        "return settled + 3",
+        "return await self._writer.settle(self.output_end)",
+        "return ((await self._writer.settle(self.output_end)) or shard.label) + 3",
         ("tests/test_rules_1_to_3.py::test_the_label_is_behind_our_last_event[exactly_once]",),
     ),
     Mutant(
         "label-behind-the-marker",
         "what a second writer puts before our marker is folded (invariant 3, rule 3)",
         "committing.py",
-        "return settled if self._writer.wrote_output else shard.label",
-        "return settled + 1 if self._writer.wrote_output else shard.label",
+        "return await self._writer.settle(self.output_end)",
+        "return ((await self._writer.settle(self.output_end)) or shard.label - 1) + 1",
         ("tests/test_rules_1_to_3.py::test_the_label_is_behind_our_last_event[exactly_once]",),
     ),
     Mutant(

@@ -213,14 +213,16 @@ MUTANTS = (
         "committed-before-the-output",
         "at least once, the offset is committed behind the output (rule 18)",
         "committing.py",
-        """            label = await self._settle(shard, transaction)
-            await self._end(topology, transaction, self.ours_end)
+        """            end = await self._settle(shard, transaction)
+            self.ours_end = self.ours_end if end is None else end
+            await self._commit(topology, transaction)
 """,
         """            if not self._context.exactly_once:
-                await self._end(topology, transaction, shard.label)
-            label = await self._settle(shard, transaction)
+                await self._commit(topology, transaction)
+            end = await self._settle(shard, transaction)
+            self.ours_end = self.ours_end if end is None else end
             if self._context.exactly_once:
-                await self._end(topology, transaction, self.ours_end)
+                await self._commit(topology, transaction)
 """,
         ("tests/test_fencing.py::test_at_least_once_commits_what_the_output_holds",),
     ),
