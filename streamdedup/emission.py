@@ -4,7 +4,7 @@ Nothing is dropped that the operator did not ask to drop: what the output would 
 stops the shard where there is none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import structlog
@@ -14,7 +14,7 @@ from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.flight import Part
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import Limits
-from streamdedup.kafka.sink import Record
+from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import Settings
@@ -62,10 +62,10 @@ class Emission:
         passing = verdicts == Verdict.PASS
         if on_malformed == "pass":
             passing |= verdicts == Verdict.MALFORMED
-        await self._send(sink.topic, _copies(batch, np.flatnonzero(passing)))
+        await self._copy(sink.topic, batch, np.flatnonzero(passing))
         if sink.duplicates_topic:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
-            await self._send(sink.duplicates_topic, _copies(batch, duplicates))
+            await self._copy(sink.duplicates_topic, batch, duplicates)
         reasons = {
             row: part.rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
         }
@@ -83,10 +83,11 @@ class Emission:
             }
         if reasons and sink.dead_letter_topic:
             letters = self._dead_letters(batch, dict(sorted(reasons.items())), part.now_ms)
-            await self._send(sink.dead_letter_topic, letters)
+            bytes_max = self._limits[sink.dead_letter_topic].bytes_max
+            await self._writer.send(sink.dead_letter_topic, letters, bytes_max)
 
-    async def _send(self, topic: str, records: Iterable[Record]) -> None:
-        await self._writer.send(topic, records, self._limits[topic].bytes_max)
+    async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
+        await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
 
     def _dead_letters(
         self, batch: EventBatch, reasons: dict[int, str], now_ms: int
@@ -110,13 +111,6 @@ class Emission:
                 remedy=f"raise max.message.bytes of {self._sink.dead_letter_topic}",
             )
         return letters
-
-
-def _copies(batch: EventBatch, rows: Integers) -> Iterable[Record]:
-    """The events of `rows`, byte for byte."""
-    headers = [batch.headers[row] for row in rows.tolist()]
-    timestamps = batch.timestamps[rows].tolist()
-    return zip(timestamps, batch.keys.take(rows), batch.values.take(rows), headers, strict=True)
 
 
 def _letters(batch: EventBatch, row: int, reason: str, now_ms: int) -> Iterator[Record]:

@@ -65,7 +65,7 @@ class Column:
         size = self.sizes[row]
         return None if size < 0 else self.buffer[self.starts[row] : self.starts[row] + size]
 
-    def take(self, rows: Integers) -> "Column":
+    def take(self, rows: Integers | slice) -> "Column":
         """The cells of `rows`, over the same buffer."""
         return Column(self.buffer, self.starts[rows], self.sizes[rows])
 
@@ -80,7 +80,8 @@ class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
     `offsets` ascend, with gaps where the log has them; `timestamps` are ms since 1970; `next_offset` is where reading
-    goes on.
+    goes on. `bodies` are the events as the wire has them, from the length of the key on, and `origin` is the one record
+    batch that they all are of; None where the events were made of objects, or of several batches, or of a part.
     """
 
     topic: str
@@ -91,6 +92,8 @@ class EventBatch:
     values: Column
     headers: Sequence[Headers]
     next_offset: int
+    bodies: Column | None = None
+    origin: object = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -98,6 +101,8 @@ class EventBatch:
     @property
     def size_bytes(self) -> int:
         """The bytes of keys, values and headers."""
+        if self.bodies is not None:
+            return int(self.bodies.sizes.sum())
         columns = sum(int(np.maximum(c.sizes, 0).sum()) for c in (self.keys, self.values))
         headers = (cell for cells in self.headers for cell in cells)
         return columns + sum(len(name) + len(value or b"") for name, value in headers)
@@ -110,8 +115,9 @@ class EventBatch:
             self.partition,
             self.offsets[cut],
             self.timestamps[cut],
-            Column(self.keys.buffer, self.keys.starts[cut], self.keys.sizes[cut]),
-            Column(self.values.buffer, self.values.starts[cut], self.values.sizes[cut]),
+            self.keys.take(cut),
+            self.values.take(cut),
             self.headers[cut],
             int(self.offsets[count]),
+            None if self.bodies is None else self.bodies.take(cut),
         )

@@ -16,7 +16,8 @@ from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.sink import ForeignWriteError, Record, RefusedError
+from streamdedup.kafka.records import Record
+from streamdedup.kafka.sink import ForeignWriteError, RefusedError
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import Broker, client_config

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.events import EventBatch, Fingerprint, Integers
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience
-from streamdedup.kafka.sink import Record
+from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topic, Topology
 
 ANSWER_S_MAX = 60.0  # what a caller gives a cluster for an answer
@@ -80,6 +80,9 @@ class Writer(Protocol):
 
     async def begin(self) -> None:
         """Open what the next commit will close."""
+
+    async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
+        """Append the events of `rows`, ascending, as they are; otherwise as `send`."""
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """Append `records` to the partition of `topic`, which takes record batches of `bytes_max`."""

@@ -5,10 +5,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
+import structlog
+
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
+from streamdedup.kafka.columns import unfit
 from streamdedup.kafka.connection import bootstrap, let_go
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -21,6 +24,7 @@ from streamdedup.kafka.topics import Topic, Topology
 AWAY_S_MAX = 60.0  # for a command that somebody waits for, unless kafka.give_up_after_s is set
 
 Opened = TypeVar("Opened")
+told = structlog.get_logger(__name__)
 
 
 class KafkaCluster:
@@ -29,10 +33,11 @@ class KafkaCluster:
     def __init__(self, options: KafkaOptions, client: Any, patience: Patience) -> None:
         self.patience = patience
         self._options, self._client = options, client
+        self._columns = options.record_path == "columns" and not _unfit()
 
     def source(self, topic: str) -> Source:
         """As `Cluster.source`."""
-        return KafkaSource(self._options, topic, self.patience)
+        return KafkaSource(self._options, topic, self.patience, columns=self._columns)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """As `Cluster.writer`."""
@@ -103,7 +108,21 @@ class KafkaCluster:
         self, topic: str, partition: int, start: int, end: int, *, stall_s: float
     ) -> AsyncGenerator[EventBatch]:
         """As `Cluster.committed_events`."""
-        return log.committed_events(self._options, topic, partition, start, end, stall_s=stall_s)
+        return log.committed_events(
+            self._options, topic, partition, start, end, stall_s=stall_s, columns=self._columns
+        )
+
+
+def _unfit() -> bool:
+    """Whether columns cannot be had, which is told."""
+    if reason := unfit():
+        told.warning(
+            "record_path_objects",
+            reason=reason,
+            instead="every event is read as an object, which is slower",
+            remedy="install an aiokafka that this version knows, or set kafka.record_path: objects",
+        )
+    return reason is not None
 
 
 @asynccontextmanager

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamdedup.events import EventBatch
-from streamdedup.kafka.records import NO_TIMESTAMP
-from streamdedup.kafka.sink import CODECS, Record
+from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.records import NO_TIMESTAMP, Record
+from streamdedup.kafka.sink import CODECS
 from streamdedup.kafka.topics import FOREVER, Topic
 
 TOO_LARGE = "too large"
@@ -66,10 +66,17 @@ class Limits:
         return len(batch.build()) <= self.bytes_max
 
     def _perhaps_too_large(self, batch: EventBatch) -> Iterable[int]:
-        sizes = np.maximum(batch.keys.sizes, 0) + np.maximum(batch.values.sizes, 0)
-        if any(batch.headers):
-            sizes = sizes + np.fromiter(map(_header_bytes, batch.headers), np.int64, len(batch))
-        return np.flatnonzero(sizes + ENVELOPE_BYTES_MAX > self.bytes_max).tolist()
+        return np.flatnonzero(_record_bytes(batch) + ENVELOPE_BYTES_MAX > self.bytes_max).tolist()
+
+
+def _record_bytes(batch: EventBatch) -> Integers:
+    """What each event takes in a record batch, without its envelope, at most."""
+    if batch.bodies is not None:
+        return batch.bodies.sizes
+    sizes = np.maximum(batch.keys.sizes, 0) + np.maximum(batch.values.sizes, 0)
+    if any(batch.headers):
+        sizes = sizes + np.fromiter(map(_header_bytes, batch.headers), np.int64, len(batch))
+    return sizes
 
 
 def _header_bytes(headers: Iterable[tuple[str, bytes | None]]) -> int:

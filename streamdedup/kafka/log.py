@@ -6,6 +6,7 @@ Each question goes to the partition's leader, and is asked again while that move
 import asyncio
 import struct
 from collections.abc import AsyncGenerator, Callable, Collection
+from functools import partial
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,10 +19,12 @@ from aiokafka.errors import (
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.kafka.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.connection import asked_again, client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
-from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.records import CHUNK_EVENTS as CHUNK_OBJECTS
+from streamdedup.kafka.records import to_batch
 
 RETRY_S = 0.05
 # Record batch, format v2: base offset, magic, CRC, last offset's delta, time of the first record, producer id, epoch;
@@ -124,7 +127,14 @@ def _raise_for(code: int) -> None:
 
 
 async def committed_events(
-    options: KafkaOptions, topic: str, partition: int, start: int, end: int, *, stall_s: float
+    options: KafkaOptions,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    stall_s: float,
+    columns: bool = True,
 ) -> AsyncGenerator[EventBatch]:
     """The events of committed transactions at offsets from `start` up to, without, `end`.
 
@@ -133,7 +143,10 @@ async def committed_events(
     if start >= end:
         return
     where = TopicPartition(topic, partition)
-    consumer = AIOKafkaConsumer(
+    made: Any = AIOKafkaConsumer
+    if columns:
+        made = partial(ColumnarConsumer, events_max=lambda _: CHUNK_EVENTS)
+    consumer = made(
         **client_arguments(options),
         isolation_level="read_committed",
         auto_offset_reset="none",
@@ -148,14 +161,16 @@ async def committed_events(
         moved_at = loop.time()
         while position < end:
             try:
-                polled = await consumer.getmany(where, timeout_ms=200, max_records=CHUNK_EVENTS)
+                polled = await consumer.getmany(
+                    where, timeout_ms=200, max_records=1 if columns else CHUNK_OBJECTS
+                )
             except OffsetOutOfRangeError:
                 raise TrimmedError(
                     f"{topic}/{partition} no longer holds offset {position}"
                 ) from None
             reached = await consumer.position(where)
             if records := polled.get(where):
-                batch = to_batch(topic, partition, records, reached)
+                batch = records[0] if columns else to_batch(topic, partition, records, reached)
                 if below_end := int(batch.offsets.searchsorted(end)):
                     yield batch if below_end == len(batch) else batch.head(below_end)
             if reached > position:

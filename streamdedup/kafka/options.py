@@ -140,6 +140,11 @@ class KafkaOptions(BaseModel):
         description="For OAUTHBEARER, `package.module:factory`: a callable without arguments that "
         "returns an aiokafka `AbstractTokenProvider`.",
     )
+    record_path: Literal["columns", "objects"] = Field(
+        default="columns",
+        description="How events are read and copied: by kernels over the bytes of whole record "
+        "batches, or one object for each, several times slower.",
+    )
     give_up_after_s: Annotated[float | None, seconds(1, 31_536_000)] = Field(
         default=None,
         description="How long brokers may be away before the worker ends with status 1; not set, it "

@@ -18,15 +18,16 @@ from aiokafka.errors import (
     RecordListTooLargeError,
     UnsupportedVersionError,
 )
-from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.events import Headers
+from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.connection import client_arguments, let_go
+from streamdedup.kafka.open_batches import OpenBatches
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.protocol import InvalidRecordError
+from streamdedup.kafka.records import Record
 
 BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
 DEFAULTS = {
@@ -46,8 +47,6 @@ _OF_A_RECORD = (
     InvalidTimestampError,
     InvalidRecordError,
 )
-
-Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
 
 
 class DoubtError(StreamdedupError):
@@ -128,7 +127,7 @@ class KafkaWriter:
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
         self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
-        self._open: dict[str, Any] = {}
+        self._open = OpenBatches(CODECS[sink.compression], transactional=exactly_once)
 
     @property
     def transactional_id(self) -> str:
@@ -156,21 +155,21 @@ class KafkaWriter:
 
     async def begin(self) -> None:
         """Open what the next commit will close."""
-        self._batches, self._open = {}, {}
+        self._batches = {}
+        self._open.clear()
         if self._exactly_once:
             await self._producer.begin_transaction()
         self._connections = dict(self._producer.client._conns)
 
+    async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
+        """Append the events of `rows`, ascending, as they are; otherwise as `send`."""
+        for full in self._open.copy(topic, batch, rows, self._size_max(bytes_max)):
+            await self._post(topic, full)
+
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """Append `records` to the partition of `topic`, which takes record batches of `bytes_max`; full ones go out."""
-        batch = self._open.get(topic) or self._new_batch(bytes_max)
-        for timestamp, key, value, headers in records:
-            event = {"timestamp": timestamp, "key": key, "value": value, "headers": list(headers)}
-            if batch.append(**event) is None:
-                await self._flush(topic, batch)
-                batch = self._new_batch(bytes_max)
-                batch.append(**event)
-        self._open[topic] = batch
+        for full in self._open.send(topic, records, self._size_max(bytes_max)):
+            await self._post(topic, full)
 
     async def settle(self, label: int) -> int | None:
         """Wait until the broker has taken every record; the output offset after our last, None without any.
@@ -178,10 +177,9 @@ class KafkaWriter:
         Raises ForeignWriteError unless our events in the output follow `label` without a gap, RefusedError where a
         record is at fault: never for a time-out, fencing, unavailability or a missing right.
         """
-        for topic, batch in self._open.items():
-            if batch.record_count():
-                await self._flush(topic, batch)
-        self._open = {}
+        for topic in self._open.topics:
+            for rest in self._open.finish(topic):
+                await self._post(topic, rest)
         self._check_connections()
         for topic, batches in self._batches.items():
             for future, count in batches:
@@ -225,17 +223,16 @@ class KafkaWriter:
             for future, _count in batches:
                 if not future.cancel() and not future.cancelled():
                     future.exception()
-        self._batches, self._open = {}, {}
+        self._batches = {}
+        self._open.clear()
         if producer is not None:
             await _close(producer)
 
-    def _new_batch(self, bytes_max: int) -> BatchBuilder:
-        """Like the producer's `create_batch`, which knows one size for all topics."""
-        size = min(int(self._defaulted["max_batch_size"]), bytes_max)
-        codec = CODECS[self._sink.compression]
-        return BatchBuilder(size, codec, is_transactional=int(self._exactly_once))
+    def _size_max(self, bytes_max: int) -> int:
+        """The producer knows one size for all topics."""
+        return min(int(self._defaulted["max_batch_size"]), bytes_max)
 
-    async def _flush(self, topic: str, batch: Any) -> None:
+    async def _post(self, topic: str, batch: Any) -> None:
         batch.close()
         future = await self._producer.send_batch(batch, topic, partition=self._partition)
         self._batches.setdefault(topic, []).append((future, batch.record_count()))

@@ -8,7 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.client import ConnectionGroup
@@ -25,10 +26,13 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import EventBatch
+from streamdedup.kafka.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.records import CHUNK_EVENTS as CHUNK_OBJECTS
+from streamdedup.kafka.records import to_batch
+from streamdedup.kafka.wire import DamagedError
 
 FETCH_BYTES = 4 << 20  # a partition; one fetch then fills several chunks
 NOWHERE = TopicPartition("-", 0)  # none of ours: polling it only tells the group that we live
@@ -48,8 +52,12 @@ class UnreadableError(StreamdedupError):
 class KafkaSource:
     """One member of the group, reading one topic."""
 
-    def __init__(self, options: KafkaOptions, topic: str, patience: Patience) -> None:
+    def __init__(
+        self, options: KafkaOptions, topic: str, patience: Patience, *, columns: bool = True
+    ) -> None:
         self._options, self._topic, self._patience = options, topic, patience
+        self._columns = columns
+        self._events_max: dict[int, int] = {}  # of the next EventBatch, by partition
         self._consumer: Any = None
         self._listener = _Listener()
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
@@ -125,19 +133,25 @@ class KafkaSource:
         UnreadableError where the consumer cannot parse what it fetched.
         """
         where = TopicPartition(self._topic, partition)
+        self._events_max[partition] = min(events_max, CHUNK_EVENTS)
+        most = 1 if self._columns else min(events_max, CHUNK_OBJECTS)
         try:
-            records = await self._poll(where, wait_s, min(events_max, CHUNK_EVENTS))
+            polled = await self._poll(where, wait_s, most)
         except NoOffsetForPartitionError:  # said before our seek, delivered after it
             return None
         except (KafkaError, OSError) as error:
             if isinstance(error, CorruptRecordException):
                 raise UnreadableError(type(error).__name__) from error
             raise
+        except DamagedError as error:
+            raise UnreadableError(str(error)) from error
         except Exception as error:
             raise UnreadableError(type(error).__name__) from error
-        if self.epoch != epoch or not records:
+        if self.epoch != epoch or not polled:
             return None
-        return to_batch(self._topic, partition, records, self.position(partition))
+        if self._columns:
+            return cast("EventBatch", polled[0])
+        return to_batch(self._topic, partition, polled, self.position(partition))
 
     def position(self, partition: int) -> int:
         """The offset at which reading goes on: behind the markers and aborted events that follow what was read."""
@@ -207,7 +221,10 @@ class KafkaSource:
 
     async def _joined(self) -> Any:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
-        consumer = AIOKafkaConsumer(
+        made: Any = AIOKafkaConsumer
+        if self._columns:
+            made = partial(ColumnarConsumer, events_max=lambda at: self._events_max[at.partition])
+        consumer = made(
             **{**defaults, **self._options.consumer, **client_arguments(self._options)},
             group_id=self._options.group_id,
             group_instance_id=self._options.group_instance_id,

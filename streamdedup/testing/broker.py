@@ -19,7 +19,7 @@ from aiokafka.errors import (
 
 from streamdedup.context import wall_clock_ms
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.sink import Record
+from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topic
 from streamdedup.testing.groups import Group
 from streamdedup.testing.log import Logged, MemoryLog

@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from aiokafka.errors import ConcurrentTransactions, IllegalOperation
 
+from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience, start_patiently
+from streamdedup.kafka.records import Record, copies
 from streamdedup.kafka.sink import (
     BATCH_BYTES_MAX,
     DEFAULTS,
-    Record,
     check_contiguous,
     refusing,
     transaction_s_max,
@@ -71,6 +72,10 @@ class MemoryWriter:
     async def begin(self) -> None:
         """As `Writer.begin`."""
         self._sent, self._open = [], {}
+
+    async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
+        """As `Writer.copy`."""
+        await self.send(topic, copies(batch, rows), bytes_max)
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """As `Writer.send`."""

@@ -17,7 +17,7 @@ from streamdedup.events import Verdict
 from streamdedup.filters.window import Window
 from streamdedup.folding import Folding
 from streamdedup.kafka.base import Writer
-from streamdedup.kafka.sink import Record
+from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topology
 from streamdedup.resume import Found
 from streamdedup.rules.duplicates import Duplicates

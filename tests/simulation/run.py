@@ -14,7 +14,7 @@ from random import Random
 import structlog
 from aiokafka.errors import ProducerFenced
 
-from streamdedup.kafka.sink import Record
+from streamdedup.kafka.records import Record
 from streamdedup.testing import VirtualLoop
 from tests.simulation.oracle import BreachError, Oracle
 from tests.simulation.plan import RETENTION_MS, Plan, drawn

@@ -1,0 +1,122 @@
+"""The record batches of a transaction that can still take events, by topic, and the produce seam of aiokafka.
+
+Events that were read as columns are copied by a kernel, or their whole record batch is; others are appended one by one.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.records import Record, copies
+from streamdedup.kafka.wire import BatchEncoder, EncodedBatch, RecordBatch, verbatim
+
+VERBATIM_BYTES_MIN = 16 << 10  # smaller record batches are joined
+
+
+class ReadyBatch:
+    """An encoded record batch in the place of aiokafka's `BatchBuilder`: the produce seam.
+
+    aiokafka calls what is defined here, and of `AIOKafkaProducer.send_batch` nothing else is relied on.
+    """
+
+    def __init__(self, batch: EncodedBatch) -> None:
+        self._batch = batch
+        self._state = (-1, -1, -1)  # producer id, epoch and sequence of one without idempotence
+
+    def record_count(self) -> int:
+        """The number of its records."""
+        return self._batch.count
+
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self._batch.data)
+
+    def closed(self) -> bool:
+        """Whether it takes no more records: always."""
+        return True
+
+    def close(self) -> None:
+        """It is closed."""
+
+    def append(self, **_record: object) -> None:
+        """Refuse, as a full one does."""
+
+    def _set_producer_state(self, producer_id: int, epoch: int, sequence: int) -> None:
+        self._state = (producer_id, epoch, sequence)
+
+    def _build(self) -> bytearray:
+        self._batch.stamp(*self._state)
+        return self._batch.data
+
+
+class OpenBatches:
+    """Record batches of one partition of each topic; what is given to be sent is full, in the order of its events."""
+
+    def __init__(self, codec: int, *, transactional: bool) -> None:
+        self._codec, self._transactional = codec, transactional
+        self._builders: dict[str, BatchBuilder] = {}
+        self._encoders: dict[str, BatchEncoder] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Those of which something is not sent yet."""
+        return sorted(self._builders.keys() | self._encoders.keys())
+
+    def clear(self) -> None:
+        """What is not sent yet never will be."""
+        self._builders, self._encoders = {}, {}
+
+    def copy(self, topic: str, batch: EventBatch, rows: Integers, size_max: int) -> Iterator[Any]:
+        """Take the events of `rows`, ascending, as they are; record batches have at most `size_max` bytes."""
+        if not len(rows):
+            return
+        if batch.bodies is None:
+            yield from self.send(topic, copies(batch, rows), size_max)
+            return
+        if whole := self._verbatim(batch, rows, size_max):
+            yield from self.finish(topic)
+            yield ReadyBatch(whole)
+            return
+        if topic in self._builders:
+            yield from self.finish(topic)
+        encoder = self._encoders.get(topic) or BatchEncoder(
+            codec=self._codec, transactional=self._transactional, bytes_max=size_max
+        )
+        self._encoders[topic] = encoder
+        encoder.add(batch.bodies.take(rows), batch.timestamps[rows])
+        yield from map(ReadyBatch, encoder.full())
+
+    def send(self, topic: str, records: Iterable[Record], size_max: int) -> Iterator[Any]:
+        """Take `records`, otherwise as `copy`."""
+        if topic in self._encoders:
+            yield from self.finish(topic)
+        builder = self._builders.get(topic) or self._builder(size_max)
+        for timestamp, key, value, headers in records:
+            event = {"timestamp": timestamp, "key": key, "value": value, "headers": list(headers)}
+            if builder.append(**event) is None:
+                yield builder
+                builder = self._builder(size_max)
+                builder.append(**event)
+        self._builders[topic] = builder
+
+    def finish(self, topic: str) -> Iterator[Any]:
+        """The rest of `topic`."""
+        if encoder := self._encoders.pop(topic, None):
+            yield from map(ReadyBatch, encoder.finish())
+        builder = self._builders.pop(topic, None)
+        if builder is not None and builder.record_count():
+            yield builder
+
+    def _builder(self, size_max: int) -> BatchBuilder:
+        return BatchBuilder(size_max, self._codec, is_transactional=int(self._transactional))
+
+    def _verbatim(self, batch: EventBatch, rows: Integers, size_max: int) -> EncodedBatch | None:
+        """The record batch that `batch` is, where all of it is to be copied and nothing to be compressed anew."""
+        origin = batch.origin
+        if not isinstance(origin, RecordBatch) or len(rows) < len(batch):
+            return None
+        if origin.codec != self._codec or not VERBATIM_BYTES_MIN <= len(origin.raw) <= size_max:
+            return None
+        return verbatim(origin, transactional=self._transactional)

@@ -1,0 +1,321 @@
+"""Columns and objects, the two ways of a record, claimed to be one on a real broker: what is read, and what is copied.
+
+The objects are the oracle: aiokafka parses and builds them.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.consumer import fetcher
+from structlog.testing import capture_logs
+
+from streamdedup.events import EventBatch
+from streamdedup.kafka import columns
+from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
+from streamdedup.kafka.columns import CHUNK_EVENTS
+from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.sink import CODECS
+from tests.broker.base import Broker
+from tests.broker.topics import create_topic, delete_records, read_all, unique_name
+
+DEADLINE_S = 60.0
+STAMPED_MS = 1_750_000_000_000
+BYTES_MAX = 900_000
+PATHS = ("columns", "objects")
+
+Header = tuple[str, bytes | None]
+Cells = tuple[int, bytes | None, bytes | None, tuple[Header, ...]]
+
+
+class Event(NamedTuple):
+    """One event, as a reader has it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+def sample(count: int, seed: int = 1) -> list[Cells]:
+    """Events of all forms: nulls, empty bytes, headers, times out of order, sizes around those of a varint's bytes."""
+    chance = random.Random(seed)
+    made: list[Cells] = []
+    for number in range(count):
+        key = None if number % 11 == 0 else chance.randbytes(chance.choice((0, 1, 24, 63, 64, 65)))
+        value = chance.randbytes(chance.choice((0, 1, 62, 63, 64, 70, 300)))
+        headers: list[Header] = [
+            (f"näme{n % 2}", None if n == 1 else chance.randbytes(40 * n))
+            for n in range(0 if number % 7 else number % 4)
+        ]
+        stamped_ms = STAMPED_MS + number + chance.randrange(-5000, 5000)
+        made.append((stamped_ms, key, None if number % 13 == 0 else value, tuple(headers)))
+    return made
+
+
+@asynccontextmanager
+async def producer(bootstrap: str, **options: Any) -> AsyncIterator[AIOKafkaProducer]:
+    """A plain one; it ends with the context."""
+    made = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", **options)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def put(
+    sender: AIOKafkaProducer, topic: str, records: Sequence[Cells], each: int = 10**9
+) -> None:
+    """Append `records`, at most `each` to a record batch."""
+    at = 0
+    while at < len(records):
+        batch = sender.create_batch()
+        end = at
+        while end < min(at + each, len(records)):
+            stamped_ms, key, value, headers = records[end]
+            cells = {"timestamp": stamped_ms, "key": key, "value": value, "headers": list(headers)}
+            if batch.append(**cells) is None:
+                break
+            end += 1
+        batch.close()
+        await (await sender.send_batch(batch, topic, partition=0))
+        at = end
+
+
+class Reader:
+    """Reads a topic both ways."""
+
+    def __init__(self, bootstrap: str, clusters: dict[str, KafkaCluster]) -> None:
+        self.bootstrap, self.clusters = bootstrap, clusters
+
+    def topic(self, **config: str | int) -> str:
+        """A new one, of one partition."""
+        name = unique_name("paths")
+        create_topic(self.bootstrap, name, **config)
+        return name
+
+    async def batches(self, path: str, topic: str, start: int = 0) -> list[EventBatch]:
+        """The committed events from `start` on."""
+        cluster = self.clusters[path]
+        end = await cluster.stable_offset(topic, 0)
+        found = cluster.committed_events(topic, 0, start, end, stall_s=DEADLINE_S)
+        return [batch async for batch in found]
+
+    async def read(self, path: str, topic: str, start: int = 0) -> list[Event]:
+        """The same, one by one."""
+        return [event for batch in await self.batches(path, topic, start) for event in of(batch)]
+
+    async def same(self, topic: str, start: int = 0) -> list[Event]:
+        """What both ways agree on."""
+        ours, theirs = [await self.read(path, topic, start) for path in PATHS]
+        assert ours == theirs
+        return ours
+
+    async def copy(
+        self,
+        path: str,
+        source: str,
+        keep: Callable[[EventBatch], np.ndarray],
+        codec: str,
+        *,
+        exactly_once: bool,
+    ) -> str:
+        """The topic that the kept events of `source` were copied to, by a writer over that path."""
+        output = self.topic()
+        sink = SinkOptions(topic=output, compression=codec)
+        writer = self.clusters[path].writer(sink, 0, exactly_once=exactly_once)
+        await writer.fence()
+        await writer.begin()
+        for batch in await self.batches(path, source):
+            await writer.copy(output, batch, np.flatnonzero(keep(batch)), BYTES_MAX)
+        await writer.settle(0)
+        if exactly_once:
+            await writer.commit(source, 1, "", "group")
+        await writer.drop()
+        return output
+
+
+def of(batch: EventBatch) -> Iterator[Event]:
+    """The events of `batch`."""
+    times, offsets = batch.timestamps.tolist(), batch.offsets.tolist()
+    for row, (offset, stamped_ms) in enumerate(zip(offsets, times, strict=True)):
+        headers = tuple(batch.headers[row])
+        yield Event(offset, stamped_ms, batch.keys[row], batch.values[row], headers)
+
+
+@pytest.fixture
+async def reader(broker: Broker) -> AsyncIterator[Reader]:
+    """Connected both ways."""
+    servers = broker.bootstrap_servers
+    options = [
+        KafkaOptions(bootstrap_servers=servers, group_id="group", record_path=path)
+        for path in PATHS
+    ]
+    async with kafka_cluster(options[0]) as ours, kafka_cluster(options[1]) as theirs:
+        yield Reader(servers, dict(zip(PATHS, (ours, theirs), strict=True)))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_every_codec_is_read_alike(reader: Reader, codec: str) -> None:
+    """Also from the middle of a record batch on, and of batches of one event and of hundreds."""
+    topic, records = reader.topic(), sample(900)
+    compression = None if codec == "none" else codec
+    async with producer(reader.bootstrap, compression_type=compression) as sender:
+        await put(sender, topic, records[:600])
+        await put(sender, topic, records[600:], each=1)
+    assert [event[1:] for event in await reader.same(topic)] == records
+    assert [event[0] for event in await reader.same(topic, 333)] == list(range(333, 900))
+    assert len(await reader.same(topic, 700)) == 200
+
+
+async def test_only_committed_events_are_read(reader: Reader) -> None:
+    """Of transactions that interleave, some aborted, and of a writer without; markers take offsets."""
+    topic, records = reader.topic(), sample(300)
+    bootstrap = reader.bootstrap
+    async with (
+        producer(bootstrap, transactional_id=unique_name("t")) as first,
+        producer(bootstrap, transactional_id=unique_name("t")) as second,
+        producer(bootstrap) as plain,
+    ):
+        for number in range(10):
+            part = records[30 * number : 30 * number + 30]
+            await first.begin_transaction()
+            await second.begin_transaction()
+            await put(first, topic, part[:5])
+            await put(second, topic, part[5:10])
+            await put(plain, topic, part[10:15])
+            await put(first, topic, part[15:20])
+            await put(second, topic, part[20:25])
+            await (first.abort_transaction() if number % 3 else first.commit_transaction())
+            await put(plain, topic, part[25:])
+            await (second.abort_transaction() if number % 2 else second.commit_transaction())
+    found = await reader.same(topic)
+    assert len(found) == 10 * 10 + 4 * 10 + 5 * 10
+    for start in (1, 7, 31, 100, 215):
+        assert await reader.same(topic, start) == [e for e in found if e.offset >= start]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+async def test_append_time_is_the_brokers(reader: Reader, codec: str) -> None:
+    """Every event of a batch has the time at which the broker took it; a copy keeps it."""
+    topic = reader.topic(message_timestamp_type="LogAppendTime")
+    compression = None if codec == "none" else codec
+    async with producer(reader.bootstrap, compression_type=compression) as sender:
+        await put(sender, topic, sample(50))
+    found = await reader.same(topic)
+    assert min(event.timestamp for event in found) > STAMPED_MS + 10_000_000
+    copied = [
+        await reader.copy(path, topic, all_of, codec, exactly_once=False) for path in PATHS
+    ]
+    for output in copied:
+        assert [event[1:] for event in await reader.same(output)] == [e[1:] for e in found]
+
+
+async def test_a_large_record_and_many_small_ones(reader: Reader) -> None:
+    """A megabyte alone in its batch; 100,000 events in one batch come in chunks, in their order."""
+    topic = reader.topic(max_message_bytes=16_000_000)
+    small: list[Cells] = [(STAMPED_MS, b"%d" % n, b"v", ()) for n in range(100_000)]
+    large: list[Cells] = [(STAMPED_MS, b"key", random.Random(1).randbytes(1_000_000), ())]
+    options = {"max_batch_size": 16_000_000, "max_request_size": 16_000_000}
+    async with producer(reader.bootstrap, **options) as sender:
+        await put(sender, topic, small)
+        await put(sender, topic, large)
+    chunks = await reader.batches("columns", topic)
+    assert max(map(len, chunks)) <= CHUNK_EVENTS
+    assert [event[1:] for batch in chunks for event in of(batch)] == small + large
+    assert len(await reader.same(topic, 99_000)) == 1_001
+
+
+async def test_compaction_leaves_gaps(reader: Reader) -> None:
+    """Offsets that are gone are skipped by both, at the start, within a batch and at its end."""
+    topic = reader.topic(
+        cleanup_policy="compact",
+        segment_ms=100,
+        min_cleanable_dirty_ratio="0.001",
+        max_compaction_lag_ms=100,
+    )
+    records: list[Cells] = [(STAMPED_MS, b"%d" % (n % 40), b"%d" % n, ()) for n in range(400)]
+    async with producer(reader.bootstrap) as sender:
+        await put(sender, topic, records, each=50)
+        end = asyncio.get_running_loop().time() + DEADLINE_S
+        while len(found := await reader.read("objects", topic)) > 390:
+            await put(sender, topic, [(STAMPED_MS, b"x", b"roll", ())])  # the active segment is kept
+            assert asyncio.get_running_loop().time() < end, "the broker compacts nothing"
+            await asyncio.sleep(0.5)
+    stable = [event for event in found if event.offset < 400]
+    ours = [event for event in await reader.read("columns", topic) if event.offset < 400]
+    assert {event.offset for event in ours} <= {event.offset for event in stable}
+    assert await reader.same(topic, 395)
+
+
+def all_of(batch: EventBatch) -> np.ndarray:
+    """Every event."""
+    return np.ones(len(batch), dtype=np.bool_)
+
+
+def a_tenth_of(batch: EventBatch) -> np.ndarray:
+    """One in ten."""
+    return batch.offsets % 10 == 3
+
+
+@pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("keep", [all_of, a_tenth_of])
+@pytest.mark.parametrize(
+    ("source_codec", "codec"),
+    [("none", "none"), ("lz4", "lz4"), ("lz4", "zstd"), ("none", "gzip"), ("zstd", "snappy")],
+)
+async def test_both_copy_the_same(
+    reader: Reader,
+    keep: Callable[[EventBatch], np.ndarray],
+    source_codec: str,
+    codec: str,
+    exactly_once: bool,
+) -> None:
+    """Byte for byte, headers and times too, whether a whole record batch survives or parts of it."""
+    topic, records = reader.topic(), sample(2_000)
+    compression = None if source_codec == "none" else source_codec
+    options = {"compression_type": compression, "max_batch_size": 100_000}
+    async with producer(reader.bootstrap, **options) as sender:
+        await put(sender, topic, records)
+    wanted = [record for row, record in enumerate(records) if keep is all_of or row % 10 == 3]
+    for path in PATHS:
+        output = await reader.copy(path, topic, keep, codec, exactly_once=exactly_once)
+        assert [event[1:] for event in await reader.same(output)] == wanted
+        by_another = await asyncio.to_thread(read_all, reader.bootstrap, output)
+        assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in by_another] == wanted
+
+
+async def test_what_was_deleted_in_front_is_not_read(reader: Reader) -> None:
+    """From the first offset that is left, in the middle of a batch."""
+    topic = reader.topic()
+    async with producer(reader.bootstrap) as sender:
+        await put(sender, topic, sample(100))
+    await asyncio.to_thread(delete_records, reader.bootstrap, topic, {0: 42})
+    assert [event.offset for event in await reader.same(topic, 42)] == list(range(42, 100))
+
+
+async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the seam needs is looked at; where it is not there, events are read as objects, and that is told."""
+    assert columns.unfit() is None
+    options = KafkaOptions(bootstrap_servers=broker.bootstrap_servers, group_id="group")
+    for change in (
+        lambda patch: patch.setattr(columns.aiokafka, "__version__", "0.15.0"),
+        lambda patch: patch.delattr(fetcher, "PartitionRecords"),
+        lambda patch: patch.setattr(fetcher.PartitionRecords, "__init__", lambda self: None),
+        lambda patch: patch.delattr(fetcher.PartitionRecords, "_consume_aborted_up_to"),
+        lambda patch: patch.setattr(fetcher.Fetcher, "_proc_fetch_request", asyncio.sleep),
+    ):
+        with monkeypatch.context() as patch, capture_logs() as lines:
+            change(patch)
+            async with kafka_cluster(options) as cluster:
+                assert not cluster._columns
+        assert [line["event"] for line in lines] == ["record_path_objects"]
