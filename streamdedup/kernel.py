@@ -34,7 +34,16 @@ _types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
-ROOMS = ("errors.py", "events.py", "filters", "kernel.py", "keys", "secret.py", "units.py")
+ROOMS = (
+    "errors.py",
+    "events.py",
+    "filters",
+    "kafka/walking.py",
+    "kernel.py",
+    "keys",
+    "secret.py",
+    "units.py",
+)
 """What kernels are made of: no other source can change one."""
 KERNELS: list[Any] = []  # every one of them, as numba's dispatcher
 

@@ -1,0 +1,132 @@
+"""The four codecs of record batches, read and written as Java's clients do, at levels that are fast.
+
+Of 7,000 JSON events of 112 bytes each, written and read in ns an event, with the size: lz4 at level 1 230, 50, 49 %;
+zstd at level 1 280, 90, 27 % (at 3 450 and no smaller); snappy 250, 90, 52 %; gzip at level 1 680, 370, 33 % (at 6
+4,360, 370, 32 %).
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import cramjam
+
+from streamdedup.errors import StreamdedupError
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+RECORDS_BYTES_MAX = 1 << 30  # of one batch, decompressed: more than any broker takes uncompressed
+
+GZIP_LEVEL = LZ4_LEVEL = ZSTD_LEVEL = 1
+EXPANSION = 10  # first guess: room that is not written to costs no memory
+GUESS_BYTES_MIN = 1 << 16
+GROWTH = 16
+
+XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # version, and the oldest that reads it
+XERIAL_MAGIC = XERIAL_HEAD[:8]
+XERIAL_BLOCK_BYTES = 1 << 15
+_SIZE = struct.Struct(">i")
+
+
+class CodecError(StreamdedupError):
+    """What does not decompress, or to more than RECORDS_BYTES_MAX; the message tells nothing of the data."""
+
+
+def decompress(codec: int, data: memoryview) -> bytes | bytearray | memoryview:
+    """The records of a batch that was compressed with `codec`, 0 to 4. CodecError where they cannot be had.
+
+    No more than RECORDS_BYTES_MAX is ever asked of the memory for them.
+    """
+    if codec == NONE:
+        return data
+    if not 0 < codec < len(NAMES):
+        raise CodecError(f"codec {codec} is unknown")
+    try:
+        return _DECOMPRESS[codec](data)
+    except (cramjam.DecompressionError, struct.error):
+        raise CodecError(f"what is compressed with {NAMES[codec]} is damaged") from None
+
+
+def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
+    """`data` compressed with `codec`, 0 to 4."""
+    return _COMPRESS[codec](data)
+
+
+def _grown(decompress_into: Callable[[Any, Any], int], data: memoryview) -> bytearray:
+    """Decompressed into a buffer of our size, since none of the libraries knows a limit; a larger one where it fails.
+
+    That they fail for want of room they tell in their own words only. So what is damaged is tried again, too: rarely,
+    and room that is not written to costs nothing.
+    """
+    room = min(max(EXPANSION * len(data), GUESS_BYTES_MIN), RECORDS_BYTES_MAX)
+    while True:
+        records = bytearray(room)
+        try:
+            size = decompress_into(data, records)
+        except cramjam.DecompressionError as error:
+            if room == RECORDS_BYTES_MAX:
+                raise CodecError(
+                    f"what is compressed is damaged, or takes more than {RECORDS_BYTES_MAX} bytes"
+                ) from error
+            room = min(GROWTH * room, RECORDS_BYTES_MAX)
+        else:
+            del records[size:]
+            return records
+
+
+def _unsnap(data: memoryview) -> bytes | memoryview:
+    """Either the frames of xerial's snappy-java, which Java's clients write, or one block without any."""
+    blocks = list(_blocks(data)) if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [data]
+    size = sum(map(cramjam.snappy.decompress_raw_len, blocks))
+    if size > RECORDS_BYTES_MAX:
+        raise CodecError(
+            f"it would take {size} bytes decompressed; the limit is {RECORDS_BYTES_MAX}"
+        )
+    parts = [memoryview(cramjam.snappy.decompress_raw(block)) for block in blocks]
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _blocks(data: memoryview) -> Iterator[memoryview]:
+    at = len(XERIAL_HEAD)
+    while at < len(data):
+        (size,) = _SIZE.unpack_from(data, at)
+        at += _SIZE.size
+        if not 0 <= size <= len(data) - at:
+            raise CodecError("a block of snappy does not fit")
+        yield data[at : at + size]
+        at += size
+
+
+def _snap(data: bytes | bytearray | memoryview) -> bytes:
+    view, parts = memoryview(data), [XERIAL_HEAD]
+    for at in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + XERIAL_BLOCK_BYTES]))
+        parts += [_SIZE.pack(len(block)), block]
+    return b"".join(parts)
+
+
+def _lz4(data: bytes | bytearray | memoryview) -> memoryview:
+    """A frame whose blocks stand alone: the broker reads no others."""
+    compressor = cramjam.lz4.Compressor(LZ4_LEVEL, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))
+    return memoryview(compressor.finish())
+
+
+def _whole(compressing: Callable[[Any, int], Any], level: int, data: Any) -> memoryview:
+    return memoryview(compressing(data, level))
+
+
+_DECOMPRESS: dict[int, Callable[[memoryview], bytes | bytearray | memoryview]] = {
+    GZIP: partial(_grown, cramjam.gzip.decompress_into),
+    SNAPPY: _unsnap,
+    LZ4: partial(_grown, cramjam.lz4.decompress_into),
+    ZSTD: partial(_grown, cramjam.zstd.decompress_into),
+}
+_COMPRESS: dict[int, Callable[[Any], bytes | bytearray | memoryview]] = {
+    NONE: memoryview,
+    GZIP: partial(_whole, cramjam.gzip.compress, GZIP_LEVEL),
+    SNAPPY: _snap,
+    LZ4: _lz4,
+    ZSTD: partial(_whole, cramjam.zstd.compress, ZSTD_LEVEL),
+}

@@ -1,0 +1,159 @@
+"""Record batches to produce: from the bodies of records, or whole ones as they were read. `wire` has the format."""
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from streamdedup.events import Column
+from streamdedup.kafka import walking
+from streamdedup.kafka.codecs import NONE, compress
+from streamdedup.kafka.wire import (
+    CRC_FROM,
+    HEAD,
+    HEAD_BYTES,
+    LENGTH_END,
+    MAGIC,
+    ROWS_A_CALL,
+    TRANSACTIONAL,
+    RecordBatch,
+)
+
+Integers = npt.NDArray[np.int64]
+
+_CRC, _CRC_AT = struct.Struct(">I"), 17
+_PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
+
+
+@dataclass(slots=True)
+class EncodedBatch:
+    """A record batch to produce, of `count` records: `data` is all of it."""
+
+    data: bytearray
+    count: int
+
+    def stamp(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Write what makes it idempotent, -1 each for nothing, and the CRC-32C anew."""
+        _PRODUCER.pack_into(self.data, _PRODUCER_AT, producer_id, epoch, sequence)
+        with memoryview(self.data) as whole, whole[CRC_FROM:] as covered:
+            _CRC.pack_into(self.data, _CRC_AT, crc32c(covered))
+
+
+def verbatim(batch: RecordBatch, *, transactional: bool) -> EncodedBatch | None:
+    """The same records, still compressed, as a producer sends them; None where only a broker may write such a batch."""
+    gapless = batch.last_offset - batch.base_offset + 1 == batch.count
+    if batch.is_control or batch.is_appended or not gapless:
+        return None
+    attributes = batch.codec | _bits(transactional=transactional)
+    return _headed(
+        bytearray(batch.raw), attributes, batch.first_ms, batch.last_ms, count=batch.count
+    )
+
+
+class BatchEncoder:
+    """Gathers records into as few batches as fit into `bytes_max` each before compression.
+
+    A record that is larger stands in a batch of its own: compressed it may be what the broker takes.
+    """
+
+    def __init__(self, *, codec: int, transactional: bool, bytes_max: int) -> None:
+        self._attributes = codec | _bits(transactional=transactional)
+        self._codec, self._bytes_max = codec, bytes_max
+        self._full: list[EncodedBatch] = []
+        self._open: _Open | None = None
+
+    def add(self, bodies: Column, timestamps: Integers) -> None:
+        """Append records of these bodies, as those of `Records`, none of them null, and timestamps in ms, (n,) each."""
+        rows = _Rows(
+            np.frombuffer(bodies.buffer, dtype=np.uint8),
+            _frozen(bodies.starts),
+            _frozen(bodies.sizes),
+            _frozen(timestamps),
+        )
+        row = 0
+        while row < len(rows.starts):
+            if self._open is None:
+                least = HEAD_BYTES + walking.HEAD_BYTES_MAX + int(rows.sizes[row])
+                self._open = _Open(max(self._bytes_max, least), int(rows.timestamps[row]))
+            behind = min(row + ROWS_A_CALL, len(rows.starts))
+            row = self._open.append(rows, row, behind)
+            if row < behind:
+                if not self._open.count:
+                    raise ValueError(f"row {row} does not lie in its buffer")
+                self._close()
+
+    def full(self) -> list[EncodedBatch]:
+        """Those that take no more, each once."""
+        full, self._full = self._full, []
+        return full
+
+    def finish(self) -> list[EncodedBatch]:
+        """All that were not given yet."""
+        self._close()
+        return self.full()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._full.append(self._open.closed(self._codec, self._attributes))
+            self._open = None
+
+
+class _Rows(NamedTuple):
+    """What kernels are given: read-only and contiguous, so that they compile once."""
+
+    buffer: npt.NDArray[np.uint8]
+    starts: Integers
+    sizes: Integers
+    timestamps: Integers
+
+
+def _frozen(numbers: Integers) -> Integers:
+    view = np.ascontiguousarray(numbers, dtype=np.int64).view()
+    view.flags.writeable = False
+    return view
+
+
+class _Open:
+    """A batch that takes more, in a buffer of its full size: memory that is not written to costs nothing."""
+
+    def __init__(self, bytes_max: int, base_ms: int) -> None:
+        self._data, self._end = bytearray(bytes_max), HEAD_BYTES
+        self._base_ms = self._last_ms = base_ms
+        self.count = 0
+
+    def append(self, rows: _Rows, row: int, behind: int) -> int:
+        """Take the rows from `row` to `behind` that fit; the first that does not."""
+        out = np.frombuffer(self._data, dtype=np.uint8)
+        reached, self._end, last_ms = walking.emit(
+            *rows, row, behind, self._base_ms, self.count, out, self._end
+        )
+        self._last_ms = max(self._last_ms, last_ms)
+        self.count += reached - row
+        return reached
+
+    def closed(self, codec: int, attributes: int) -> EncodedBatch:
+        """It as it is sent."""
+        del self._data[self._end :]
+        if codec != NONE:
+            with memoryview(self._data) as whole, whole[HEAD_BYTES:] as records:
+                compressed = compress(codec, records)
+            self._data[HEAD_BYTES:] = compressed
+        return _headed(self._data, attributes, self._base_ms, self._last_ms, count=self.count)
+
+
+def _bits(*, transactional: bool) -> int:
+    return TRANSACTIONAL if transactional else 0
+
+
+def _headed(
+    data: bytearray, attributes: int, first_ms: int, last_ms: int, *, count: int
+) -> EncodedBatch:
+    """Write a producer's head before the records that stand in `data` from HEAD_BYTES on."""
+    fields = (0, len(data) - LENGTH_END, -1, MAGIC, 0, attributes, count - 1, first_ms, last_ms)
+    HEAD.pack_into(data, 0, *fields, -1, -1, -1, count)
+    batch = EncodedBatch(data, count)
+    batch.stamp(-1, -1, -1)
+    return batch

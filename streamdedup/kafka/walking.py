@@ -1,0 +1,191 @@
+"""The loops over the records of a batch: find their parts, and copy them behind new heads. Both as kernels.
+
+`wire` documents the format. Whatever the bytes, nothing outside of what is given is read or written: a varint that
+fails leaves us beyond every end, where all that follows fails, too, so that one check behind each record is enough.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.kernel import inlined, kernel
+
+Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+
+COLUMNS = 9  # of what `walk` fills in, in this order:
+OFFSET, TIMESTAMP, KEY, KEY_SIZE, VALUE, VALUE_SIZE, BODY, BODY_SIZE, HEADERS = range(COLUMNS)
+MISFIT, DISORDER = -1, -2  # what `walk` tells instead of a position
+RECORD_BYTES_MIN = 7  # its seven varints, and attributes, in one byte each, but the body's size
+HEAD_BYTES_MAX = 5 + 1 + 10 + 5  # of a record before its body: size, attributes, two deltas
+
+LEAST_MS = -(1 << 63)
+
+_0, _1, _7, _63, _127, _128 = (np.uint64(number) for number in (0, 1, 7, 63, 127, 128))
+_INT32, _INT64 = np.uint64(5 * 7), np.uint64(10 * 7)  # bits that a varint of either may have
+_BEYOND = np.uint64(1 << 62)  # of every end; no sum of sizes leads from here to a valid place
+
+
+@kernel
+def walk(
+    buffer: Bytes,
+    position: int,
+    end: int,
+    table: Integers,
+    row: int,
+    rows: int,
+    base_offset: int,
+    last_offset: int,
+    base_ms: int,
+    append_ms: int,
+) -> int:
+    """Fill in columns `row` to `rows`, without, of `table` (COLUMNS, n) from the records from `position` on.
+
+    Their offsets are above that in the column before, if it is one of the same batch, and at most `last_offset`. Where
+    `append_ms` is not negative it is the time of all. Gives the position behind the last; MISFIT where a record does
+    not fit into what is before `end`, DISORDER where its offset is not in its place.
+    """
+    at, stop = np.uint64(position), np.uint64(min(end, buffer.shape[0]))
+    before = base_offset - 1
+    column, columns = np.uint64(row), np.uint64(min(rows, table.shape[1]))
+    if column > _0 and table[OFFSET, column - _1] > before:
+        before = table[OFFSET, column - _1]
+    while column < columns:
+        size, at = _varint(buffer, at, stop, _INT32)
+        record_end = at + (size >> _1)
+        if size & _1 or record_end > stop or at >= record_end:
+            return MISFIT
+        at += _1  # attributes: none is defined
+        number, at = _varint(buffer, at, record_end, _INT64)
+        table[TIMESTAMP, column] = base_ms + _signed(number) if append_ms < 0 else append_ms
+        number, at = _varint(buffer, at, record_end, _INT32)
+        offset = base_offset + _signed(number)
+        table[OFFSET, column] = offset
+        table[BODY, column], table[BODY_SIZE, column] = np.int64(at), np.int64(record_end - at)
+        number, at = _varint(buffer, at, record_end, _INT32)
+        size_of_key = _signed(number)
+        table[KEY, column], table[KEY_SIZE, column] = np.int64(at), size_of_key
+        at += np.uint64(max(size_of_key, 0))
+        number, at = _varint(buffer, at, record_end, _INT32)
+        size_of_value = _signed(number)
+        table[VALUE, column], table[VALUE_SIZE, column] = np.int64(at), size_of_value
+        at += np.uint64(max(size_of_value, 0))
+        table[HEADERS, column] = np.int64(at)
+        at = _behind_headers(buffer, at, record_end)
+        if at != record_end or size_of_key < -1 or size_of_value < -1:
+            return MISFIT
+        if offset <= before or offset > last_offset:
+            return DISORDER
+        before = offset
+        column += _1
+    return int(np.int64(at))
+
+
+@inlined
+def _behind_headers(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Where the headers end that begin at `at` with their count."""
+    left, at = _varint(buffer, at, end, _INT32)
+    if left & _1:
+        return _BEYOND
+    while left > _0 and at < end:
+        size, at = _varint(buffer, at, end, _INT32)
+        if size & _1:
+            return _BEYOND
+        at += size >> _1
+        size, at = _varint(buffer, at, end, _INT32)
+        if size & _1 and size != _1:
+            return _BEYOND
+        at += size >> _1
+        left -= _1 + _1
+    return at if left == _0 else _BEYOND
+
+
+@inlined
+def _varint(
+    buffer: Bytes, at: np.uint64, end: np.uint64, bits: np.uint64
+) -> tuple[np.uint64, np.uint64]:
+    """The unsigned varint at `at` and where it ends; 0 and _BEYOND where it does not end in time."""
+    value = shift = _0
+    while at < end and shift < bits:
+        byte = np.uint64(buffer[at])
+        at += _1
+        value |= (byte & _127) << shift
+        if byte < _128:
+            return value, at
+        shift += _7
+    return _0, _BEYOND
+
+
+@inlined
+def _signed(number: np.uint64) -> np.int64:
+    """What a varint means: 0, -1, 1, -2, ..."""
+    return np.int64(number >> _1) ^ -np.int64(number & _1)
+
+
+@kernel
+def emit(
+    buffer: Bytes,
+    starts: Integers,
+    sizes: Integers,
+    timestamps: Integers,
+    row: int,
+    rows: int,
+    base_ms: int,
+    delta: int,
+    out: Bytes,
+    position: int,
+) -> tuple[int, int, int]:
+    """Write records of the bodies in rows `row` to `rows`, without, to `out` from `position` on, while they fit.
+
+    Their offset deltas count from `delta`. Gives the row that comes next, where it would stand, and the highest
+    timestamp written, or LEAST_MS. It stops, too, before a row that does not lie in the buffer.
+    """
+    at, room = np.uint64(position), np.uint64(out.shape[0])
+    max_ms: int = LEAST_MS
+    while row < rows:
+        start, size = starts[row], sizes[row]
+        if start < 0 or size < 0 or start > buffer.shape[0] - size:
+            break
+        since = _unsigned(timestamps[row] - base_ms)
+        number = _unsigned(delta)
+        body = np.uint64(size)
+        record = _1 + _size(since) + _size(number) + body
+        if at + _size(record << _1) + record > room:
+            break
+        at = _put(out, at, record << _1)
+        out[at] = 0
+        at = _put(out, at + _1, since)
+        at = _put(out, at, number)
+        source, behind = np.uint64(start), at + body
+        while at < behind:
+            out[at] = buffer[source]
+            at += _1
+            source += _1
+        max_ms = max(max_ms, timestamps[row])
+        delta += 1
+        row += 1
+    return row, int(np.int64(at)), max_ms
+
+
+@inlined
+def _unsigned(number: int) -> np.uint64:
+    """What a varint holds of a signed number."""
+    return np.uint64(number << 1) ^ np.uint64(number >> 63)
+
+
+@inlined
+def _size(number: np.uint64) -> np.uint64:
+    size = _1
+    while number >= _128:
+        number >>= _7
+        size += _1
+    return size
+
+
+@inlined
+def _put(out: Bytes, at: np.uint64, number: np.uint64) -> np.uint64:
+    while number >= _128:
+        out[at] = np.uint8(number & _127 | _128)
+        at += _1
+        number >>= _7
+    out[at] = np.uint8(number)
+    return at + _1
