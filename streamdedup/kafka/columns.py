@@ -11,7 +11,7 @@ Membership, positions, fetching ahead and seeks stay aiokafka's. Of its private 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any, overload
 
 import aiokafka
@@ -37,13 +37,13 @@ from streamdedup.kafka.wire import (
 CHUNK_EVENTS = 8_192  # events handled between two turns of the loop: below 10 ms
 KNOWN = "0.14."  # the versions of aiokafka that this was written for
 _ARGUMENTS = (
-    *("self", "tp", "records", "aborted_transactions", "fetch_offset"),
+    *("tp", "records", "aborted_transactions", "fetch_offset"),
     *("key_deserializer", "value_deserializer", "check_crcs", "isolation_level"),
 )
 _TAKEN = ("_consume_aborted_up_to", "_unpack_records", "__next__")
 
 
-class ColumnarConsumer(AIOKafkaConsumer):  # type: ignore[misc]
+class ColumnarConsumer(AIOKafkaConsumer):
     """A consumer whose `getmany` gives an EventBatch in place of each record; `max_records` counts these.
 
     `events_max` is asked, for each of them, how many events it may have.
@@ -77,13 +77,12 @@ def unfit() -> str | None:
     process = getattr(getattr(fetcher, "Fetcher", None), "_proc_fetch_request", None)
     if not inspect.iscoroutinefunction(process) or not isinstance(records, type):
         return "Fetcher._proc_fetch_request or PartitionRecords is not what it was"
-    if tuple(inspect.signature(records.__init__).parameters) != _ARGUMENTS:
+    if tuple(inspect.signature(records).parameters) != _ARGUMENTS:
         return "PartitionRecords is made of other arguments"
-    names = _global_names(process.__code__)
-    if missing := {"PartitionRecords", "MemoryRecords"} - names:
+    if missing := {"PartitionRecords", "MemoryRecords"} - set(process.__code__.co_names):
         return f"Fetcher._proc_fetch_request does not use {', '.join(sorted(missing))}"
-    if missing := [name for name in _TAKEN if not hasattr(records, name)]:
-        return f"PartitionRecords has no {', '.join(missing)}"
+    if missing := {name for name in _TAKEN if not hasattr(records, name)}:
+        return f"PartitionRecords has no {', '.join(sorted(missing))}"
     return None
 
 
@@ -119,15 +118,12 @@ def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
     return FunctionType(theirs.__code__, own, theirs.__name__, theirs.__defaults__)
 
 
-def _global_names(code: CodeType) -> set[str]:
-    return set(code.co_names)
-
-
-class _PartitionColumns(fetcher.PartitionRecords):  # type: ignore[misc]
+class _PartitionColumns(fetcher.PartitionRecords):
     """What was fetched of one partition, EventBatch by EventBatch."""
 
     def __init__(self, events_max: Callable[[TopicPartition], int], *arguments: Any) -> None:
         self._events_max = events_max
+        self._records: Any
         super().__init__(*arguments)
 
     def _unpack_records(self) -> Iterator[EventBatch]:
@@ -137,7 +133,7 @@ class _PartitionColumns(fetcher.PartitionRecords):  # type: ignore[misc]
             return
         for together in self._joined(self._visible()):
             yield from self._cut(together)
-            self.next_fetch_offset = together[-1].next_offset
+            self.next_fetch_offset = together[-1].last_offset + 1
 
     def _of_objects(self) -> Iterator[EventBatch]:
         """What was written before Kafka 0.11, as aiokafka parses it."""
@@ -157,8 +153,8 @@ class _PartitionColumns(fetcher.PartitionRecords):  # type: ignore[misc]
             hidden = batch.is_transactional and batch.producer_id in self._aborted_producers
             if batch.is_control or (committed_only and hidden):
                 yield None
-                self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)
-            elif batch.next_offset > self.next_fetch_offset:
+                self.next_fetch_offset = max(self.next_fetch_offset, batch.last_offset + 1)
+            elif batch.last_offset + 1 > self.next_fetch_offset:
                 yield batch
 
     def _joined(self, visible: Iterator[RecordBatch | None]) -> Iterator[list[RecordBatch]]:
@@ -190,7 +186,9 @@ class _PartitionColumns(fetcher.PartitionRecords):  # type: ignore[misc]
             most = self._events_max(self._tp)
             end = min(count, row + most)
             whole = not row and end == count and len(together) == 1
-            after = together[-1].next_offset if end == count else int(records.offsets[end - 1]) + 1
+            after = (
+                together[-1].last_offset + 1 if end == count else int(records.offsets[end - 1]) + 1
+            )
             self.next_fetch_offset = after
             yield self._batch(records, slice(row, end), together[0] if whole else None)
             row = end

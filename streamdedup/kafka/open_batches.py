@@ -9,8 +9,9 @@ from typing import Any
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.encoding import BatchEncoder, EncodedBatch, verbatim
 from streamdedup.kafka.records import Record, copies
-from streamdedup.kafka.wire import BatchEncoder, EncodedBatch, RecordBatch, verbatim
+from streamdedup.kafka.wire import RecordBatch
 
 VERBATIM_BYTES_MIN = 16 << 10  # smaller record batches are joined
 

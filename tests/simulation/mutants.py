@@ -3,7 +3,7 @@
 `python -m tests.simulation --mutants` says after how many seeds.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
@@ -42,7 +42,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "copy of a moment left out": patch.object(_Parts, "point_in_time", _Parts.live),
         "copy over a rotation": patch.object(Window, "layout", 0),
         "side topics beside the transaction": patch.object(MemoryWriter, "_flush", _beside),
-        "duplicates dropped": patch.object(Emission, "_send", _without_duplicates),
+        "duplicates dropped": patch.object(Emission, "_copy", _without_duplicates),
         "rejected after the rules": patch.object(Shard, "decide", _rejecting_last),
         "a window's time without pending": patch.object(DuplicatesWithin, "_judged", _behind),
         "a window folded by the clock": patch.object(Shard, "fold", _stamped),
@@ -57,7 +57,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
 
 
 _decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
-_fold, _judged, _send = Shard.fold, DuplicatesWithin._judged, Emission._send
+_fold, _judged, _copy = Shard.fold, DuplicatesWithin._judged, Emission._copy
 _flush = MemoryWriter._flush
 _save, _fence = Store.save, fencing.fence
 _init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
@@ -99,9 +99,9 @@ async def _beside(self: MemoryWriter, topic: str, batch: list[Record]) -> None:
         await _flush(self, topic, batch)
 
 
-async def _without_duplicates(self: Emission, topic: str, records: Iterable[Record]) -> None:
+async def _without_duplicates(self: Emission, topic: str, *events: Any) -> None:
     if topic != self._sink.duplicates_topic:
-        await _send(self, topic, records)
+        await _copy(self, topic, *events)
 
 
 def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any = ()) -> Any:
