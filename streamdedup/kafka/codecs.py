@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import cramjam
+import numpy as np
 
 from streamdedup.errors import StreamdedupError
 
@@ -33,7 +34,7 @@ class CodecError(StreamdedupError):
     """What does not decompress, or to more than RECORDS_BYTES_MAX; the message tells nothing of the data."""
 
 
-def decompress(codec: int, data: memoryview) -> bytes | bytearray | memoryview:
+def decompress(codec: int, data: memoryview) -> bytes | memoryview:
     """The records of a batch that was compressed with `codec`, 0 to 4. CodecError where they cannot be had.
 
     No more than RECORDS_BYTES_MAX is ever asked of the memory for them.
@@ -45,34 +46,31 @@ def decompress(codec: int, data: memoryview) -> bytes | bytearray | memoryview:
     try:
         return _DECOMPRESS[codec](data)
     except (cramjam.DecompressionError, struct.error):
-        raise CodecError(f"what is compressed with {NAMES[codec]} is damaged") from None
+        raise CodecError(f"its records cannot be decompressed by {NAMES[codec]}") from None
 
 
-def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
-    """`data` compressed with `codec`, 0 to 4."""
+def compress(codec: int, data: memoryview) -> bytes | memoryview:
+    """`data` compressed with `codec`, 1 to 4."""
     return _COMPRESS[codec](data)
 
 
-def _grown(decompress_into: Callable[[Any, Any], int], data: memoryview) -> bytearray:
-    """Decompressed into a buffer of our size, since none of the libraries knows a limit; a larger one where it fails.
+def _grown(decompress_into: Callable[[Any, Any], int], data: memoryview) -> memoryview:
+    """Decompressed into room of our size, since none of the libraries knows a limit; into more where that fails.
 
-    That they fail for want of room they tell in their own words only. So what is damaged is tried again, too: rarely,
+    That it fails for want of room they tell in their own words only. So what is damaged is tried again, too: seldom,
     and room that is not written to costs nothing.
     """
-    room = min(max(EXPANSION * len(data), GUESS_BYTES_MIN), RECORDS_BYTES_MAX)
+    size = min(max(EXPANSION * len(data), GUESS_BYTES_MIN), RECORDS_BYTES_MAX)
     while True:
-        records = bytearray(room)
+        room = np.empty(size, dtype=np.uint8).data
         try:
-            size = decompress_into(data, records)
-        except cramjam.DecompressionError as error:
-            if room == RECORDS_BYTES_MAX:
+            return room[: decompress_into(data, room)]
+        except cramjam.DecompressionError:
+            if size == RECORDS_BYTES_MAX:
                 raise CodecError(
-                    f"what is compressed is damaged, or takes more than {RECORDS_BYTES_MAX} bytes"
-                ) from error
-            room = min(GROWTH * room, RECORDS_BYTES_MAX)
-        else:
-            del records[size:]
-            return records
+                    f"its records are damaged, or above {RECORDS_BYTES_MAX} bytes decompressed"
+                ) from None
+        size = min(GROWTH * size, RECORDS_BYTES_MAX)
 
 
 def _unsnap(data: memoryview) -> bytes | memoryview:
@@ -80,9 +78,7 @@ def _unsnap(data: memoryview) -> bytes | memoryview:
     blocks = list(_blocks(data)) if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [data]
     size = sum(map(cramjam.snappy.decompress_raw_len, blocks))
     if size > RECORDS_BYTES_MAX:
-        raise CodecError(
-            f"it would take {size} bytes decompressed; the limit is {RECORDS_BYTES_MAX}"
-        )
+        raise CodecError(f"its records are above {RECORDS_BYTES_MAX} bytes decompressed")
     parts = [memoryview(cramjam.snappy.decompress_raw(block)) for block in blocks]
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -93,20 +89,20 @@ def _blocks(data: memoryview) -> Iterator[memoryview]:
         (size,) = _SIZE.unpack_from(data, at)
         at += _SIZE.size
         if not 0 <= size <= len(data) - at:
-            raise CodecError("a block of snappy does not fit")
+            raise CodecError("a block of its records, compressed by snappy, does not fit")
         yield data[at : at + size]
         at += size
 
 
-def _snap(data: bytes | bytearray | memoryview) -> bytes:
-    view, parts = memoryview(data), [XERIAL_HEAD]
-    for at in range(0, len(view), XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[at : at + XERIAL_BLOCK_BYTES]))
+def _snap(data: memoryview) -> bytes:
+    parts = [XERIAL_HEAD]
+    for at in range(0, len(data), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[at : at + XERIAL_BLOCK_BYTES]))
         parts += [_SIZE.pack(len(block)), block]
     return b"".join(parts)
 
 
-def _lz4(data: bytes | bytearray | memoryview) -> memoryview:
+def _lz4(data: memoryview) -> memoryview:
     """A frame whose blocks stand alone: the broker reads no others."""
     compressor = cramjam.lz4.Compressor(LZ4_LEVEL, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
@@ -117,14 +113,13 @@ def _whole(compressing: Callable[[Any, int], Any], level: int, data: Any) -> mem
     return memoryview(compressing(data, level))
 
 
-_DECOMPRESS: dict[int, Callable[[memoryview], bytes | bytearray | memoryview]] = {
+_DECOMPRESS: dict[int, Callable[[memoryview], bytes | memoryview]] = {
     GZIP: partial(_grown, cramjam.gzip.decompress_into),
     SNAPPY: _unsnap,
     LZ4: partial(_grown, cramjam.lz4.decompress_into),
     ZSTD: partial(_grown, cramjam.zstd.decompress_into),
 }
-_COMPRESS: dict[int, Callable[[Any], bytes | bytearray | memoryview]] = {
-    NONE: memoryview,
+_COMPRESS: dict[int, Callable[[Any], bytes | memoryview]] = {
     GZIP: partial(_whole, cramjam.gzip.compress, GZIP_LEVEL),
     SNAPPY: _snap,
     LZ4: _lz4,

@@ -17,12 +17,13 @@ from streamdedup.kafka.wire import (
     HEAD_BYTES,
     LENGTH_END,
     MAGIC,
-    ROWS_A_CALL,
     TRANSACTIONAL,
     RecordBatch,
 )
 
 Integers = npt.NDArray[np.int64]
+
+ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms, but for what takes longer to copy
 
 _CRC, _CRC_AT = struct.Struct(">I"), 17
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
@@ -63,7 +64,9 @@ class BatchEncoder:
         self._attributes = codec | _bits(transactional=transactional)
         self._codec, self._bytes_max = codec, bytes_max
         self._full: list[EncodedBatch] = []
-        self._open: _Open | None = None
+        self._room = np.empty(0, dtype=np.uint8)  # for the open batch, and again for the next one
+        self._count, self._end = 0, HEAD_BYTES
+        self._base_ms = self._last_ms = 0
 
     def add(self, bodies: Column, timestamps: Integers) -> None:
         """Append records of these bodies, as those of `Records`, none of them null, and timestamps in ms, (n,) each."""
@@ -75,14 +78,11 @@ class BatchEncoder:
         )
         row = 0
         while row < len(rows.starts):
-            if self._open is None:
-                least = HEAD_BYTES + walking.HEAD_BYTES_MAX + int(rows.sizes[row])
-                self._open = _Open(max(self._bytes_max, least), int(rows.timestamps[row]))
+            if not self._count:
+                self._begin(int(rows.sizes[row]), int(rows.timestamps[row]))
             behind = min(row + ROWS_A_CALL, len(rows.starts))
-            row = self._open.append(rows, row, behind)
+            row = self._append(rows, row, behind)
             if row < behind:
-                if not self._open.count:
-                    raise ValueError(f"row {row} does not lie in its buffer")
                 self._close()
 
     def full(self) -> list[EncodedBatch]:
@@ -92,13 +92,40 @@ class BatchEncoder:
 
     def finish(self) -> list[EncodedBatch]:
         """All that were not given yet."""
-        self._close()
+        if self._count:
+            self._close()
         return self.full()
 
+    def _begin(self, body_bytes: int, base_ms: int) -> None:
+        """Make room for a batch, and at least for a first record of such a body."""
+        room = max(self._bytes_max, HEAD_BYTES + walking.HEAD_BYTES_MAX + body_bytes)
+        if len(self._room) != room:
+            self._room = np.empty(room, dtype=np.uint8)
+        self._base_ms = self._last_ms = base_ms
+
+    def _append(self, rows: "_Rows", row: int, behind: int) -> int:
+        """Take the rows from `row` to `behind` that fit; the first that does not."""
+        reached, self._end, last_ms = walking.emit(
+            *rows, row, behind, self._base_ms, self._count, self._room, self._end
+        )
+        if reached == row and not self._count:
+            raise ValueError(f"row {row} does not lie in its buffer")
+        self._last_ms = max(self._last_ms, last_ms)
+        self._count += reached - row
+        return reached
+
     def _close(self) -> None:
-        if self._open is not None:
-            self._full.append(self._open.closed(self._codec, self._attributes))
-            self._open = None
+        """Make a batch of what the room holds."""
+        room = self._room.data[: self._end]
+        if self._codec == NONE:
+            data = bytearray(room)
+        else:
+            data = bytearray(HEAD_BYTES)
+            data += compress(self._codec, room[HEAD_BYTES:])
+        self._full.append(
+            _headed(data, self._attributes, self._base_ms, self._last_ms, count=self._count)
+        )
+        self._count, self._end = 0, HEAD_BYTES
 
 
 class _Rows(NamedTuple):
@@ -114,34 +141,6 @@ def _frozen(numbers: Integers) -> Integers:
     view = np.ascontiguousarray(numbers, dtype=np.int64).view()
     view.flags.writeable = False
     return view
-
-
-class _Open:
-    """A batch that takes more, in a buffer of its full size: memory that is not written to costs nothing."""
-
-    def __init__(self, bytes_max: int, base_ms: int) -> None:
-        self._data, self._end = bytearray(bytes_max), HEAD_BYTES
-        self._base_ms = self._last_ms = base_ms
-        self.count = 0
-
-    def append(self, rows: _Rows, row: int, behind: int) -> int:
-        """Take the rows from `row` to `behind` that fit; the first that does not."""
-        out = np.frombuffer(self._data, dtype=np.uint8)
-        reached, self._end, last_ms = walking.emit(
-            *rows, row, behind, self._base_ms, self.count, out, self._end
-        )
-        self._last_ms = max(self._last_ms, last_ms)
-        self.count += reached - row
-        return reached
-
-    def closed(self, codec: int, attributes: int) -> EncodedBatch:
-        """It as it is sent."""
-        del self._data[self._end :]
-        if codec != NONE:
-            with memoryview(self._data) as whole, whole[HEAD_BYTES:] as records:
-                compressed = compress(codec, records)
-            self._data[HEAD_BYTES:] = compressed
-        return _headed(self._data, attributes, self._base_ms, self._last_ms, count=self.count)
 
 
 def _bits(*, transactional: bool) -> int:

@@ -16,11 +16,12 @@ COLUMNS = 9  # of what `walk` fills in, in this order:
 OFFSET, TIMESTAMP, KEY, KEY_SIZE, VALUE, VALUE_SIZE, BODY, BODY_SIZE, HEADERS = range(COLUMNS)
 MISFIT, DISORDER = -1, -2  # what `walk` tells instead of a position
 RECORD_BYTES_MIN = 7  # its seven varints, and attributes, in one byte each, but the body's size
+STEPS_A_CALL = np.uint64(1 << 15)  # below 1 ms, but for one record of more headers
 HEAD_BYTES_MAX = 5 + 1 + 10 + 5  # of a record before its body: size, attributes, two deltas
 
 LEAST_MS = -(1 << 63)
 
-_0, _1, _7, _63, _127, _128 = (np.uint64(number) for number in (0, 1, 7, 63, 127, 128))
+_0, _1, _2, _7, _127, _128 = (np.uint64(number) for number in (0, 1, 2, 7, 127, 128))
 _INT32, _INT64 = np.uint64(5 * 7), np.uint64(10 * 7)  # bits that a varint of either may have
 _BEYOND = np.uint64(1 << 62)  # of every end; no sum of sizes leads from here to a valid place
 
@@ -37,23 +38,24 @@ def walk(
     last_offset: int,
     base_ms: int,
     append_ms: int,
-) -> int:
+) -> tuple[int, int]:
     """Fill in columns `row` to `rows`, without, of `table` (COLUMNS, n) from the records from `position` on.
 
     Their offsets are above that in the column before, if it is one of the same batch, and at most `last_offset`. Where
-    `append_ms` is not negative it is the time of all. Gives the position behind the last; MISFIT where a record does
-    not fit into what is before `end`, DISORDER where its offset is not in its place.
+    `append_ms` is not negative it is the time of all. Gives the column that is next, and the position of its record:
+    it stops after STEPS_A_CALL records and headers. MISFIT instead of a position where a record does not fit into
+    what is before `end`, DISORDER where its offset is not in its place.
     """
     at, stop = np.uint64(position), np.uint64(min(end, buffer.shape[0]))
     before = base_offset - 1
-    column, columns = np.uint64(row), np.uint64(min(rows, table.shape[1]))
+    column, columns, steps = np.uint64(row), np.uint64(min(rows, table.shape[1])), _0
     if column > _0 and table[OFFSET, column - _1] > before:
         before = table[OFFSET, column - _1]
-    while column < columns:
+    while column < columns and steps < STEPS_A_CALL:
         size, at = _varint(buffer, at, stop, _INT32)
         record_end = at + (size >> _1)
         if size & _1 or record_end > stop or at >= record_end:
-            return MISFIT
+            return int(np.int64(column)), MISFIT
         at += _1  # attributes: none is defined
         number, at = _varint(buffer, at, record_end, _INT64)
         table[TIMESTAMP, column] = base_ms + _signed(number) if append_ms < 0 else append_ms
@@ -70,20 +72,21 @@ def walk(
         table[VALUE, column], table[VALUE_SIZE, column] = np.int64(at), size_of_value
         at += np.uint64(max(size_of_value, 0))
         table[HEADERS, column] = np.int64(at)
-        at = _behind_headers(buffer, at, record_end)
+        number, at = _varint(buffer, at, record_end, _INT32)
+        at = _behind_headers(buffer, at, record_end, number)
         if at != record_end or size_of_key < -1 or size_of_value < -1:
-            return MISFIT
+            return int(np.int64(column)), MISFIT
         if offset <= before or offset > last_offset:
-            return DISORDER
+            return int(np.int64(column)), DISORDER
         before = offset
         column += _1
-    return int(np.int64(at))
+        steps += _1 + (number >> _1)
+    return int(np.int64(column)), int(np.int64(at))
 
 
 @inlined
-def _behind_headers(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Where the headers end that begin at `at` with their count."""
-    left, at = _varint(buffer, at, end, _INT32)
+def _behind_headers(buffer: Bytes, at: np.uint64, end: np.uint64, left: np.uint64) -> np.uint64:
+    """Where the headers end that begin at `at`; `left` is the varint of their count."""
     if left & _1:
         return _BEYOND
     while left > _0 and at < end:
@@ -95,7 +98,7 @@ def _behind_headers(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
         if size & _1 and size != _1:
             return _BEYOND
         at += size >> _1
-        left -= _1 + _1
+        left -= _2
     return at if left == _0 else _BEYOND
 
 
@@ -116,9 +119,9 @@ def _varint(
 
 
 @inlined
-def _signed(number: np.uint64) -> np.int64:
+def _signed(number: np.uint64) -> int:
     """What a varint means: 0, -1, 1, -2, ..."""
-    return np.int64(number >> _1) ^ -np.int64(number & _1)
+    return int(np.int64(number >> _1) ^ -np.int64(number & _1))
 
 
 @kernel

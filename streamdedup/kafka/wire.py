@@ -46,7 +46,6 @@ HEAD_BYTES = HEAD.size  # 61
 LENGTH_END, CRC_FROM = 12, 21
 MAGIC = 2
 TRANSACTIONAL = 1 << 4
-ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms
 
 _LENGTH, _MAGIC_AT = struct.Struct(">qi"), 16
 _CODEC, _APPENDED, _CONTROL = 7, 1 << 3, 1 << 5
@@ -224,14 +223,13 @@ def _checked(spans: list[_Span]) -> list[_Span]:
 
 def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span) -> None:
     """Fill in the columns of one batch, in calls that are short."""
-    batch, start, end = span
+    batch, position, end = span
     append_ms = batch.last_ms if batch.is_appended else -1
-    behind = row + batch.count
-    while row < behind:
-        rows = min(row + ROWS_A_CALL, behind)
-        start = walking.walk(
+    rows = row + batch.count
+    while row < rows:
+        row, position = walking.walk(
             numbers,
-            start,
+            position,
             end,
             table,
             row,
@@ -241,12 +239,11 @@ def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span
             batch.first_ms,
             append_ms,
         )
-        if start == walking.DISORDER:
+        if position == walking.DISORDER:
             raise _damaged(batch.base_offset, "the offsets in it do not ascend")
-        if start == walking.MISFIT:
+        if position == walking.MISFIT:
             raise _damaged(batch.base_offset, "a record does not fit into it")
-        row = rows
-    if start != end:
+    if position != end:
         raise _damaged(batch.base_offset, "more is in it than its records")
 
 
