@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from itertools import count
+from typing import Literal
 
 import pytest
 from aiokafka.errors import OffsetOutOfRangeError, ProducerFenced
@@ -242,7 +243,9 @@ async def read(source: Source, partition: int, wanted: int) -> tuple[list[bytes 
 
 
 class Claims:
-    """Claimed of every cluster; `lab` is what they differ in."""
+    """Claimed of every cluster; `lab` and the path of a record are what they differ in."""
+
+    record_path: Literal["columns", "objects"] = "columns"
 
     @pytest.fixture
     async def stage(self, lab: Lab) -> AsyncIterator[Stage]:
@@ -250,6 +253,7 @@ class Claims:
         options = KafkaOptions(
             bootstrap_servers=lab.bootstrap,
             group_id=unique_name("group"),
+            record_path=self.record_path,
             consumer={"session_timeout_ms": 1000 * SESSION_S, "heartbeat_interval_ms": 100},
         )
         async with lab.connect(options) as cluster:
@@ -608,3 +612,9 @@ class TestKafka(Claims):
     def lab(self, kafka_lab: Lab) -> Lab:
         """On the broker that all tests share."""
         return kafka_lab
+
+
+class TestKafkaObjects(TestKafka):
+    """The same, read and written as objects."""
+
+    record_path = "objects"

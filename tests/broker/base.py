@@ -33,7 +33,8 @@ SETTINGS = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "log.retention.hours": "-1",  # events with old timestamps must not vanish under a test
-    "log.cleaner.enable": "false",  # its buffer alone takes 128 MiB of the heap
+    "log.cleaner.dedupe.buffer.size": str(2 << 20),  # else it alone takes 128 MiB of the heap
+    "log.cleaner.backoff.ms": "500",
 }
 
 # Below the ephemeral ports of Linux and macOS: a client that reconnects to a dead broker's
