@@ -590,9 +590,9 @@ def memory_lab() -> Lab:
     return MemoryLab()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def kafka_lab(broker: Broker) -> Lab:
-    """One for all tests of this process."""
+    """One for all tests of a class, in this process."""
     return KafkaLab(broker.bootstrap_servers)
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,8 @@ from aiokafka import AIOKafkaProducer
 from crc32c import crc32c
 
 from streamdedup.filters.options import Kind
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.options import KafkaOptions
 from tests.broker.base import Broker, OwnedBroker
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
 from tests.broker.topics import Event, committed, produce, read_all
@@ -298,12 +301,36 @@ async def test_an_event_that_cannot_be_read_stops_its_partition_by_name(
 ) -> None:
     """All before it is emitted; then the shard stops and tells topic, partition and offset."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["kafka"]["record_path"] = "objects"
     deployment.feed(keyed(range(300), 1))
     await _write_unreadable(deployment.bootstrap, deployment.source)
     deployment.feed(keyed(range(300, 400), 1))
     async with start(deployment) as worker:
         assert f"{deployment.source}/0 offset 300 cannot be read" in await worker.stopped()
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 300
+
+
+async def test_a_header_that_is_no_text_is_copied_as_columns(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """What an event is made of is not looked at where the key is not in it: byte for byte it goes on."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    await _write_unreadable(deployment.bootstrap, deployment.source)
+    deployment.feed(keyed(range(100), 1))
+    async with start(deployment) as worker:
+        await worker.consumed(101)
+    [batch, *_] = [raw async for raw in _raw_batches(deployment.bootstrap, deployment.sink)]
+    assert b"\xff\xfe\xff\xfe" in batch
+
+
+async def _raw_batches(bootstrap: str, topic: str) -> AsyncIterator[bytes]:
+    """The bodies of the events, as the log has them."""
+    options = KafkaOptions(bootstrap_servers=bootstrap, group_id="group")
+    async with kafka_cluster(options) as cluster:
+        end = await cluster.end_offset(topic, 0)
+        async for batch in cluster.committed_events(topic, 0, 0, end, stall_s=30):
+            for body in batch.bodies or ():
+                yield body or b""
 
 
 async def _write_unreadable(bootstrap: str, topic: str) -> None:

@@ -5,8 +5,10 @@ The objects are the oracle: aiokafka parses and builds them.
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path as FilePath
 from typing import Any, Literal, NamedTuple
 
 import aiokafka
@@ -24,8 +26,11 @@ from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.columns import CHUNK_EVENTS
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.sink import CODECS
-from tests.broker.base import Broker
+from tests.broker.base import Broker, OwnedBroker
+from tests.broker.process import ProcessBroker
 from tests.broker.topics import create_topic, delete_records, read_all, unique_name
+from tests.deployment import Deployment, keyed
+from tests.local import Start
 
 DEADLINE_S = 60.0
 STAMPED_MS = 1_750_000_000_000
@@ -318,6 +323,29 @@ async def test_what_was_deleted_in_front_is_not_read(reader: Reader) -> None:
         await put(sender, topic, sample(100))
     await asyncio.to_thread(delete_records, reader.bootstrap, topic, {0: 42})
     assert [event.offset for event in await reader.same(topic, 42)] == list(range(42, 100))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_damaged_record_batch_stops_its_partition(
+    private_broker: OwnedBroker, tmp_path: FilePath, start: Start, path: Path
+) -> None:
+    """Where bytes on the broker's disk are not those that were written: all before is emitted, the offset is told."""
+    if not isinstance(private_broker, ProcessBroker):
+        pytest.skip("the data of a container are out of reach")
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["kafka"]["record_path"] = path
+    for numbers in (range(300), range(300, 400), range(400, 500)):
+        deployment.feed(keyed(numbers, 1))
+    [segment] = private_broker.data_directory.glob(f"{deployment.source}-0/*.log")
+    with segment.open("r+b") as log:
+        log.seek(log.read().index(b"user350"))
+        log.write(b"USER")
+    async with start(deployment) as worker:
+        told = await worker.stopped()
+    [offset] = re.findall(rf"{deployment.source}/0 offset (\d+) cannot be read", told)
+    assert path == "objects" or "CRC-32C" in told
+    assert len(read_all(deployment.bootstrap, deployment.sink)) == int(offset)
+    assert 300 <= int(offset) <= 350
 
 
 async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
