@@ -28,6 +28,7 @@ Integers = npt.NDArray[np.int64]
 ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms, but for what takes longer to copy
 
 _NULLS = b"\x01\x01\x00"  # the body of a record without key, value and headers
+_BEFORE_BODY = 5 + 3  # at most, of a first record: its size, attributes, two deltas of 0
 _CRC, _CRC_AT = struct.Struct(">I"), 17
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 
@@ -107,10 +108,8 @@ class BatchEncoder:
         return self.full()
 
     def _begin(self, body_bytes: int, base_ms: int) -> None:
-        """Make room for a batch, at least for its first record: attributes, two deltas of 0, and the body."""
-        record = 3 + body_bytes
-        varint = -(-(2 * record).bit_length() // 7)
-        room = max(self._bytes_max, HEAD_BYTES + varint + record)
+        """Make room for a batch, at least for a first record of such a body, beside which none has room."""
+        room = max(self._bytes_max, HEAD_BYTES + _BEFORE_BODY + body_bytes)
         if len(self._room) != room:
             self._room = np.empty(room, dtype=np.uint8)
         self._base_ms = self._last_ms = base_ms
