@@ -29,8 +29,12 @@ from numba.core import ir
 
 import streamdedup
 from streamdedup import filters
+from streamdedup.events import Column
 from streamdedup.filters.base import Removable, Static, Unionable, Windowed
 from streamdedup.filters.judging import Pending
+from streamdedup.kafka.encoding import BatchEncoder
+from streamdedup.kafka.encoding import warm_up as warm_up_records
+from streamdedup.kafka.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import warm_up, warm_up_all
@@ -77,11 +81,12 @@ def test_a_second_process_loads_what_the_first_compiled(sources: Path, tmp_path:
 def test_kernels_are_made_of_nothing_that_the_cache_does_not_know() -> None:
     """They stand in the rooms whose sources name the cache, and these rooms import from no other."""
     package = Path(streamdedup.__file__).parent
-    rooms = {room.removesuffix(".py") for room in ROOMS}
+    rooms = tuple(room.removesuffix(".py").replace("/", ".") + "." for room in ROOMS)
     for path in package.rglob("*.py"):
-        source, room = path.read_text(), path.relative_to(package).parts[0].removesuffix(".py")
-        if room in rooms:
-            assert {*re.findall(r"^ *from streamdedup\.(\w+)", source, re.MULTILINE)} <= rooms, path
+        source, module = path.read_text(), ".".join(path.relative_to(package).with_suffix("").parts)
+        if f"{module}.".startswith(rooms):
+            for used in re.findall(r"^ *from streamdedup\.([\w.]+)", source, re.MULTILINE):
+                assert f"{used}.".startswith(rooms), path
         else:
             assert not re.search(r"^@(kernel|inlined)", source, re.MULTILINE), path
 
@@ -467,6 +472,7 @@ def report() -> None:
     late = [*_hash_used(Hash()), *_hash_used(Hash("siphash", HASH_KEY))]
     for case in CASES:
         late += _used(case)
+    late += _records_used()
     _others_used()
     found = {
         "misinferred": [fault for kernel in KERNELS for fault in misinferred(kernel)],
@@ -479,6 +485,7 @@ def report() -> None:
 def report_left() -> None:
     """Print the kernels that `streamdedup compile` leaves to the warm-up of some worker."""
     warm_up_all()
+    warm_up_records()
     before = _compiled()
     for case in CASES:
         warm_up(case.build(600, case.error_rates[0]))
@@ -536,6 +543,20 @@ def _worked(seen: Windowed, digests: Digests) -> None:
         pass
     seen.put_many(digests, generations)
     assert len(judged.fresh) == len(digests)
+
+
+def _records_used() -> Iterator[str]:
+    """Read and write record batches as the worker does; yield what was compiled for that after the warm-up."""
+    warm_up_records()
+    before = _compiled()
+    for codec in range(5):
+        encoder = BatchEncoder(codec=codec, transactional=True, bytes_max=1000)
+        bodies = Column.of([b"\x02k\x02v\x00"] * 100)
+        for rows in (np.arange(50), np.arange(50, 100)[::-1]):
+            encoder.add(bodies.take(rows), rows)
+        for batch in encoder.finish():
+            assert len(decode([*record_batches(bytes(batch.data))])) == batch.count
+    yield from _since(before)
 
 
 def _others_used() -> None:

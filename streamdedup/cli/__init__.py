@@ -141,10 +141,12 @@ def _add_compile(commands: Commands) -> None:
 
 def _compile(_arguments: argparse.Namespace) -> int:
     from streamdedup import kernel
+    from streamdedup.kafka import encoding
     from streamdedup.rules import warm_up_all
 
     with kernel.compiling(lambda: say("streamdedup: compiling, for about 20 seconds")):
         warm_up_all()
+        encoding.warm_up()
     compiled = kernel.compiled()
     put(f"{compiled} loops were compiled\n" if compiled else "all loops were there\n")
     if compiled and kernel.kept_in() is None:

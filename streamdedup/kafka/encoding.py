@@ -19,12 +19,16 @@ from streamdedup.kafka.wire import (
     MAGIC,
     TRANSACTIONAL,
     RecordBatch,
+    decode,
+    record_batches,
 )
 
 Integers = npt.NDArray[np.int64]
 
 ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms, but for what takes longer to copy
 
+_NULLS = b"\x01\x01\x00"  # the body of a record without key, value and headers
+_BEFORE_BODY = 5 + 3  # at most, of a first record: its size, attributes, two deltas of 0
 _CRC, _CRC_AT = struct.Struct(">I"), 17
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 
@@ -52,6 +56,13 @@ def verbatim(batch: RecordBatch, *, transactional: bool) -> EncodedBatch | None:
     return _headed(
         bytearray(batch.raw), attributes, batch.first_ms, batch.last_ms, count=batch.count
     )
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, the kernels that read and write records: at set-up, so that no batch waits."""
+    encoder = BatchEncoder(codec=NONE, transactional=False, bytes_max=0)
+    encoder.add(Column.of([_NULLS]), np.zeros(1, dtype=np.int64))
+    decode([head for batch in encoder.finish() for head in record_batches(bytes(batch.data))])
 
 
 class BatchEncoder:
@@ -97,8 +108,8 @@ class BatchEncoder:
         return self.full()
 
     def _begin(self, body_bytes: int, base_ms: int) -> None:
-        """Make room for a batch, and at least for a first record of such a body."""
-        room = max(self._bytes_max, HEAD_BYTES + walking.HEAD_BYTES_MAX + body_bytes)
+        """Make room for a batch, at least for a first record of such a body, beside which none has room."""
+        room = max(self._bytes_max, HEAD_BYTES + _BEFORE_BODY + body_bytes)
         if len(self._room) != room:
             self._room = np.empty(room, dtype=np.uint8)
         self._base_ms = self._last_ms = base_ms

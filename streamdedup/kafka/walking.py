@@ -15,9 +15,8 @@ Integers = npt.NDArray[np.int64]
 COLUMNS = 9  # of what `walk` fills in, in this order:
 OFFSET, TIMESTAMP, KEY, KEY_SIZE, VALUE, VALUE_SIZE, BODY, BODY_SIZE, HEADERS = range(COLUMNS)
 MISFIT, DISORDER = -1, -2  # what `walk` tells instead of a position
-RECORD_BYTES_MIN = 7  # its seven varints, and attributes, in one byte each, but the body's size
+RECORD_BYTES_MIN = 7  # six varints and the attributes, a byte each
 STEPS_A_CALL = np.uint64(1 << 15)  # below 1 ms, but for one record of more headers
-HEAD_BYTES_MAX = 5 + 1 + 10 + 5  # of a record before its body: size, attributes, two deltas
 
 LEAST_MS = -(1 << 63)
 
