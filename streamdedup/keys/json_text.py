@@ -46,9 +46,7 @@ def byte(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint8:
 @inlined
 def past_blanks(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     """The first position from `at` on that has no white space."""
-    while at < end:
-        if buffer[at] not in _BLANKS:
-            break
+    while at < end and buffer[at] in _BLANKS:
         at += _1
     return at
 
