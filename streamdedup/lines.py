@@ -4,19 +4,21 @@ Bytes in, nothing decoded. Memory is a chunk, and a line of at most LINE_BYTES_M
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError, StreamdedupError
-from streamdedup.keys.extract import MalformedError, json_reader
+from streamdedup.events import Column
+from streamdedup.keys.extract import json_keys
 from streamdedup.keys.hashing import Digests, Hash
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES_MAX = 64 << 20
 
-KeyReader = Callable[[bytes], bytes]
+KeyReader = Callable[[Column], tuple[Column, dict[int, str]]]
 
 
 class LineSource(Protocol):
@@ -35,7 +37,7 @@ class Judged(NamedTuple):
 
 
 def key_reader(keys: Sequence[str]) -> KeyReader | None:
-    """What takes the key from a line, None for the line itself; each of `keys` is "line" or "json:FIELD".
+    """What takes the keys from lines, None for the line itself; each of `keys` is "line" or "json:FIELD".
 
     FIELD is as in the configuration's `key.field`, and several are joined as there. Raises ConfigError.
     """
@@ -45,7 +47,7 @@ def key_reader(keys: Sequence[str]) -> KeyReader | None:
         raise ConfigError(
             "--key line is the whole line, so no other key can be beside it; delete one of them"
         )
-    return json_reader([_field(key) for key in keys])
+    return partial(json_keys, [_field(key) for key in keys])
 
 
 def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
@@ -69,26 +71,20 @@ def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
         yield b"".join(pieces), True
 
 
-def judged(text: bytes, lines: Sequence[bytes], take: KeyReader | None, hash_: Hash) -> Judged:
-    """The digests of what `take` takes from `lines`, which are those of `text`; of the lines themselves where None."""
-    rows, reason = np.ones(len(lines), dtype=np.bool_), ""
-    if take is None:
-        return Judged(hash_.of_column(text, *_column(text)), rows, reason)
-    keys: list[bytes] = []
-    for row, line in enumerate(lines):
-        try:
-            keys.append(take(line))
-        except MalformedError as malformed:
-            rows[row] = False
-            reason = reason or str(malformed)
-    return Judged(hash_.digests(keys), rows, reason)
+def judged(text: bytes, take: KeyReader | None, hash_: Hash) -> Judged:
+    """The digests of what `take` takes from the lines of `text`; of the lines themselves where it is None."""
+    lines = _lines(text)
+    keys, malformed = (lines, {}) if take is None else take(lines)
+    rows = np.ones(len(lines), dtype=np.bool_)
+    rows[list(malformed)] = False
+    digests = hash_.of_column(keys.buffer, keys.starts[rows], keys.sizes[rows])
+    return Judged(digests, rows, next(iter(malformed.values()), ""))
 
 
-def _column(text: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the lines of `text` begin, and their sizes."""
+def _lines(text: bytes) -> Column:
     newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
     starts = np.concatenate(([0], newlines + 1))
-    return starts, np.append(newlines, len(text)) - starts
+    return Column(text, starts, np.append(newlines, len(text)) - starts)
 
 
 def _read(source: LineSource) -> bytes:

@@ -138,7 +138,7 @@ class _Sieve:
         """Judge and write the lines of `text`; False where the filter became full before the last."""
         lines = text.split(b"\n")
         count = len(lines)
-        hashed, rows, reason = judged(text, lines, self.take, self.seen.hash)
+        hashed, rows, reason = judged(text, self.take, self.seen.hash)
         self.summary.malformed_first = self.summary.malformed_first or reason
         room = room_of(self.seen)
         if self.stops_when_full and len(hashed) > room:

@@ -60,11 +60,12 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
 
 
 def try_filter(context: Context, topology: Topology) -> None:
-    """Make one filter, say what it means, and compile what the rule over it runs. Blocking, for seconds at first."""
+    """Make one filter, say what it means, and compile what keys and rule run. Blocking, for seconds at first."""
     with compiling(lambda: log.info("compiling", note=_COMPILING)):
         empty = context.empty_filter()
         _announce(context, topology, empty)
         warm_up(empty)
+        context.extractor().warm_up()
 
 
 def _announce(context: Context, topology: Topology, empty: Filter) -> None:

@@ -292,6 +292,7 @@ class TestKeys:
         values = ('{"F": null}', '{"F": true}', '{"F": 7.0}', '{"F": []}', '{"F": {}}', "{}", "{")
         found = {_reason("json", "F", value.encode()) for value in values}
         found |= {_reason("json", "F", None), _reason("key", None, b"")}
+        found |= {_reason("json", "F", b"\0\0\0\0\7").replace("id 7", "id N")}
         found |= {_reason("header", "H", b""), _reason("header", "H", b"", null_header=True)}
         assert found == documented
 

@@ -36,6 +36,7 @@ from streamdedup.kafka.encoding import BatchEncoder
 from streamdedup.kafka.encoding import warm_up as warm_up_records
 from streamdedup.kafka.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
+from streamdedup.keys import json_column
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import warm_up, warm_up_all
 from streamdedup.rules.duplicates import unseen
@@ -470,6 +471,7 @@ def report() -> None:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             import_module(module.name)
     late = [*_hash_used(Hash()), *_hash_used(Hash("siphash", HASH_KEY))]
+    late += _json_used()
     for case in CASES:
         late += _used(case)
     late += _records_used()
@@ -503,6 +505,20 @@ def _hash_used(hash_: Hash) -> Iterator[str]:
         hash_.digests(keys)
     hash_.of_column(b"x" * 1001, offsets[::2], np.ones(501, dtype=np.int32))
     hash_.signed("a key")
+    yield from _since(before)
+
+
+def _json_used() -> Iterator[str]:
+    """As `_hash_used`, for the keys of JSON: buffers and places that are read-only, writable, of any layout."""
+    json_column.warm_up()
+    before = _compiled()
+    text, places = b'{"id":1}', np.zeros(4, dtype=np.int64)
+    for buffer in (text, bytearray(text), memoryview(text), np.frombuffer(text, dtype=np.uint8)):
+        for starts in (places, places[::2], cast("Any", places.astype(np.int32))):
+            column = Column(cast("bytes", buffer), starts, np.full(len(starts), 8))
+            assert (json_column.located(("id",), column).sizes == 1).all()
+    places.flags.writeable = False
+    json_column.located(("user", "id"), Column(text, places, places))
     yield from _since(before)
 
 

@@ -19,6 +19,7 @@ from streamdedup.events import NULL, Column, EventBatch, Headers, Integers
 from streamdedup.keys.options import Origin, Tombstones
 
 MISSING = object()
+SCHEMA_PREFIX_BYTES = 5
 Cell = TypeVar("Cell")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
@@ -57,16 +58,44 @@ class Extractor:
         passed = self.tombstones == "pass"
         return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
 
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it."""
+        if self.origin == "json":
+            json_keys(self.fields, Column.of([b""]))
+
     def _read(self, batch: EventBatch) -> tuple[Column, dict[int, str]]:
         match self.origin:
             case "json":
-                return _each(json_reader(self.fields), batch.values)
+                return json_keys(self.fields, batch.values)
             case "key":
                 return _column(batch.keys, "the record key is null")
             case "value":
                 return _column(batch.values, "the value is null")
             case "header":
                 return _each(partial(_last_header, name=self.fields[0]), batch.headers)
+
+
+def json_keys(fields: Sequence[str], texts: Column) -> tuple[Column, dict[int, str]]:
+    """The keys of `texts`, one row each, and the reasons of those rows that have none, in ascending order.
+
+    They are all as `json_reader` has them; but of a single field, most are found by a kernel.
+    """
+    read = json_reader(fields)
+    if len(fields) > 1:
+        return _each(read, texts)
+    from streamdedup.keys.json_column import located  # which brings numba
+
+    found = located(_steps(fields[0]), texts)
+    asked = np.flatnonzero(found.sizes < 0)
+    if not len(asked):
+        return found, {}
+    read_keys, reasons = _each(read, texts.take(asked))
+    malformed = {int(asked[row]): reason for row, reason in reasons.items()}
+    if len(asked) == len(texts):
+        return read_keys, malformed
+    found.starts[asked] = len(texts.buffer) + read_keys.starts
+    found.sizes[asked] = read_keys.sizes
+    return Column(texts.buffer + read_keys.buffer, found.starts, found.sizes), malformed
 
 
 def json_reader(fields: Sequence[str]) -> Callable[[bytes | None], bytes]:
@@ -133,7 +162,17 @@ def _parse(text: bytes) -> object:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        raise MalformedError("the value is not valid JSON") from None
+        raise MalformedError(_why_not_json(text)) from None
+
+
+def _why_not_json(text: bytes) -> str:
+    """The wire format of the Confluent Schema Registry is a zero byte, a schema's number, big-endian, and its data."""
+    if text[:1] != b"\0" or len(text) < SCHEMA_PREFIX_BYTES:
+        return "the value is not valid JSON"
+    return (
+        f"the value looks like Schema Registry data, schema id {int.from_bytes(text[1:SCHEMA_PREFIX_BYTES])}:"
+        " take the key from the record key (key.from: key), or have a converter write plain JSON"
+    )
 
 
 def _text(document: object, steps: tuple[str, ...], source: bytes | None) -> bytes:

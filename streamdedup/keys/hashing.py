@@ -122,10 +122,10 @@ class Hash:
 
     def _fill_in(self, made: Digests, column: "_Column", before: int) -> None:
         """Write the digests of `column`, which `before` other rows precede, in calls that are short."""
-        buffer, at = _frozen(column.buffer, np.uint8), 0
+        buffer, at = frozen(column.buffer, np.uint8), 0
         while at < len(made):
             part = slice(at, at + ROWS_A_CALL)
-            starts, ends = (_frozen(column[i][part], np.int64) for i in (1, 2))
+            starts, ends = (frozen(column[i][part], np.int64) for i in (1, 2))
             done = self._fill(buffer, starts, ends, made[part])
             if not done:
                 raise ValueError(
@@ -174,7 +174,15 @@ def checked(array: Digests) -> Digests:
         raise TypeError(
             f"digests are uint64, shape (n, 2), not {array.dtype}, shape {array.shape}; {_SEE}"
         )
-    return _frozen(array, np.uint64)
+    return frozen(array, np.uint64)
+
+
+def frozen(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """A view as the kernels know it, so that they compile once: of `dtype`, aligned, contiguous, read-only."""
+    view = np.asarray(array, dtype=dtype, order="C").view()
+    view = view if view.flags.aligned else view.copy()
+    view.flags.writeable = False
+    return view
 
 
 def named(found: object) -> str:
@@ -302,11 +310,3 @@ def _integers(name: str, numbers: object) -> Offsets:
             f"{name} are int32 or int64, shape (n,), not {numbers.dtype}, shape {numbers.shape}"
         )
     return numbers
-
-
-def _frozen(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """A view as the kernels know it, so that they compile once: of `dtype`, aligned, contiguous, read-only."""
-    view = np.asarray(array, dtype=dtype, order="C").view()
-    view = view if view.flags.aligned else view.copy()
-    view.flags.writeable = False
-    return view

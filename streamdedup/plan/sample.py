@@ -42,11 +42,10 @@ def read(source: LineSource, keys: Sequence[str]) -> Sample:
     count = keyed = 0
     reason = ""
     for text, _ in texts(source):
-        lines = text.split(b"\n")
-        found = judged(text, lines, take, MURMUR3)
+        found = judged(text, take, MURMUR3)
         hashes = found.digests[:, 0].view(np.int64).tolist()
         deque(map(sketch.update, hashes), maxlen=0)  # at the speed of C
-        count, keyed, reason = count + len(lines), keyed + len(hashes), reason or found.reason
+        count, keyed, reason = count + len(found.rows), keyed + len(hashes), reason or found.reason
     if not count:
         raise ConfigError(
             "--sample has no lines; give it some, as in: kcat -C -e ... | streamdedup plan --sample -"
