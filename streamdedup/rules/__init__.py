@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
+from streamdedup.filters import waiting
 from streamdedup.filters.base import Addable, Windowed
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
@@ -23,6 +24,7 @@ def duplicates_rule(seen: Addable | Windowed) -> DuplicatesRule:
 def warm_up(scratch: Addable | Windowed) -> None:
     """Compile, or load from the cache, the kernels of the rule over `scratch`, which is used up by it."""
     scratch.hash.warm_up()
+    waiting.warm_up()
     one, time = np.zeros((1, 2), dtype=np.uint64), np.zeros(1, dtype=np.int64)
     rule = duplicates_rule(scratch)
     for _ in range(2):  # with nothing that waits, and with something
