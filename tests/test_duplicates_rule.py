@@ -1,4 +1,4 @@
-"""Claims about what the duplicates rule is made of, each against a model made of Python sets."""
+"""Claims about how many rows a filter has room for. Those about the duplicates rule are with what waits."""
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamdedup.filters.bloom import Bloom
 from streamdedup.keys.hashing import Digests
-from streamdedup.rules.duplicates import rows_that_fit, unseen
+from streamdedup.rules.duplicates import rows_that_fit
 
 Pair = tuple[int, int]
 
@@ -16,35 +16,26 @@ pairs = st.lists(st.tuples(words, words), max_size=40)
 
 
 @settings(deadline=None)
-@given(known=pairs, rows=pairs)
-def test_only_first_occurrences_are_unseen(known: list[Pair], rows: list[Pair]) -> None:
-    """A row is unseen where neither the filter nor an earlier row has its digest."""
-    met = set(known)
-    expected = []
-    for row in rows:
-        expected.append(row not in met)
-        met.add(row)
-    assert unseen(_filter_with(known), _digests(rows)).tolist() == expected
+@given(known=pairs, rows=pairs, room=st.integers(-2, 12))
+@example([], [], -1)
+@example([], [(1, 1), (1, 1)], 1)
+def test_rows_that_fit_are_as_many_as_possible(
+    known: list[Pair], rows: list[Pair], room: int
+) -> None:
+    """What fits holds at most `room` rows that neither the filter nor an earlier row has; one more would hold more."""
+    new = [row not in [*known, *rows[:at]] for at, row in enumerate(rows)]
+    count = rows_that_fit(_filter_with(known), _digests(rows), room)
+    assert sum(new[:count]) <= max(room, 0)
+    assert count == len(rows) or sum(new[: count + 1]) > max(room, 0)
 
 
 def test_looking_changes_nothing() -> None:
     """Asked twice, the same rows get the same answer: nothing enters the filter here."""
-    seen, rows = _filter_with([(1, 1)]), _digests([(1, 1), (2, 2)])
+    seen, rows = _filter_with([(1, 1)]), _digests([(1, 1), (2, 2), (2, 2), (3, 3)])
     before = bytes(seen.buffers()[0])
-    assert unseen(seen, rows).tolist() == [False, True]
-    assert unseen(seen, rows).tolist() == [False, True]
+    assert [rows_that_fit(seen, rows, 1) for _ in range(2)] == [3, 3]
     assert (bytes(seen.buffers()[0]), len(seen)) == (before, 1)
-    assert rows.tolist() == [[1, 1], [2, 2]]
-
-
-@given(st.lists(st.booleans(), max_size=30), st.integers(-2, 32))
-@example([], -1)
-@example([False, True, True], -1)
-def test_rows_that_fit_are_as_many_as_possible(fresh: list[bool], room: int) -> None:
-    """What fits holds at most `room` fresh rows, and one more row would hold more."""
-    count = rows_that_fit(np.array(fresh, dtype=np.bool_), room)
-    assert sum(fresh[:count]) <= max(room, 0)
-    assert count == len(fresh) or sum(fresh[: count + 1]) > room
+    assert rows.tolist() == [[1, 1], [2, 2], [2, 2], [3, 3]]
 
 
 def _filter_with(known: list[Pair]) -> Bloom:

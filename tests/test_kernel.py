@@ -34,7 +34,6 @@ from streamdedup.filters.judging import Pending
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
-from streamdedup.rules.duplicates import unseen
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows
@@ -508,7 +507,6 @@ def _used(case: Case) -> Iterator[str]:
     for layout in (digests[:300], digests[100:].copy(), np.asfortranarray(digests)):
         rule.judge(layout, np.zeros(len(layout), dtype=np.int64), within_budget=True)
     rule.forget()
-    unseen(seen, digests.copy())
     for layout in (digests, digests.copy(), np.asfortranarray(digests)):
         seen.add_many(layout[:300])
         seen.contains_many(layout)

@@ -216,13 +216,13 @@ def test_large_batches_are_judged_like_small_ones() -> None:
     assert np.array_equal(np.concatenate(left), digests)
 
 
-@pytest.mark.parametrize("most", [0, 1, 100, ROWS_A_CALL + 7])
+@pytest.mark.parametrize("most", [0, 1, 100, ROWS_A_CALL // 2 + 7])
 def test_a_large_batch_is_cut_before_the_first_too_many(most: int) -> None:
-    """Wherever that is, what is equal to a row before it is still judged; nothing behind it waits."""
-    digests = random_digests(42, ROWS_A_CALL + 100)
-    twice = digests.repeat(2, axis=0)
+    """Wherever that is, what is equal to a row before it is still judged, and nothing behind it."""
+    digests = random_digests(42, ROWS_A_CALL)
+    batch = np.concatenate((digests.repeat(2, axis=0), digests[:1].repeat(ROWS_A_CALL, axis=0)))
     waiting = Waiting()
-    assert judged(waiting, twice, most) == [PASS, DUPLICATE] * most
+    assert judged(waiting, batch, most) == [PASS, DUPLICATE] * most
     assert len(waiting) == most
     assert judged(waiting, digests[most:]) == [PASS] * (len(digests) - most)
 

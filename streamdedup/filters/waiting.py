@@ -207,7 +207,7 @@ def _drop(slots: Words, ring: Digests, state: Words, rows: np.uint64) -> None:
         at = (gap + _1) & mask
         while slots[at] != _0:
             home = (slots[at] >> _32) & mask
-            if (at - home) & mask >= (at - gap) & mask:  # it may stand where the gap is
+            if at - home >= at - gap:  # not before its home, also across the end of the slots
                 slots[gap] = slots[at]
                 gap = at
             at = (at + _1) & mask

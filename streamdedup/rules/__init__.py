@@ -56,5 +56,6 @@ def _all_kinds() -> Iterator[dict[str, Any]]:
             yield {"kind": kind, "probe": "double"}
         if kind in filters.GROWABLE:
             yield {"kind": kind, "on_full": "grow"}
+    yield {"kind": "window", "retention": "1d", "refresh": True}
     for generations in (8, 16, 32, 64):  # the bits of a cell follow from them
         yield {"kind": "window", "retention": "1d", "generations": generations}

@@ -8,11 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-import numpy as np
-
 from streamdedup.events import Integers, Verdicts
 from streamdedup.filters.base import Addable, Mask, Removable, Windowed
-from streamdedup.filters.equals import keep_first
 from streamdedup.filters.waiting import Waiting
 from streamdedup.keys.hashing import Digests
 
@@ -84,7 +81,7 @@ class Duplicates:
 
     def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:
         """As `DuplicatesRule.judge`."""
-        most = max(self.room, 0) if within_budget else len(digests)  # an overfull filter has less
+        most = max(self.room, 0) if within_budget else len(digests)
         waited = self.pending
         verdicts = self._waiting.judge(digests, self._seen.contains_many(digests), most)
         self._open += self.pending - waited
@@ -137,14 +134,6 @@ def adder(seen: Addable) -> Callable[[Digests], Mask]:
     return seen.add_absent if isinstance(seen, Removable) else seen.add_many
 
 
-def unseen(seen: Addable, digests: Digests) -> Mask:
-    """True, shape (n,), where neither `seen` has the digest nor a row before it is equal."""
-    fresh = ~seen.contains_many(digests)
-    keep_first(digests, fresh)
-    return fresh
-
-
-def rows_that_fit(fresh: Mask, room: int) -> int:
-    """How many rows can be taken before more than `room` of them are fresh."""
-    rows, room = np.flatnonzero(fresh), max(room, 0)  # an overfull filter has room below 0
-    return len(fresh) if len(rows) <= room else int(rows[room])
+def rows_that_fit(seen: Addable, digests: Digests, room: int) -> int:
+    """How many of the first of `digests` (n, 2) can be added before more than `room` of them are new."""
+    return len(Waiting().judge(digests, seen.contains_many(digests), max(room, 0)))

@@ -66,8 +66,8 @@ _numbers = count()
 
 def _admitting(self: Any, *arguments: Any) -> Any:
     verdicts = _decide(self, *arguments)
-    for table in self._rule._waiting._tables:
-        self.seen.add_many(table.ring[: table.waiting])
+    waiting = self._rule._waiting
+    self.seen.add_many(waiting.first(len(waiting)))
     return verdicts
 
 
