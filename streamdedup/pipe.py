@@ -17,7 +17,7 @@ from streamdedup.filters.base import Addable, Growing, Mask, Windowed
 from streamdedup.filters.options import can_grow
 from streamdedup.keys.hashing import Digests
 from streamdedup.lines import KeyReader, LineSource, judged, texts
-from streamdedup.rules.duplicates import adder, room_of, rows_that_fit, unseen
+from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
 from streamdedup.units import counted
 
 
@@ -142,7 +142,7 @@ class _Sieve:
         self.summary.malformed_first = self.summary.malformed_first or reason
         room = room_of(self.seen)
         if self.stops_when_full and len(hashed) > room:
-            fitting = rows_that_fit(unseen(self.seen, hashed), room)
+            fitting = rows_that_fit(self.seen, hashed, room)
             if fitting < len(hashed):
                 count = int(np.flatnonzero(rows)[fitting])
                 hashed, rows = hashed[:fitting], rows[:count]

@@ -1,13 +1,12 @@
-"""Claims about the duplicates rule, each against a model made of Python sets."""
+"""Claims about how many rows a filter has room for. Those about the duplicates rule are with what waits."""
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.filters.bloom import Bloom
 from streamdedup.keys.hashing import Digests
-from streamdedup.rules.duplicates import rows_that_fit, unseen
+from streamdedup.rules.duplicates import rows_that_fit
 
 Pair = tuple[int, int]
 
@@ -17,43 +16,26 @@ pairs = st.lists(st.tuples(words, words), max_size=40)
 
 
 @settings(deadline=None)
-@given(known=pairs, pending=st.none() | pairs, rows=pairs)
-def test_only_first_occurrences_are_unseen(
-    known: list[Pair], pending: list[Pair] | None, rows: list[Pair]
+@given(known=pairs, rows=pairs, room=st.integers(-2, 12))
+@example([], [], -1)
+@example([], [(1, 1), (1, 1)], 1)
+def test_rows_that_fit_are_as_many_as_possible(
+    known: list[Pair], rows: list[Pair], room: int
 ) -> None:
-    """A row is unseen where neither the filter nor pending nor an earlier row has its digest."""
-    seen = _filter_with(known)
-    waiting = None if pending is None else _digests(pending)
-    assert unseen(seen, _digests(rows), waiting).tolist() == _model(known, pending or [], rows)
+    """What fits holds at most `room` rows that neither the filter nor an earlier row has; one more would hold more."""
+    new = [row not in [*known, *rows[:at]] for at, row in enumerate(rows)]
+    count = rows_that_fit(_filter_with(known), _digests(rows), room)
+    assert sum(new[:count]) <= max(room, 0)
+    assert count == len(rows) or sum(new[: count + 1]) > max(room, 0)
 
 
-def test_judging_changes_nothing() -> None:
-    """Judged twice, the same rows get the same answer: nothing enters the filter here."""
-    seen, rows, pending = _filter_with([(1, 1)]), _digests([(1, 1), (2, 2)]), _digests([(3, 3)])
+def test_looking_changes_nothing() -> None:
+    """Asked twice, the same rows get the same answer: nothing enters the filter here."""
+    seen, rows = _filter_with([(1, 1)]), _digests([(1, 1), (2, 2), (2, 2), (3, 3)])
     before = bytes(seen.buffers()[0])
-    assert unseen(seen, rows, pending).tolist() == [False, True]
-    assert unseen(seen, rows, pending).tolist() == [False, True]
+    assert [rows_that_fit(seen, rows, 1) for _ in range(2)] == [3, 3]
     assert (bytes(seen.buffers()[0]), len(seen)) == (before, 1)
-    assert (rows.tolist(), pending.tolist()) == ([[1, 1], [2, 2]], [[3, 3]])
-
-
-@pytest.mark.parametrize("count", [15, 16, 17, 2000])
-def test_rows_that_all_want_one_slot(count: int) -> None:
-    """Digests with the same low bits, which a table meets in one slot, are still told apart."""
-    rows = _digests([(i << 40, 7) for i in range(count)])
-    assert unseen(Bloom(20_000, 1e-9), np.concatenate((rows, rows))).tolist() == (
-        [True] * len(rows) + [False] * len(rows)
-    )
-
-
-@given(st.lists(st.booleans(), max_size=30), st.integers(-2, 32))
-@example([], -1)
-@example([False, True, True], -1)
-def test_rows_that_fit_are_as_many_as_possible(fresh: list[bool], room: int) -> None:
-    """What fits holds at most `room` fresh rows, and one more row would hold more."""
-    count = rows_that_fit(np.array(fresh, dtype=np.bool_), room)
-    assert sum(fresh[:count]) <= max(room, 0)
-    assert count == len(fresh) or sum(fresh[: count + 1]) > room
+    assert rows.tolist() == [[1, 1], [2, 2], [2, 2], [3, 3]]
 
 
 def _filter_with(known: list[Pair]) -> Bloom:
@@ -64,12 +46,3 @@ def _filter_with(known: list[Pair]) -> Bloom:
 
 def _digests(rows: list[Pair]) -> Digests:
     return np.array(rows, dtype=np.uint64).reshape(-1, 2)
-
-
-def _model(known: list[Pair], pending: list[Pair], rows: list[Pair]) -> list[bool]:
-    met = {*known, *pending}
-    fresh = []
-    for row in rows:
-        fresh.append(row not in met)
-        met.add(row)
-    return fresh

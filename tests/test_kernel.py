@@ -38,8 +38,7 @@ from streamdedup.kafka.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
 from streamdedup.keys import json_column
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.rules import warm_up, warm_up_all
-from streamdedup.rules.duplicates import unseen
+from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows
@@ -527,7 +526,10 @@ def _used(case: Case) -> Iterator[str]:
     seen, digests = case.build(600, case.error_rates[0]), random_digests(20, 600)
     warm_up(case.build(600, case.error_rates[0]))
     before = _compiled()
-    unseen(seen, digests.copy(), digests[:3])
+    rule = duplicates_rule(seen)
+    for layout in (digests[:300], digests[100:].copy(), np.asfortranarray(digests)):
+        rule.judge(layout, np.zeros(len(layout), dtype=np.int64), within_budget=True)
+    rule.forget()
     for layout in (digests, digests.copy(), np.asfortranarray(digests)):
         seen.add_many(layout[:300])
         seen.contains_many(layout)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
+from streamdedup.filters import waiting
 from streamdedup.filters.base import Addable, Windowed
 from streamdedup.keys import json_column
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
@@ -24,6 +25,7 @@ def duplicates_rule(seen: Addable | Windowed) -> DuplicatesRule:
 def warm_up(scratch: Addable | Windowed) -> None:
     """Compile, or load from the cache, the kernels of the rule over `scratch`, which is used up by it."""
     scratch.hash.warm_up()
+    waiting.warm_up()
     one, time = np.zeros((1, 2), dtype=np.uint64), np.zeros(1, dtype=np.int64)
     rule = duplicates_rule(scratch)
     for _ in range(2):  # with nothing that waits, and with something
@@ -56,5 +58,6 @@ def _all_kinds() -> Iterator[dict[str, Any]]:
             yield {"kind": kind, "probe": "double"}
         if kind in filters.GROWABLE:
             yield {"kind": kind, "on_full": "grow"}
+    yield {"kind": "window", "retention": "1d", "refresh": True}
     for generations in (8, 16, 32, 64):  # the bits of a cell follow from them
         yield {"kind": "window", "retention": "1d", "generations": generations}

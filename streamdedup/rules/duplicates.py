@@ -6,14 +6,11 @@ consulted, too, so a duplicate is seen before its first is committed. `seal` end
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Protocol
 
-import numpy as np
-
-from streamdedup.events import Integers, Verdict, Verdicts
+from streamdedup.events import Integers, Verdicts
 from streamdedup.filters.base import Addable, Mask, Removable, Windowed
-from streamdedup.filters.equals import keep_first
+from streamdedup.filters.waiting import Waiting
 from streamdedup.keys.hashing import Digests
 
 ROWS_A_STEP = 4096  # added at once, where the loop waits for it: below a few ms
@@ -66,13 +63,16 @@ class Duplicates:
     def __init__(self, seen: Addable) -> None:
         self._seen = seen
         self._add = adder(seen)
-        self._sealed: deque[list[Digests]] = deque()
-        self._open: list[Digests] = []
+        self._waiting = Waiting()
+        self._sealed: deque[int] = (
+            deque()
+        )  # how many wait in each transaction, in the order they passed
+        self._open = 0
 
     @property
     def pending(self) -> int:
         """As `DuplicatesRule.pending`."""
-        return sum(map(len, self._waiting()))
+        return len(self._waiting)
 
     @property
     def room(self) -> int:
@@ -81,49 +81,44 @@ class Duplicates:
 
     def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:
         """As `DuplicatesRule.judge`."""
-        fresh = unseen(self._seen, digests, _joined(self._waiting()))
-        if within_budget and (fits := rows_that_fit(fresh, self.room)) < len(fresh):
-            digests, fresh = digests[:fits], fresh[:fits]
-        if fresh.any():
-            self._open.append(digests[fresh])
-        return np.where(fresh, Verdict.PASS, Verdict.DUPLICATE).astype(np.uint8)
+        most = max(self.room, 0) if within_budget else len(digests)
+        waited = self.pending
+        verdicts = self._waiting.judge(digests, self._seen.contains_many(digests), most)
+        self._open += self.pending - waited
+        return verdicts
 
     def seal(self) -> None:
         """As `DuplicatesRule.seal`."""
         self._sealed.append(self._open)
-        self._open = []
+        self._open = 0
 
     def admit(self) -> Iterator[None]:
         """As `DuplicatesRule.admit`."""
         if not self._sealed:
             self.seal()
-        yield from self._take(_joined(self._sealed[0]))
+        while self._sealed[0]:
+            digests = self._waiting.first(min(self._sealed[0], ROWS_A_STEP))
+            self._add(digests)
+            self._sealed[0] -= len(digests)
+            self._waiting.drop(len(digests))
+            yield
         self._sealed.popleft()
 
     def forget(self) -> None:
         """As `DuplicatesRule.forget`."""
         self._sealed.clear()
-        self._open = []
+        self._waiting.clear()
+        self._open = 0
 
     def fold(self, digests: Digests, _times: Integers) -> Iterator[None]:
         """As `DuplicatesRule.fold`."""
-        yield from self._take(digests)
-
-    def start_at(self, _watermark: int | None) -> Iterator[None]:
-        """As `DuplicatesRule.start_at`."""
-        yield from ()
-
-    def _take(self, digests: Digests) -> Iterator[None]:
         for start in range(0, len(digests), ROWS_A_STEP):
             self._add(digests[start : start + ROWS_A_STEP])
             yield
 
-    def _waiting(self) -> list[Digests]:
-        return [*chain.from_iterable(self._sealed), *self._open]
-
-
-def _joined(parts: list[Digests]) -> Digests:
-    return np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
+    def start_at(self, _watermark: int | None) -> Iterator[None]:
+        """As `DuplicatesRule.start_at`."""
+        yield from ()
 
 
 def room_of(seen: Addable | Windowed) -> int:
@@ -139,19 +134,6 @@ def adder(seen: Addable) -> Callable[[Digests], Mask]:
     return seen.add_absent if isinstance(seen, Removable) else seen.add_many
 
 
-def unseen(seen: Addable, digests: Digests, pending: Digests | None = None) -> Mask:
-    """True, shape (n,), where neither `seen` nor `pending` (p, 2) has the digest and no row before it is equal."""
-    fresh = ~seen.contains_many(digests)
-    if pending is not None and len(pending):
-        together = np.concatenate((pending, digests))
-        candidates = np.concatenate((np.ones(len(pending), dtype=np.bool_), fresh))
-        keep_first(together, candidates)
-        return candidates[len(pending) :]
-    keep_first(digests, fresh)
-    return fresh
-
-
-def rows_that_fit(fresh: Mask, room: int) -> int:
-    """How many rows can be taken before more than `room` of them are fresh."""
-    rows, room = np.flatnonzero(fresh), max(room, 0)  # an overfull filter has room below 0
-    return len(fresh) if len(rows) <= room else int(rows[room])
+def rows_that_fit(seen: Addable, digests: Digests, room: int) -> int:
+    """How many of the first of `digests` (n, 2) can be added before more than `room` of them are new."""
+    return len(Waiting().judge(digests, seen.contains_many(digests), max(room, 0)))

@@ -24,19 +24,22 @@ MUTANTS = (
     Mutant(
         "pending-not-consulted",
         "a duplicate of an event in flight is seen (invariant 2)",
-        "rules/duplicates.py",
-        "unseen(self._seen, digests, _joined(self._waiting()))",
-        "unseen(self._seen, digests)",
+        "filters/waiting.py",
+        "_put_new(*newest, end,",
+        "_put_new(newest.slots.copy(), newest.ring, newest.state, end,",
         ("tests/test_shard.py::test_a_duplicate_is_seen_before_its_first_is_committed",),
     ),
     Mutant(
         "twice-in-a-batch",
         "a key passes once within what is judged together (invariant 2)",
-        "rules/duplicates.py",
-        """    keep_first(digests, fresh)
+        "filters/waiting.py",
+        """        if slots[at] != _0:
+            continue
 """,
-        "",
-        ("tests/test_duplicates_rule.py::test_only_first_occurrences_are_unseen",),
+        """        if slots[at] != _0 and (slots[at] & _LOW) - _1 < state[FIRST] + end - np.uint64(rows):
+            continue
+""",
+        ("tests/test_shard.py::test_a_duplicate_is_seen_before_its_first_is_committed",),
     ),
     Mutant(
         "label-ahead",

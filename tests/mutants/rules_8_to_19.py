@@ -46,8 +46,8 @@ MUTANTS = (
         "abort-keeps-what-came-after",
         "an abort takes back all that came after (rule 9)",
         "rules/duplicates.py",
-        "        self._sealed.clear()\n        self._open = []\n",
-        "        self._open = []\n",
+        "        self._sealed.clear()\n        self._waiting.clear()\n",
+        "",
         ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
     ),
     Mutant(

@@ -66,14 +66,15 @@ _numbers = count()
 
 def _admitting(self: Any, *arguments: Any) -> Any:
     verdicts = _decide(self, *arguments)
-    for waiting in self._rule._waiting():
-        self.seen.add_many(waiting)
+    waiting = self._rule._waiting
+    self.seen.add_many(waiting.first(len(waiting)))
     return verdicts
 
 
 def _forgetful(self: Duplicates, *arguments: Any, **more: Any) -> Any:
-    with patch.object(self, "_waiting", list):
-        return _judge(self, *arguments, **more)
+    for table in self._waiting._tables:
+        table.slots[:] = 0
+    return _judge(self, *arguments, **more)
 
 
 def _ahead(self: Shard, label: int) -> Iterator[None]:
