@@ -354,13 +354,14 @@ async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
     """What the seam needs is looked at; where it is not there, events are read as objects, and that is told."""
     assert columns.unfit() is None
     options = KafkaOptions(bootstrap_servers=broker.bootstrap_servers, group_id="group")
-    for change in (
+    changes: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
         lambda patch: patch.setattr(aiokafka, "__version__", "0.15.0"),
         lambda patch: patch.delattr(fetcher, "PartitionRecords"),
         lambda patch: patch.setattr(fetcher, "PartitionRecords", Reader),
         lambda patch: patch.delattr(fetcher.PartitionRecords, "_consume_aborted_up_to"),
         lambda patch: patch.setattr(fetcher.Fetcher, "_proc_fetch_request", asyncio.sleep),
-    ):
+    )
+    for change in changes:
         with monkeypatch.context() as patch, capture_logs() as lines:
             change(patch)
             async with kafka_cluster(options) as cluster:
