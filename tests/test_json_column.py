@@ -348,7 +348,7 @@ def _cut_anywhere(text: bytes, after: bytes) -> Column:
 
 def test_with_bounds_checked_no_byte_is_read_beyond_the_buffer() -> None:
     """Every beginning and end of the cases, each in a buffer of its own size, is read with numba's check of indices."""
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "0"}
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"}
     done = subprocess.run(
         [sys.executable, "-c", "from tests.test_json_column import read_alone; read_alone()"],
         cwd=Path(__file__).parent.parent,
