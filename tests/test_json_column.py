@@ -258,6 +258,8 @@ def test_the_limits() -> None:
     deep = [b'{"x":%s%s,"id":1}' % (b"[" * depth, b"]" * depth) for depth in depths]
     deep += [b'{"x":%s0%s,"id":1}' % (b'{"id":' * depth, b"}" * depth) for depth in depths]
     assert (_agree("id", deep).sizes >= 0).tolist() == [True, True, *[False] * 5] * 2
+    closed_wrongly = [b'{"id":1,"x":%s%s]' % (b"[" * depth, b"]" * depth) for depth in range(140)]
+    assert not (_agree("id", closed_wrongly).sizes >= 0).any()
     digits = range(1, 25)
     whole = [b'{"id":%s%s}' % (sign, b"9" * count) for sign in (b"", b"-") for count in digits]
     _agree("id", whole)

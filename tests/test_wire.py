@@ -466,6 +466,14 @@ def test_snappy_is_read_with_and_without_frames() -> None:
         assert bytes(codecs.decompress(SNAPPY, memoryview(bytes(made)))) == data
 
 
+@pytest.mark.parametrize("size", [-1, 3, 1 << 30])
+def test_a_frame_of_snappy_that_does_not_fit(size: int) -> None:
+    """Its size is behind the end of what is there, or before it."""
+    data = codecs.XERIAL_HEAD + struct.pack(">i", size) + b"\x01\x00"
+    with pytest.raises(codecs.CodecError, match="does not fit"):
+        codecs.decompress(SNAPPY, memoryview(data))
+
+
 @pytest.mark.parametrize(
     "value", [bytes(1 << 20), random.Random(4).randbytes(1 << 20)], ids=["bomb", "noise"]
 )

@@ -85,9 +85,8 @@ def fill(
         if taken > BYTES_A_CALL:
             return row
         key_starts[row], key_sizes[row] = 0, NULL
-        if (
-            size >= 0 and 0 <= start <= buffer.shape[0] - size
-        ):  # no sum of the two, which may overflow
+        # In the buffer? Without start + size, which may overflow.
+        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             end = np.uint64(start + size)
             key, key_end = _found(names, name_ends, buffer, np.uint64(start), end)
             if key_end < NOWHERE:
