@@ -136,6 +136,7 @@ def _table_for(rows: int) -> _Table:
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)  # where a row stands, plus one; delivery has 10 million at most
+_AHEAD = np.uint64(AHEAD)
 _PASS, _DUPLICATE = np.uint8(Verdict.PASS), np.uint8(Verdict.DUPLICATE)
 
 
@@ -156,7 +157,10 @@ def _seek(slots: Words, ring: Digests, a: np.uint64, b: np.uint64) -> np.uint64:
 @kernel
 def _find(slots: Words, ring: Digests, digests: Digests, known: Mask) -> None:
     """Set `known` of what waits here."""
-    for i in range(digests.shape[0]):
+    rows = digests.shape[0]
+    mask = np.uint64(slots.shape[0]) - _1
+    for i in range(rows):
+        prefetch(slots, digests[min(i + AHEAD, rows - 1), 0] & mask)
         if not known[i]:
             known[i] = slots[_seek(slots, ring, digests[i, 0], digests[i, 1])] != _0
 
@@ -198,19 +202,20 @@ def _put_new(
 @kernel
 def _drop(slots: Words, ring: Digests, state: Words, rows: np.uint64) -> None:
     """Take the first rows out of the queue, and close the gaps that they leave in the index."""
-    mask = np.uint64(slots.shape[0]) - _1
+    slot_mask, ring_mask = np.uint64(slots.shape[0]) - _1, np.uint64(ring.shape[0]) - _1
     for _ in range(rows):
         row = state[FIRST]
-        gap = ring[row, 0] & mask
+        prefetch(slots, ring[(row + _AHEAD) & ring_mask, 0] & slot_mask)  # whatever stands there
+        gap = ring[row, 0] & slot_mask
         while slots[gap] != _0 and slots[gap] & _LOW != row + _1:
-            gap = (gap + _1) & mask
-        at = (gap + _1) & mask
+            gap = (gap + _1) & slot_mask
+        at = (gap + _1) & slot_mask
         while slots[at] != _0:
-            home = (slots[at] >> _32) & mask
+            home = (slots[at] >> _32) & slot_mask
             if at - home >= at - gap:  # not before its home, also across the end of the slots
                 slots[gap] = slots[at]
                 gap = at
-            at = (at + _1) & mask
+            at = (at + _1) & slot_mask
         slots[gap] = _0
-        state[FIRST] = (row + _1) & (np.uint64(ring.shape[0]) - _1)
+        state[FIRST] = (row + _1) & ring_mask
         state[COUNT] -= _1
