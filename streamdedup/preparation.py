@@ -7,6 +7,7 @@ import structlog
 from streamdedup.context import Context
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
+from streamdedup.kafka import encoding
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.topics import (
     FOREVER,
@@ -66,6 +67,7 @@ def try_filter(context: Context, topology: Topology) -> None:
         _announce(context, topology, empty)
         warm_up(empty)
         context.extractor().warm_up()
+        encoding.warm_up()
 
 
 def _announce(context: Context, topology: Topology, empty: Filter) -> None:

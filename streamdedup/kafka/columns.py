@@ -35,6 +35,7 @@ from streamdedup.kafka.wire import (
 )
 
 CHUNK_EVENTS = 8_192  # events handled between two turns of the loop: below 10 ms
+TOGETHER_MAX = 500  # record batches that are decoded at once, each some 5 us before its events
 KNOWN = "0.14."  # the versions of aiokafka that this was written for
 _ARGUMENTS = (
     *("tp", "records", "aborted_transactions", "fetch_offset"),
@@ -164,7 +165,9 @@ class _PartitionColumns(fetcher.PartitionRecords):
         try:
             for batch in visible:
                 most = self._events_max(self._tp)
-                if together and (batch is None or events + batch.count > most):
+                if together and (
+                    batch is None or events + batch.count > most or len(together) >= TOGETHER_MAX
+                ):
                     yield together
                     together, events = [], 0
                 if batch is not None:
