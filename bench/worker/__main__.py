@@ -1,7 +1,7 @@
 """`make bench`: one base case, and one thing changed at a time, against a plain copy and a loop written by hand.
 
-It takes a quarter of an hour at most, and writes bench/results/worker.json, and docs/benchmarks.md from it. With --cases, --rounds, --events or --contenders it
-measures less and writes nothing.
+It takes a quarter of an hour at most, and writes bench/results/worker.json, and docs/benchmarks.md from it. With
+--cases, --rounds, --events or --contenders it measures less and writes nothing.
 """
 
 import argparse

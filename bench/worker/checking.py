@@ -72,11 +72,12 @@ async def checked(
 def missing_max(judged: int, error_rate: float) -> int:
     """How many of `judged` new events a filter may drop: more have a probability below one in a million (Poisson)."""
     mean = judged * error_rate
-    count, left, term = 0, 1 - math.exp(-mean), math.exp(-mean)
+    if mean == 0:
+        return 0
+    count, left = 0, 1 - math.exp(-mean)
     while left > UNLIKELY:
         count += 1
-        term *= mean / count
-        left -= term
+        left -= math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
     return count
 
 

@@ -3,18 +3,19 @@
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
-from aiokafka.errors import for_code
+from aiokafka.errors import NotLeaderForPartitionError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 
 FETCH_BYTES = 8 << 20
 WAIT_MS = 200
+LED_S_MAX, LED_EVERY_S = 30.0, 0.05
 ACKNOWLEDGE_MS = 30_000
 READ_COMMITTED = 1
 
@@ -47,6 +48,16 @@ class Log:
     def __init__(self, client: Any, topic: str, leaders: list[int]) -> None:  # noqa: ANN401 - no types
         self._client, self.topic, self._leaders = client, topic, leaders
 
+    async def led(self) -> None:
+        """Wait until every leader knows that it is one: after the topic was made, that takes a moment."""
+        everywhere = dict.fromkeys(range(len(self._leaders)), 0)
+        async with asyncio.timeout(LED_S_MAX):
+            while True:
+                with suppress(NotLeaderForPartitionError, UnknownTopicOrPartitionError):
+                    await self.fetch(everywhere, wait_ms=0, bytes_max=1)
+                    return
+                await asyncio.sleep(LED_EVERY_S)
+
     async def append(self, partition: int, batches: Iterable[tuple[int, bytes]]) -> None:
         """Append batches, each with the offset at which it must come to stand, one request after the other."""
         for offset, content in batches:
@@ -60,25 +71,27 @@ class Log:
                     f"{self.topic}/{partition}: a batch stands at {base}, not {offset}"
                 )
 
-    async def fetch(self, positions: Mapping[int, int]) -> dict[int, Fetched]:
-        """What is committed from these positions on, by partition; waits 200 ms at most for anything to be there."""
+    async def fetch(
+        self, positions: Mapping[int, int], wait_ms: int = WAIT_MS, bytes_max: int = FETCH_BYTES
+    ) -> dict[int, Fetched]:
+        """What is committed from these positions on, by partition; waits so long at most for anything to be there."""
         by_leader: dict[int, list[tuple[int, int, int]]] = {}
         for partition, position in positions.items():
             asked = by_leader.setdefault(self._leaders[partition], [])
-            asked.append((partition, position, FETCH_BYTES))
-        answers = await asyncio.gather(*(self._fetch(*item) for item in by_leader.items()))
-        return {
-            partition: _parsed(positions[partition], row)
-            for answer in answers
-            for partition, *row in answer.topics[0][1]
+            asked.append((partition, position, bytes_max))
+        requests = {
+            leader: FetchRequest(
+                wait_ms, 1, bytes_max * len(asked), READ_COMMITTED, [(self.topic, asked)]
+            )
+            for leader, asked in by_leader.items()
         }
-
-    async def _fetch(self, leader: int, asked: list[tuple[int, int, int]]) -> Any:  # noqa: ANN401
-        bytes_max = FETCH_BYTES * len(asked)
-        request = FetchRequest(WAIT_MS, 1, bytes_max, READ_COMMITTED, [(self.topic, asked)])
-        answer = await self._client.send(leader, request)
-        _raise_for(getattr(answer, "error_code", 0))
-        return answer
+        answers = await asyncio.gather(*(self._client.send(*item) for item in requests.items()))
+        found = {}
+        for answer in answers:
+            _raise_for(getattr(answer, "error_code", 0))
+            for partition, *row in answer.topics[0][1]:
+                found[partition] = _parsed(positions[partition], row)
+        return found
 
     async def committed(self, partition: int) -> AsyncIterator[Batch]:
         """All committed batches, to the end of the log; waits until no transaction is open."""
@@ -92,14 +105,16 @@ class Log:
 
 @asynccontextmanager
 async def opened(bootstrap: str, topic: str) -> AsyncIterator[Log]:
-    """The log of a topic that exists."""
+    """The log of a topic that exists, once its leaders serve it."""
     client = AIOKafkaClient(bootstrap_servers=bootstrap)
     await client.bootstrap()
     try:
         cluster = await client.fetch_all_metadata()
         count = len(cluster.partitions_for_topic(topic))
         leaders = [cluster.leader_for_partition(TopicPartition(topic, p)) for p in range(count)]
-        yield Log(client, topic, leaders)
+        there = Log(client, topic, leaders)
+        await there.led()
+        yield there
     finally:
         await client.close()
 
