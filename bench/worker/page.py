@@ -23,9 +23,12 @@ HOW = f"""\
   within a round, and what is told is their median. The rounds go over all cases in turn.
 - **The clock** is the same for all: from the moment a contender says that it has partitions to the last commit of its
   group that is seen from outside. Each runs in a process of its own, to the end of the input or for
-  {{seconds}}; rates are those of the events that were consumed and committed by then.
+  {{seconds}};
+  rates are those of the events that were consumed and committed by then.
+- **streamdedup** is `streamdedup run -c config.yaml`; options that the case does not name have their defaults.
 - **The input** is the same for all contenders of a case, made from a seed, in record batches of up to
-  {BYTES_MAX >> 10} KiB. An event of 120 bytes has a key of 28, an address, and a JSON value of 92.
+  {BYTES_MAX >> 10} KiB. An event of 120 bytes has a key of 28, an address, and a JSON value of 92; it
+  compresses well, to about a sixth by lz4 and a twelfth by zstd.
 - **The output** of every run is compared, byte for byte and in order, with the first occurrences in what was consumed
   (with all of it for the copy). What a filter wrongly took for a duplicate is counted as missing; where that is more
   than its error rate of 1e-6 explains, or anything else differs, there is no figure but an error.

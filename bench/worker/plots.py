@@ -51,7 +51,7 @@ def draw(throughput: Found, full: Found, directory: Path = DOCS) -> None:
 def _cases(cases: Found) -> Any:  # noqa: ANN401 - a figure of matplotlib
     from matplotlib import pyplot
 
-    names = [told["case"]["what"] for told in cases.values()]
+    names = [told["case"]["what"].replace("`", "") for told in cases.values()]
     figure, axes = pyplot.subplots(figsize=(8.2, 0.5 * len(names) + 1.6), layout="constrained")
     for place, (name, contender) in enumerate(CONTENDERS.items()):
         rates = [
@@ -59,6 +59,7 @@ def _cases(cases: Found) -> Any:  # noqa: ANN401 - a figure of matplotlib
         ]
         at = [row + 0.27 * (place - 1) for row in range(len(names))]
         axes.barh(at, rates, height=0.25, color=STYLES[name][0], label=contender.what)
+    axes.set_axisbelow(True)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set(xlabel="thousand events a second, median", title="One thing changed at a time")
@@ -107,7 +108,7 @@ def _growth(cells: Found) -> Any:  # noqa: ANN401
                 for value, rounds in below.items()
             ]
             _line(axes, points, STYLES[name], CONTENDERS[name].what)
-        axes.set(xscale="log", xlabel=label)
+        axes.set(xscale="log", xlabel=label, ylim=(0, None))
     row[0].set_ylabel("thousand events a second")
     row[-1].legend(frameon=False, fontsize=9)
     return figure

@@ -18,7 +18,7 @@ from bench.worker import log
 from bench.worker.batches import encode, of_part
 from bench.worker.cases import BASE, Case
 from bench.worker.contenders import run_command
-from bench.worker.events import parts
+from bench.worker.events import Part
 from bench.worker.measuring import contending
 from tests.broker.topics import create_topic, delete_topic, unique_name
 
@@ -39,7 +39,8 @@ class _Place:
 
     async def fill(self) -> None:
         """Put the keys into the output."""
-        model = parts(self._keys, BASE.partitions, 0.0)
+        keys = [np.arange(p, self._keys, BASE.partitions) for p in range(BASE.partitions)]
+        model = [Part(numbers, np.ones(len(numbers), dtype=np.bool_)) for numbers in keys]
         async with log.opened(self._bootstrap, self.sink) as there:
             made = [
                 there.append(p, of_part(BASE.form, part, "none")) for p, part in enumerate(model)
