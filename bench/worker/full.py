@@ -1,4 +1,4 @@
-"""`make bench-full`: growth, latency and restart, for hours; it goes on where it was ended.
+"""`make bench-full`: growth, latency and restart, an hour or more; it goes on where it was ended.
 
 Each cell is written to bench/results/worker-full.json as it is measured, and not measured again until the code changes;
 docs/benchmarks.md is written anew with each. `python -m bench.worker.full restart latency` measures these parts only.

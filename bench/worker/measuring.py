@@ -23,7 +23,7 @@ from bench.worker import log
 from bench.worker.batches import of_part
 from bench.worker.cases import Case
 from bench.worker.checking import Checked, WrongOutputError, checked, missing_max
-from bench.worker.contenders import Contender, Topics
+from bench.worker.contenders import OURS, Contender, Topics
 from bench.worker.events import Part, parts
 from bench.worker.load import OtherLoad, cpu_s
 from tests.broker.base import client_config
@@ -210,7 +210,7 @@ def _checked(
         found = asyncio.run(check())
     except WrongOutputError as error:
         raise SystemExit(f"{case.name}, {contender.name}: {error}") from None
-    probabilistic = contender.name == "streamdedup"
+    probabilistic = contender.name == OURS
     allowed = missing_max(found.emitted + found.missing, ERROR_RATE) if probabilistic else 0
     if found.missing > allowed:
         raise SystemExit(
