@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-containers check format chaos acceptance bench-copy bench-filters mutants clean
+.PHONY: run test test-containers check format chaos acceptance bench bench-full bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -35,8 +35,16 @@ acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.acceptance
 	$(BIN)/python -m bench.hashes
 
+# The worker against a plain copy and a loop by hand: a quarter of an hour.
+# bench-full adds restart, snapshots, latency and growth: an hour or more; it goes on where it was ended.
+bench: $(VENV)/.dev $(VENV)/.bench
+	$(BIN)/python -m bench.worker
+
+bench-full: $(VENV)/.dev $(VENV)/.bench
+	$(BIN)/python -m bench.worker.full
+
 bench-copy: $(VENV)/.dev
-	$(BIN)/python -m bench.copy
+	$(BIN)/python -m bench.worker --cases base --contenders streamdedup,copy
 
 bench-filters: $(VENV)/.bench
 	$(BIN)/python -m bench.filters

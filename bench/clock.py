@@ -2,9 +2,10 @@
 
 import os
 import platform
+import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -55,10 +56,10 @@ class Clock:
         return own, given
 
 
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
-    found = subprocess.run(["lscpu", "-B"], capture_output=True, text=True, check=True).stdout
-    told = {name: text.strip() for name, _, text in (r.partition(":") for r in found.splitlines())}
+def machine(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
+    """What the figures depend on; the processor and its caches where the command `lscpu` tells them."""
+    found = _lscpu().splitlines()
+    told = {name: text.strip() for name, _, text in (row.partition(":") for row in found)}
     l2, l3 = (int(told.get(f"{level} cache", "0").split()[0]) for level in ("L2", "L3"))
     return {
         "processor": told.get("Model name", "unknown"),
@@ -69,13 +70,20 @@ def machine() -> dict[str, Any]:
         "huge_pages": _huge_pages(),
         "platform": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in packages},
     }
 
 
 def load() -> float:
     """How many processes have been running or waiting to run, on average over the last minute."""
     return round(os.getloadavg()[0], 2)
+
+
+def _lscpu() -> str:
+    """Nothing on macOS, which has no such command."""
+    if not shutil.which("lscpu"):
+        return ""
+    return subprocess.run(["lscpu", "-B"], capture_output=True, text=True, check=True).stdout
 
 
 def _huge_pages() -> str:

@@ -7,7 +7,8 @@ White ground, so that they can be read on a dark page, too; colours that colour-
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ def drawn_from(results: Mapping[str, Any]) -> str:
 
 def draw(results: Mapping[str, Any]) -> None:
     """Write both files; the same results give the same bytes."""
+    with style():
+        save(_bits_against_error(results), ERRORS, drawn_from(results))
+        save(_ns_against_size(results), TIMES, drawn_from(results))
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """What all plots look like, and that they do not depend on the day."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -61,8 +70,17 @@ def draw(results: Mapping[str, Any]) -> None:
         "lines.markersize": 5,
     }
     with mpl.rc_context(settings):
-        _save(_bits_against_error(results), ERRORS, results)
-        _save(_ns_against_size(results), TIMES, results)
+        yield
+
+
+def save(figure: Any, path: Path, source: str) -> None:  # noqa: ANN401 - a figure of matplotlib
+    """Write a figure as SVG that says which results it was drawn from."""
+    from matplotlib import pyplot
+
+    figure.savefig(path, metadata={"Date": None, "Description": f"drawn from {source}"})
+    pyplot.close(figure)
+    lines = [line.rstrip() for line in path.read_text("utf-8").splitlines()]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def _bits_against_error(results: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a figure of matplotlib
@@ -118,16 +136,6 @@ def _ns_against_size(results: Mapping[str, Any]) -> Any:  # noqa: ANN401
 def _plain_numbers(axis: Any, numbers: tuple[int, ...]) -> None:  # noqa: ANN401
     axis.set_ticks(numbers, [str(number) for number in numbers])
     axis.set_ticks([], minor=True)
-
-
-def _save(figure: Any, path: Path, results: Mapping[str, Any]) -> None:  # noqa: ANN401
-    from matplotlib import pyplot
-
-    metadata = {"Date": None, "Description": "drawn from " + drawn_from(results)}
-    figure.savefig(path, metadata=metadata)
-    pyplot.close(figure)
-    lines = [line.rstrip() for line in path.read_text("utf-8").splitlines()]
-    path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

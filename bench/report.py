@@ -69,6 +69,12 @@ def tables(results: Table) -> dict[str, str]:
     }
 
 
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
 def _machine(results: Table) -> str:
     limits = results["limits_s"]
     lines = [
@@ -91,7 +97,7 @@ def _kinds(table: Table) -> str:
             + [_number(ns["single"][what]) for what in ("add", "hit")]
         )
     heads = ["Kind", "Bits a key", "Add", "Hit", "Miss", "Column: add", "miss"]
-    return _markdown([*heads, "List: add", "miss", "One key: add", "hit"], rows)
+    return markdown([*heads, "List: add", "miss", "One key: add", "hit"], rows)
 
 
 def _sizes(results: Table) -> str:
@@ -108,7 +114,7 @@ def _sizes(results: Table) -> str:
             part = "" if filled > 0.999 else f" (filled {filled:.0%})"
             cells.append(" / ".join(_number(ns[what]) for what in WHAT) + part)
         rows.append(cells)
-    return _markdown(["Kind", *(f"{int(size):,} keys" for size in sizes)], rows)
+    return markdown(["Kind", *(f"{int(size):,} keys" for size in sizes)], rows)
 
 
 def _peers(table: Table) -> str:
@@ -122,7 +128,7 @@ def _peers(table: Table) -> str:
             + [_number(ns[way][what]) for way in ("list", "column", "single") for what in WHAT]
         )
     heads = ["", "Bits a key", "Filled", "List: add", "hit", "miss", "Column: add", "hit", "miss"]
-    return _markdown([*heads, "One key: add", "hit", "miss"], rows)
+    return markdown([*heads, "One key: add", "hit", "miss"], rows)
 
 
 def _errors(errors: Mapping[str, Sequence[Table]]) -> str:
@@ -139,7 +145,7 @@ def _errors(errors: Mapping[str, Sequence[Table]]) -> str:
                 for rate in rates
             ]
         )
-    return _markdown(["Kind", *(f"{rate:g}" for rate in rates)], rows)
+    return markdown(["Kind", *(f"{rate:g}" for rate in rates)], rows)
 
 
 def _targets(targets: Sequence[Table]) -> str:
@@ -147,7 +153,7 @@ def _targets(targets: Sequence[Table]) -> str:
         [told["claim"], told["wanted"], _ratios(told), "met" if told["met"] else "**missed**"]
         for told in targets
     ]
-    return _markdown(["What", "Wanted", "Measured", ""], rows)
+    return markdown(["What", "Wanted", "Measured", ""], rows)
 
 
 def _ours(table: Table) -> Table:
@@ -162,8 +168,3 @@ def _number(ns: float | None) -> str:
     if ns is None:
         return "-"
     return f"{ns:.0f}" if ns >= 10 else f"{ns:.1f}"
-
-
-def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

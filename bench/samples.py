@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamdedup.keys.hashing import Digests
@@ -26,6 +27,11 @@ def column(first: int, count: int) -> Any:  # noqa: ANN401 - pyarrow has no type
     offsets = np.arange(0, (count + 1) * SIZE, SIZE, dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+
+def digits(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """The twelve decimal digits of each number, as ASCII, shape (n, 12)."""
+    return np.concatenate((_SIX[numbers // 10**6], _SIX[numbers % 10**6]), axis=1)
 
 
 def random_digests(seed: int, count: int) -> Digests:

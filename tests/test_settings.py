@@ -1113,6 +1113,7 @@ class TestShown:
             "kafka.ssl_check_hostname",
             "kafka.ssl_password_file",
             "kafka.sasl_oauth_token_provider",
+            "kafka.record_path",
             "key.normalize",
         }
 

@@ -46,10 +46,12 @@ class ProcessBroker:
 
     owned = True
 
-    def __init__(self, java: str, jars: Sequence[Path]) -> None:
+    def __init__(
+        self, java: str, jars: Sequence[Path], options: Sequence[str] = QUICK_TO_START
+    ) -> None:
         port, controller_port = free_ports(2)
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        self._java = [java, *QUICK_TO_START, "-Xmx1g", "-Dlog4j2.level=WARN"]
+        self._java = [java, *options, "-Xmx1g", "-Dlog4j2.level=WARN"]
         self._java += ["-cp", ":".join(map(str, jars))]
         self._directory = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
         self._properties = self._directory / "server.properties"
@@ -152,12 +154,12 @@ class ProcessBroker:
         return "; its log ends:\n" + "\n".join(lines[-LOG_TAIL_LINES:])
 
 
-def process_broker() -> ProcessBroker:
-    """Start a new broker; raises `Unavailable`."""
+def process_broker(options: Sequence[str] = QUICK_TO_START) -> ProcessBroker:
+    """Start a new broker, with these options of Java's; raises `Unavailable`."""
     java = find_java()
     fetchers = (fetch_with_maven, fetch_with_jgo)
     jars = cached_jars(locked_jars(), cache_directory(), fetchers)
-    broker = ProcessBroker(java, jars)
+    broker = ProcessBroker(java, jars, options)
     try:
         broker.format()
         broker.start()

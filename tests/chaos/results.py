@@ -5,6 +5,7 @@ A round is known by scenario, number, attempt and seed, and holds only for the c
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -75,10 +76,10 @@ def tried(results: list[Result]) -> Counter[str]:
     return sum((Counter(result.tried) for result in results), Counter())
 
 
-def code_id() -> str:
-    """Changes with the product and with the scenarios."""
+def code_id(folders: Iterable[str] = CODE) -> str:
+    """Changes with the product and with the scenarios, or with whatever else is in `folders`."""
     digest = sha256()
-    for folder in CODE:
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""Benchmarks of the worker on a real broker: `make bench`, `make bench-full`."""

@@ -1,0 +1,43 @@
+"""What a contender in a process of its own is asked to do, and how it says that it has begun.
+
+It reads what it is asked from its only argument, a JSON file; a line of JSON on standard error says that it has
+partitions, as the worker's log does; at SIGTERM it finishes and commits what is in hand, and ends.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One run of a contender; the words are those of the worker's configuration."""
+
+    bootstrap: str
+    group: str
+    source: str
+    sink: str
+    key: str
+    guarantee: str
+    compression: str
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether output and offsets are to be committed together."""
+        return self.guarantee == "exactly_once"
+
+    def write(self, path: Path) -> None:
+        """Into the file that the contender is given."""
+        path.write_text(json.dumps(asdict(self)), "utf-8")
+
+
+def asked() -> Asked:
+    """What this process is asked to do."""
+    return Asked(**json.loads(Path(sys.argv[1]).read_text("utf-8")))
+
+
+def tell_assigned(partitions: Iterable[int]) -> None:
+    """The clock starts."""
+    print(json.dumps({"event": "assigned", "partitions": [*partitions]}), file=sys.stderr)

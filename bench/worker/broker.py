@@ -1,0 +1,33 @@
+"""The broker that is measured on: found as the tests find theirs, but with the settings of Java that users have.
+
+The tests' own starts quickly and runs slowly, since it is compiled in one step.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from tests.broker.base import Broker, OwnedBroker
+from tests.broker.container import DEFAULT_IMAGE, IMAGE, container_broker
+from tests.broker.jars import LOCK
+from tests.broker.ladder import BOOTSTRAP, RUNG, given_broker, own_broker
+from tests.broker.process import ProcessBroker, process_broker
+
+RUNGS: dict[str, Callable[[], OwnedBroker]] = {
+    "docker": container_broker,
+    "jars": partial(process_broker, options=()),
+}
+
+
+def found() -> tuple[Broker, str]:
+    """The broker, and what the page says of it; raises `Unavailable`, or ConnectionError where a given one is away."""
+    if given := os.environ.get(BOOTSTRAP):
+        return given_broker(
+            given
+        ), f"the one at `{BOOTSTRAP}`, whose version and settings are its owner's"
+    named = os.environ.get(RUNG)
+    rungs = [rung for name, rung in RUNGS.items() if named in (None, "", name)]
+    broker = own_broker(rungs or None)  # which says what is wrong with the name
+    if isinstance(broker, ProcessBroker):
+        return broker, f"{LOCK.stem}, from its jars, one node, a heap of 1 GiB"
+    return broker, f"{os.environ.get(IMAGE, DEFAULT_IMAGE)} in a container, one node"

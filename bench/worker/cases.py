@@ -1,0 +1,66 @@
+"""What is measured: one base case, and others that differ from it in one thing."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bench.worker.events import Form
+
+SLOW_S = 2.5
+OURS_S = 6.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting of everything; `events` are in the input, `size` is that of a key and its value, in bytes."""
+
+    name: str = "base"
+    what: str = "the base case"
+    events: int = 4_000_000
+    size: int = 120
+    partitions: int = 4
+    duplicates: float = 0.2
+    key: str = "key"
+    guarantee: str = "exactly_once"
+    kind: str = "bloom"
+    capacity: int = 10_000_000
+    compression: str = "none"
+
+    @property
+    def form(self) -> Form:
+        """What its events look like."""
+        return Form(self.size)
+
+    @property
+    def input(self) -> tuple[int, int, int, float, str]:
+        """What its input depends on: cases of the same share a topic."""
+        return self.events, self.size, self.partitions, self.duplicates, self.compression
+
+    def settings(self, bootstrap: str, group: str, source: str, sink: str) -> dict[str, Any]:
+        """The worker's configuration; all that is not here has its default. The snapshots' directory is not here."""
+        field = {"field": "email"} if self.key == "json" else {}
+        return {
+            "kafka": {"bootstrap_servers": bootstrap, "group_id": group},
+            "source": {"topic": source},
+            "key": {"from": self.key, **field},
+            "filter": {"kind": self.kind, "capacity": self.capacity},
+            "sink": {"topic": sink, "compression": self.compression},
+            "delivery": {"guarantee": self.guarantee},
+        }
+
+
+BASE = Case()
+CASES = (
+    BASE,
+    replace(BASE, name="size-1k", what="events of 1,000 bytes", size=1000, events=1_500_000),
+    replace(BASE, name="key-json", what="key from a JSON field", key="json"),
+    replace(BASE, name="partitions-1", what="1 partition", partitions=1),
+    replace(BASE, name="partitions-16", what="16 partitions", partitions=16),
+    replace(BASE, name="duplicates-0", what="no duplicates", duplicates=0.0),
+    replace(BASE, name="duplicates-95", what="95 % duplicates", duplicates=0.95, events=6_000_000),
+    replace(BASE, name="at-least-once", what="at least once", guarantee="at_least_once"),
+    replace(BASE, name="kind-blocked", what="filter `blocked`", kind="blocked"),
+    replace(BASE, name="kind-cuckoo", what="filter `cuckoo`", kind="cuckoo"),
+    replace(BASE, name="kind-exact", what="filter `exact`", kind="exact"),
+    replace(BASE, name="lz4", what="input and output in lz4", compression="lz4"),
+    replace(BASE, name="zstd", what="input and output in zstd", compression="zstd"),
+)

@@ -1,0 +1,173 @@
+"""Whether an output is exactly what it should be: each event, byte for byte, in order, against the model of the input.
+
+What a filter took for a duplicate by mistake is missing; that is counted, and must be within its error rate. Anything
+else that is not as expected ends the benchmark: no rate is told of a wrong output.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.samples import AFTER, BEFORE, DIGITS
+from bench.worker.events import (
+    KEY,
+    NUMBER_IN_VALUE,
+    POSITION_IN_VALUE,
+    Bytes,
+    Form,
+    Integers,
+    Part,
+)
+from bench.worker.log import Log
+from streamdedup.kernel import inlined, kernel
+
+ZERO = ord("0")
+UNLIKELY = 1e-6  # more errors than with this probability are too many
+DIGIT_COUNT, NUMBER_AT = DIGITS, len(BEFORE)
+KEY_SIZE = len(BEFORE) + DIGITS + len(AFTER)
+EMAIL_AT, N_AT = NUMBER_IN_VALUE, POSITION_IN_VALUE
+UNREADABLE, OTHER_BYTES, UNEXPECTED = -1, -2, -3
+FAULTS = {
+    UNREADABLE: "is not of our form",
+    OTHER_BYTES: "has other bytes than the input's",
+    UNEXPECTED: "is doubled, out of order, or not in the input",
+}
+
+
+class WrongOutputError(Exception):
+    """An output is not what it should be; the message says where."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Events of an output, and how many of those expected it lacks."""
+
+    emitted: int
+    missing: int
+
+
+async def checked(
+    log: Log, form: Form, inputs: Sequence[Part], ends: Sequence[int], *, judged: bool
+) -> Checked:
+    """Compare every partition of an output with what stands below `ends` in the input; raises WrongOutputError."""
+    emitted = missing = 0
+    for partition, (part, end) in enumerate(zip(inputs, ends, strict=True)):
+        positions = part.expected(end, judged=judged)
+        numbers, at = part.numbers[positions], 0
+        async for batch in log.committed(partition):
+            records = np.frombuffer(batch.records, dtype=np.uint8)
+            before = at
+            at = matched(records, batch.events, numbers, positions, at, *forms(form))
+            if at < 0:
+                where = f"{log.topic}/{partition}, batch at {batch.offset}"
+                raise WrongOutputError(f"{where}: an event {FAULTS[at]}")
+            emitted, missing = emitted + batch.events, missing + at - before - batch.events
+        missing += len(numbers) - at
+    return Checked(emitted, missing)
+
+
+def missing_max(judged: int, error_rate: float) -> int:
+    """How many of `judged` new events a filter may drop: more have a probability below one in a million (Poisson)."""
+    mean = judged * error_rate
+    if mean == 0:
+        return 0
+    count, left = 0, 1 - math.exp(-mean)
+    while left > UNLIKELY:
+        count += 1
+        left -= math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
+    return count
+
+
+def forms(form: Form) -> tuple[Bytes, Bytes]:
+    """Key and value with zero bytes where digits stand."""
+    key, value = (np.frombuffer(text, dtype=np.uint8).copy() for text in (KEY, form.value))
+    for text, at in ((key, NUMBER_AT), (value, EMAIL_AT), (value, N_AT)):
+        text[at : at + DIGIT_COUNT] = 0
+    return key, value
+
+
+@inlined
+def _varint(records: Bytes, at: int) -> tuple[int, int]:
+    """The zigzag number at `at`, and where it ends."""
+    number = shift = 0
+    while at < len(records):
+        byte = int(records[at])
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return (number >> 1) ^ -(number & 1), at
+
+
+@inlined
+def _number(records: Bytes, at: int) -> int:
+    """The twelve digits at `at`."""
+    number = 0
+    for i in range(at, at + DIGIT_COUNT):
+        number = number * 10 + int(records[i]) - ZERO
+    return number
+
+
+@inlined
+def _is(records: Bytes, at: int, form: Bytes) -> bool:
+    """Whether the bytes at `at` are those of `form`, digits where that has zeros."""
+    same = True
+    for i in range(len(form)):
+        byte = records[at + i]
+        if form[i] == 0:
+            same &= ZERO <= byte <= ZERO + 9
+        else:
+            same &= byte == form[i]
+    return same
+
+
+@kernel
+def matched(
+    records: Bytes,
+    count: int,
+    numbers: Integers,
+    positions: Integers,
+    at: int,
+    key_form: Bytes,
+    value_form: Bytes,
+) -> int:
+    """How far the expected events go after these records, each of which must be the next or a later one; or a fault."""
+    place = 0
+    for _ in range(count):
+        length, place = _varint(records, place)
+        stop = place + length
+        if stop > len(records) or length < KEY_SIZE + len(value_form):
+            return UNREADABLE
+        _, place = _varint(records, place + 1)
+        _, place = _varint(records, place)
+        key_size, key_at = _varint(records, place)
+        value_size, value_at = _varint(records, key_at + KEY_SIZE)
+        headers, end = _varint(records, value_at + len(value_form))
+        if key_size != KEY_SIZE or value_size != len(value_form) or headers != 0 or end != stop:
+            return UNREADABLE
+        if not (_is(records, key_at, key_form) and _is(records, value_at, value_form)):
+            return OTHER_BYTES
+        number, position = _number(records, key_at + NUMBER_AT), _number(records, value_at + N_AT)
+        if number != _number(records, value_at + EMAIL_AT):
+            return OTHER_BYTES
+        while at < len(positions) and positions[at] != position:
+            at += 1
+        if at == len(positions) or numbers[at] != number:
+            return UNEXPECTED
+        at += 1
+        place = stop
+    return at
+
+
+@kernel
+def positions_of(records: Bytes, count: int, value_size: int, found: npt.NDArray[np.int64]) -> None:
+    """Put the position that each event's value tells into `found`; the records are of our form."""
+    place = 0
+    for i in range(count):
+        length, place = _varint(records, place)
+        place += length
+        found[i] = _number(records, place - 1 - value_size + N_AT)

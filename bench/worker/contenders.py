@@ -1,0 +1,75 @@
+"""Who runs: the worker as its users start it, a plain copy, and a loop written by hand."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bench.worker.asked import Asked
+from bench.worker.cases import OURS_S, SLOW_S, Case
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Where one run reads and writes, and as which group."""
+
+    bootstrap: str
+    group: str
+    source: str
+    sink: str
+
+
+@dataclass(frozen=True)
+class Contender:
+    """`command` writes what is needed into a directory and gives what is started; `seconds_max` ends a run."""
+
+    name: str
+    what: str
+    command: Callable[[Case, Topics, Path], list[str]]
+    judges: bool
+    seconds_max: float
+
+
+def worker_command(case: Case, topics: Topics, directory: Path) -> list[str]:
+    """`streamdedup run -c config.yaml`."""
+    settings = case.settings(topics.bootstrap, topics.group, topics.source, topics.sink)
+    return run_command({**settings, "snapshot": {"directory": str(directory)}}, directory)
+
+
+def run_command(settings: Mapping[str, Mapping[str, object]], directory: Path) -> list[str]:
+    """`streamdedup run` with these settings."""
+    config = directory / "config.yaml"
+    config.write_text(yaml.safe_dump(dict(settings)), "utf-8")
+    return [sys.executable, "-m", "streamdedup", "run", "-c", str(config)]
+
+
+def _asked_of(module: str) -> Callable[[Case, Topics, Path], list[str]]:
+    def command(case: Case, topics: Topics, directory: Path) -> list[str]:
+        path = directory / "asked.json"
+        Asked(
+            topics.bootstrap,
+            topics.group,
+            topics.source,
+            topics.sink,
+            case.key,
+            case.guarantee,
+            case.compression,
+        ).write(path)
+        return [sys.executable, "-m", f"bench.worker.{module}", str(path)]
+
+    return command
+
+
+OURS, COPY, LOOP = "streamdedup", "copy", "loop"
+CONTENDERS = {
+    contender.name: contender
+    for contender in (
+        Contender(OURS, "streamdedup", worker_command, True, OURS_S),
+        Contender(COPY, "plain aiokafka copy", _asked_of("copying"), False, SLOW_S),
+        Contender(
+            LOOP, "loop by hand, confluent-kafka and a set", _asked_of("by_hand"), True, SLOW_S
+        ),
+    )
+}

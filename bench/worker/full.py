@@ -1,0 +1,135 @@
+"""`make bench-full`: growth, latency and restart, an hour or more; it goes on where it was ended.
+
+Each cell is written to bench/results/worker-full.json as it is measured, and not measured again until the code changes;
+docs/benchmarks.md is written anew with each. `python -m bench.worker.full restart latency` measures these parts only.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import psutil
+
+from bench.worker import broker, page, results
+from bench.worker.cases import BASE, Case
+from bench.worker.contenders import CONTENDERS, COPY, OURS
+from bench.worker.latency import latency
+from bench.worker.restart import restart
+from bench.worker.rounds import Rounds
+from bench.worker.saving import saving
+from streamdedup.filters.sizing import bloom_size
+from tests.chaos.results import code_id
+
+ROUNDS = 3
+EVENTS_MAX = 4_000_000
+INPUT_BYTES_MAX = 1_500_000_000
+CAPACITIES = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
+PARTITIONS = (1, 4, 16, 64, 128)
+SIZES = (120, 300, 1000, 3000, 10_000)
+RATES = (10_000, 100_000)
+INTERVALS_MS = (10, 50, 100, 500)
+KEYS = (10_000_000, 100_000_000)
+CODE = ("streamdedup", "bench/worker")
+SECTIONS = ("restart", "snapshot", "latency", "growth")
+
+Play = Callable[[str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing that is measured; `bytes_needed` of memory must be free, else it is left out, with that reason."""
+
+    name: str
+    play: Play
+    bytes_needed: int = 0
+
+
+def main() -> int:
+    """Measure what is not there yet."""
+    parser = argparse.ArgumentParser(prog="python -m bench.worker.full", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    names = parser.parse_args().sections
+    if unknown := [name for name in names if name not in SECTIONS]:
+        parser.error(f"no such section: {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+    code, there = code_id(CODE), results.read(page.FULL)
+    found = there if there.get("code") == code else {}
+    found = {"cells": {}, **found, "code": code}
+    wanted = [
+        cell
+        for name in names or SECTIONS
+        for cell in cells(name)
+        if cell.name not in found["cells"]
+    ]
+    if not wanted:
+        print(f"all there is was measured: {page.FULL}")
+        return 0
+    at, what = broker.found()
+    try:
+        found |= results.circumstances(what)
+        for cell in wanted:
+            found["cells"][cell.name] = _played(cell, at.bootstrap_servers)
+            print(f"{cell.name}: {found['cells'][cell.name]}", flush=True)
+            results.write(page.FULL, found)
+            page.write()
+    finally:
+        at.close()
+    return 0
+
+
+def cells(section: str) -> Iterator[Cell]:
+    """What a section measures."""
+    if section == "restart":
+        for keys in KEYS:
+            yield Cell(f"restart/{keys}", partial(restart, keys=keys), 2 * _filter_bytes(keys))
+    elif section == "snapshot":
+        yield Cell("snapshot", saving, 3 << 30)
+    elif section == "latency":
+        for rate in RATES:
+            for interval_ms in INTERVALS_MS:
+                play = partial(latency, rate=rate, commit_interval_ms=interval_ms)
+                yield Cell(f"latency/{rate}/{interval_ms}", play)
+    else:
+        for case in growth_cases():
+            yield Cell(f"growth/{case.name}", partial(_grown, case), _filter_bytes(case.capacity))
+
+
+def growth_cases() -> Iterator[Case]:
+    """The base case with one thing growing; never more new keys than its capacity."""
+    for capacity in CAPACITIES:
+        events = min(EVENTS_MAX, capacity)
+        yield replace(BASE, name=f"capacity/{capacity}", capacity=capacity, events=events)
+    for partitions in PARTITIONS:
+        yield replace(BASE, name=f"partitions/{partitions}", partitions=partitions)
+    for size in SIZES:
+        events = min(EVENTS_MAX, INPUT_BYTES_MAX // size)
+        yield replace(BASE, name=f"size/{size}", size=size, events=events)
+
+
+def _filter_bytes(capacity: int) -> int:
+    return math.ceil(bloom_size(capacity, 1e-6)[0] / 8 * 1.5)
+
+
+def _played(cell: Cell, bootstrap: str) -> dict[str, Any]:
+    free = psutil.virtual_memory().available
+    if cell.bytes_needed > free // 2:
+        needed, half = cell.bytes_needed / 1e9, free / 2e9
+        return {
+            "left_out": f"it needs {needed:.1f} GB of memory, and half of what is free is {half:.1f} GB"
+        }
+    return cell.play(bootstrap)
+
+
+def _grown(case: Case, bootstrap: str) -> dict[str, Any]:
+    contenders = [CONTENDERS[OURS], CONTENDERS[COPY]]
+    rounds = Rounds(bootstrap, contenders, math.inf, partial(print, flush=True))
+    rounds.play([case], ROUNDS)
+    rounds.close()
+    return {"case": asdict(case), "rounds": rounds.found[case.name]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The part of docs/benchmarks.md that `make bench-full` measures; what is not there yet is said to be so."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bench.report import markdown
+from bench.worker import plots, results
+from bench.worker.contenders import COPY, OURS
+
+RESTART_S_MAX, RESTART_KEYS = 2.0, 100_000_000
+STALL_MS_MAX = 10.0
+GROWTH = {
+    "capacity": "Keys of capacity",
+    "partitions": "Partitions",
+    "size": "Bytes of an event",
+}
+
+Found = Mapping[str, Any]
+
+
+def sections(full: Found) -> Iterator[str]:
+    """Restart, snapshot, latency, growth."""
+    cells = full["cells"]
+    yield "## Restart, snapshots, latency, growth\n"
+    yield _circumstances(full)
+    if found := _below(cells, "restart/"):
+        yield "### Restart\n"
+        yield (
+            "From the start of the process to the first event that a reader of committed events has, 4 partitions, in"
+            "\nseconds: from a snapshot, and from a fold of the whole output alone. The kernel's cache is warm.\n"
+        )
+        yield _restart(found)
+    if found := {name: cell for name, cell in cells.items() if name == "snapshot"}:
+        yield "### Snapshots\n"
+        yield _snapshot(found["snapshot"])
+    if found := _below(cells, "latency/"):
+        yield "### Latency\n"
+        yield (
+            "From the moment an event is due to be sent, in batches of 5 ms, to the moment a reader of committed events"
+            "\nhas it; 4 partitions, exactly once, in milliseconds.\n"
+        )
+        yield _latency(found)
+        yield f"![Percentiles of latency against the commit interval]({plots.LATENCY.name})\n"
+    for axis, head in GROWTH.items():
+        if found := _below(cells, f"growth/{axis}/"):
+            yield f"### {head}\n"
+            yield _growth(head, found)
+    if _below(cells, "growth/"):
+        yield "Filters are empty at the start; all else is as in the base case.\n"
+        yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
+
+
+def _circumstances(full: Found) -> str:
+    here = full["machine"]
+    return (
+        f"Measured by `make bench-full` on {full['measured']}, at commit `{full['commit']}`: {here['processor']},"
+        f" {here['cores']} cores,\n{here['memory_bytes'] / 2**30:.0f} GiB of memory; broker: {full['broker']}.\n"
+    )
+
+
+def _below(cells: Found, prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): cell for name, cell in cells.items() if name.startswith(prefix)
+    }
+
+
+def _restart(found: Found) -> str:
+    rows = []
+    for keys, cell in found.items():
+        if "left_out" in cell:
+            rows.append([f"{int(keys):,}", f"left out: {cell['left_out']}", "", ""])
+            continue
+        wanted = ""
+        if int(keys) == RESTART_KEYS:
+            wanted = _met(cell["loaded_median_s"] < RESTART_S_MAX, f"below {RESTART_S_MAX:g} s")
+        rows.append([f"{int(keys):,}", _each(cell["loaded_s"]), _each(cell["folded_s"]), wanted])
+    return markdown(["Keys", "From a snapshot", "From a fold alone", "Target"], rows)
+
+
+def _snapshot(cell: Found) -> str:
+    if "left_out" in cell:
+        return f"Left out: {cell['left_out']}.\n"
+    stall = _met(cell["stall_with_ms"] < STALL_MS_MAX, f"below {STALL_MS_MAX:g} ms")
+    return (
+        markdown(
+            [
+                "Filter",
+                "Seconds",
+                "MB/s",
+                "Longest stall before",
+                "Longest stall with it",
+                "Target",
+            ],
+            [
+                [
+                    f"{cell['filter_bytes'] / 2**30:.2f} GiB",
+                    f"{cell['seconds']:.2f}",
+                    f"{cell['mb_a_s']:,.0f}",
+                    f"{cell['stall_before_ms']:.1f} ms",
+                    f"{cell['stall_with_ms']:.1f} ms",
+                    stall,
+                ]
+            ],
+        )
+        + f"\nOne partition, at {cell['rate']:,} events a second; stalls are those of a minute each.\n"
+    )
+
+
+def _latency(found: Found) -> str:
+    rows = []
+    for cell in found.values():
+        percentiles = [f"{value:,.1f}" for value in cell["percentiles_ms"].values()]
+        load = "not told" if cell["other_load"] is None else f"{cell['other_load']:.1%}"
+        rate = f"{cell['rate']:,}"
+        rows.append(
+            [rate, f"{cell['commit_interval_ms']} ms", *percentiles, f"{cell['max_ms']:,.1f}", load]
+        )
+    heads = ["Events a second", "`commit_interval_ms`", "p50", "p99", "p99.9", "most", "Other load"]
+    return markdown(heads, rows)
+
+
+def _growth(head: str, found: Found) -> str:
+    rows = []
+    for value, cell in found.items():
+        if "left_out" in cell:
+            rows.append([f"{int(value):,}", f"left out: {cell['left_out']}", "", "", "", "", ""])
+            continue
+        rounds = cell["rounds"]
+        filters = max(each["runs"][OURS]["filter_bytes"] for each in rounds)
+        rows.append(
+            [
+                f"{int(value):,}",
+                *(
+                    f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}"
+                    for name in (OURS, COPY)
+                ),
+                f"{statistics.median(results.ratios(rounds, COPY)):.2f}",
+                f"{results.cpu_us(rounds, OURS):.2f}",
+                f"{results.rss_bytes(rounds, OURS) / 1e6:,.0f}",
+                f"{filters / 1e6:,.1f}",
+            ]
+        )
+    heads = [
+        head,
+        "streamdedup, k events/s",
+        "copy",
+        "ratio",
+        "µs an event",
+        "MB",
+        "of these filters",
+    ]
+    return markdown(heads, rows)
+
+
+def _each(seconds: Sequence[float]) -> str:
+    return f"**{statistics.median(seconds):.2f}** ({', '.join(f'{each:.2f}' for each in seconds)})"
+
+
+def _met(met: bool, wanted: str) -> str:
+    return f"{wanted}: {'met' if met else '**missed**'}"

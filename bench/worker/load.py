@@ -1,0 +1,62 @@
+"""What the machine does beside what is measured: the time of all processors less that of the processes we know.
+
+On Linux only, and only where the broker's process can be told by the port that it listens on; else None.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import psutil
+
+JAVA = "java"
+
+
+class OtherLoad:
+    """From its making on; `known` are processes whose time is not others'. Our own is known, too."""
+
+    def __init__(self, bootstrap: str, known: Sequence[psutil.Process]) -> None:
+        brokers = brokers_at(bootstrap)
+        self._known = [psutil.Process(), *known, *brokers] if brokers else []
+        self._began, self._busy, self._ours = time.monotonic(), _busy_s(), self._known_s()
+
+    def share(self) -> float | None:
+        """The share of all processors that others took, from 0 to 1."""
+        if not self._known:
+            return None
+        processors_s = (time.monotonic() - self._began) * (os.cpu_count() or 1)
+        others_s = _busy_s() - self._busy - (self._known_s() - self._ours)
+        return round(max(0.0, others_s / processors_s), 4) if processors_s else 0.0
+
+    def _known_s(self) -> float:
+        return sum(cpu_s(process) for process in self._known)
+
+
+def brokers_at(bootstrap: str) -> list[psutil.Process]:
+    """The Javas of this machine that listen on a port of `bootstrap`; none where that is not to be seen."""
+    if not sys.platform.startswith("linux"):
+        return []
+    ports = {int(address.rpartition(":")[2]) for address in bootstrap.split(",")}
+    found = {
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port in ports
+    }
+    processes = [psutil.Process(pid) for pid in found if pid is not None]
+    return [process for process in processes if process.name() == JAVA]
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """The time of processors that a process took, its own and the kernel's for it, in seconds; 0 once it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
+
+
+def _busy_s() -> float:
+    """All processors; without interrupts, which nobody's time has: those of loopback are the broker's and ours."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + getattr(times, "steal", 0.0))

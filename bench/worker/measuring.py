@@ -1,0 +1,219 @@
+"""One run of one contender, watched from outside: the same clock for all.
+
+It starts when the contender says that it has partitions, and stops at the last commit of its group that is seen before
+the input ends or the contender's time is over. Then the contender is asked to end, and its output is checked.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+
+from bench.worker import log
+from bench.worker.batches import of_part
+from bench.worker.cases import Case
+from bench.worker.checking import Checked, WrongOutputError, checked, missing_max
+from bench.worker.contenders import OURS, Contender, Topics
+from bench.worker.events import Part, parts
+from bench.worker.load import OtherLoad, cpu_s
+from tests.broker.base import client_config
+from tests.broker.topics import create_topic, delete_topic, unique_name
+
+ASSIGNED_S_MAX = 180.0  # inner loops may have to be compiled first
+SILENT_S_MAX = 60.0
+END_S_MAX = 60.0
+LOOK_EVERY_S = 0.01
+ERROR_RATE = 1e-6  # `filter.error_rate`'s default
+LOG_TAIL = 3000
+
+
+@dataclass(frozen=True)
+class Input:
+    """A topic that was filled for a case, and the model of it."""
+
+    topic: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was measured: over `seconds`, `events` were consumed and committed."""
+
+    events: int
+    seconds: float
+    cpu_s: float
+    rss_bytes: int
+    other_load: float | None
+    emitted: int
+    missing: int
+    filter_bytes: int | None
+
+    @property
+    def rate(self) -> float:
+        """Events a second."""
+        return self.events / self.seconds
+
+    def fields(self) -> dict[str, Any]:
+        """For the results."""
+        return asdict(self)
+
+
+class Contending:
+    """A contender's process and its log."""
+
+    def __init__(self, command: Sequence[str], directory: Path) -> None:
+        self._log = directory / "contender.log"
+        with self._log.open("wb") as errors:
+            self._child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        self.process = psutil.Process(self._child.pid)
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """The lines of one event in its log."""
+        text = self._log.read_text("utf-8", errors="replace").splitlines()
+        parsed = [json.loads(line) for line in text if line.startswith("{") and line.endswith("}")]
+        return [line for line in parsed if line["event"] == event]
+
+    def wait_for(self, event: str, count: int = 1, within_s: float = ASSIGNED_S_MAX) -> Any:  # noqa: ANN401 - JSON
+        """The last of so many lines of one event."""
+        end = time.monotonic() + within_s
+        while len(found := self.lines(event)) < count:
+            self.check(time.monotonic() < end, f"no {count} {event} within {within_s:g} s")
+            time.sleep(LOOK_EVERY_S)
+        return found[-1]
+
+    def check(self, holds: bool, otherwise: str) -> None:
+        """End the benchmark, with the log, where it does not hold or the process has ended."""
+        if self._child.poll() is not None or not holds:
+            tail = self._log.read_text("utf-8", errors="replace")[-LOG_TAIL:]
+            raise SystemExit(f"{' '.join(self._child.args)}: {otherwise}; its log ends:\n{tail}")  # type: ignore[arg-type]  # args are texts
+
+    def end(self) -> None:
+        """SIGTERM: it finishes what it has in hand."""
+        self._child.send_signal(signal.SIGTERM)
+        if status := self._child.wait(END_S_MAX):
+            tail = self._log.read_text("utf-8", errors="replace")[-LOG_TAIL:]
+            raise SystemExit(f"a contender ended with status {status}; its log ends:\n{tail}")
+
+    def kill(self) -> None:
+        """Whatever it does."""
+        self._child.kill()
+        self._child.wait()
+
+
+@contextmanager
+def contending(command: Sequence[str], directory: Path) -> Iterator[Contending]:
+    """A process that does not outlive its context."""
+    contender = Contending(command, directory)
+    try:
+        yield contender
+    finally:
+        contender.kill()
+
+
+def filled(bootstrap: str, case: Case) -> Input:
+    """A new topic with the input of a case."""
+    topic = unique_name("bench-in")
+    create_topic(bootstrap, topic, case.partitions)
+    model = parts(case.events, case.partitions, case.duplicates)
+
+    async def fill() -> None:
+        async with log.opened(bootstrap, topic) as there:
+            batches = [of_part(case.form, part, case.compression) for part in model]
+            await asyncio.gather(*(there.append(p, made) for p, made in enumerate(batches)))
+
+    asyncio.run(fill())
+    return Input(topic, model)
+
+
+def measured(bootstrap: str, case: Case, contender: Contender, source: Input) -> Run:
+    """Run it once; SystemExit where its output is not what it should be."""
+    sink, group = unique_name(f"bench-{contender.name}"), unique_name("bench")
+    create_topic(bootstrap, sink, case.partitions)
+    topics = Topics(bootstrap, group, source.topic, sink)
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, _offsets(topics, case) as ends:
+        directory = Path(name)
+        with contending(contender.command(case, topics, directory), directory) as process:
+            process.wait_for("assigned")
+            watched = _watch(process, contender, case, bootstrap, ends)
+            process.end()
+            starts = process.lines("worker_starts")
+        found = _checked(topics, case, contender, source, ends())
+    delete_topic(bootstrap, sink)
+    filter_bytes = int(starts[0]["filter_bytes_in_all"]) if starts else None
+    return Run(**watched, emitted=found.emitted, missing=found.missing, filter_bytes=filter_bytes)
+
+
+def _watch(
+    process: Contending,
+    contender: Contender,
+    case: Case,
+    bootstrap: str,
+    ends: Any,  # noqa: ANN401
+) -> dict[str, Any]:
+    """From now until the input is consumed, or time is over."""
+    began, cpu_before = time.monotonic(), cpu_s(process.process)
+    other = OtherLoad(bootstrap, [process.process])
+    events, seconds, cpu, rss = 0, 0.0, 0.0, 0
+    while events < case.events:
+        process.check(True, "it ended")
+        rss = max(rss, process.process.memory_info().rss)
+        consumed, now = sum(ends()), time.monotonic() - began
+        if consumed > events:
+            events, seconds, cpu = consumed, now, cpu_s(process.process) - cpu_before
+        process.check(now - seconds < SILENT_S_MAX, f"nothing committed for {SILENT_S_MAX:g} s")
+        if events and now >= contender.seconds_max:
+            break
+        time.sleep(LOOK_EVERY_S)
+    return {
+        "events": events,
+        "seconds": round(seconds, 4),
+        "cpu_s": round(cpu, 3),
+        "rss_bytes": rss,
+        "other_load": other.share(),
+    }
+
+
+@contextmanager
+def _offsets(topics: Topics, case: Case) -> Iterator[Any]:
+    """A function that tells the group's committed offsets, by partition; 0 where it has none."""
+    asked = [TopicPartition(topics.source, partition) for partition in range(case.partitions)]
+    consumer = Consumer(client_config(topics.bootstrap) | {"group.id": topics.group})
+
+    def ends() -> list[int]:
+        answer = consumer.committed(asked, SILENT_S_MAX)
+        return [0 if where.offset == OFFSET_INVALID else where.offset for where in answer]
+
+    try:
+        yield ends
+    finally:
+        consumer.close()
+
+
+def _checked(
+    topics: Topics, case: Case, contender: Contender, source: Input, ends: Sequence[int]
+) -> Checked:
+    async def check() -> Checked:
+        async with log.opened(topics.bootstrap, topics.sink) as there:
+            return await checked(there, case.form, source.parts, ends, judged=contender.judges)
+
+    try:
+        found = asyncio.run(check())
+    except WrongOutputError as error:
+        raise SystemExit(f"{case.name}, {contender.name}: {error}") from None
+    probabilistic = contender.name == OURS
+    allowed = missing_max(found.emitted + found.missing, ERROR_RATE) if probabilistic else 0
+    if found.missing > allowed:
+        raise SystemExit(
+            f"{case.name}, {contender.name}: {found.missing:,} events are missing, {allowed} may be"
+        )
+    return found

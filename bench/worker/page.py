@@ -1,0 +1,195 @@
+"""docs/benchmarks.md, written from the results and from nothing else; a test holds it equal to them."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bench.report import markdown
+from bench.worker import full_page, plots, results
+from bench.worker.batches import BYTES_MAX
+from bench.worker.by_hand import BATCH_EVENTS
+from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS
+from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX
+
+THROUGHPUT = results.DIRECTORY / "worker.json"
+FULL = results.DIRECTORY / "worker-full.json"
+PAGE = results.ROOT / "docs" / "benchmarks.md"
+
+Found = Mapping[str, Any]
+
+HOW = f"""\
+- **The broker** runs on the same machine and takes its share of the processors, whoever is measured.
+- **A round** of a case lets all contenders run one right after the other, each time another one first; ratios are taken
+  within a round, and what is told is their median. The rounds go over all cases in turn.
+- **The clock** is the same for all: from the moment a contender says that it has partitions to the last commit of its
+  group that is seen from outside. Each runs in a process of its own, to the end of the input or for
+  {{seconds}};
+  rates are those of the events that were consumed and committed by then.
+- **streamdedup** is `streamdedup run -c config.yaml`; options that the case does not name have their defaults.
+- **The input** is the same for all contenders of a case, made from a seed, in record batches of up to
+  {BYTES_MAX >> 10} KiB. An event of 120 bytes has a key of 28, an address, and a JSON value of 92; it
+  compresses well, to about a sixth by lz4 and a twelfth by zstd.
+- **The output** of every run is compared, byte for byte and in order, with the first occurrences in what was consumed
+  (with all of it for the copy). What a filter wrongly took for a duplicate is counted as missing; where that is more
+  than its error rate of 1e-6 explains, or anything else differs, there is no figure but an error.
+- **Other load** is what the machine does beside contender, broker and clock: a round with more than
+  {OTHER_LOAD_MAX:.0%} of all processors is measured again, {REPEATS_MAX} times at most, and the quietest counts.
+- **The copy** goes through aiokafka's objects, judges nothing and has no transactions. **The loop** is what one would
+  write by hand, with confluent-kafka and a set, in batches of up to {BATCH_EVENTS:,} events: exactly once each is a
+  transaction, at least once it is flushed before its offsets are committed. Its set is gone after a restart.
+- **Processor** is the contender's own user and system time by event, **memory** its most resident, both within the time
+  that is measured.
+"""
+
+
+def write() -> None:
+    """The page and its plots."""
+    throughput, full = results.read(THROUGHPUT), results.read(FULL)
+    PAGE.write_text(page(throughput, full), "utf-8")
+    plots.draw(throughput, full)
+
+
+def page(throughput: Found, full: Found) -> str:
+    """The whole page, from the results of `make bench`, of `make bench-full`, or of both."""
+    parts = [
+        "# Benchmarks\n",
+        "Written by `make bench` and `make bench-full` from `bench/results/`; do not edit. Ratios carry over to other"
+        "\nmachines better than rates do.\n",
+    ]
+    if throughput:
+        parts += _throughput(throughput)
+    if full:
+        parts += full_page.sections(full)
+    parts.append("## What is not measured\n")
+    parts.append("".join(f"- {line}\n" for line in _absent(throughput, full)))
+    return "\n".join(parts)
+
+
+def _throughput(found: Found) -> Iterator[str]:
+    seconds = ", ".join(f"{each.seconds_max:g} s ({each.what})" for each in CONTENDERS.values())
+    cases = found["cases"]
+    yield "## Throughput\n"
+    yield circumstances(found) + f"- `{found['command']}`, {found['minutes']} minutes\n"
+    yield "### Targets\n"
+    yield _targets(results.targets(cases["base"]["rounds"]))
+    yield "### One thing changed at a time\n"
+    base = cases["base"]["case"]
+    yield (
+        f"The base case: {base['guarantee'].replace('_', ' ')}, events of {base['size']} bytes, key from the record's"
+        " key,"
+        f"\n{base['partitions']} partitions, {base['duplicates']:.0%} duplicates, a `{base['kind']}` filter for"
+        f" {base['capacity']:,} keys, no compression. Rates are in thousands of\nevents a second.\n"
+    )
+    yield _rates(cases)
+    yield f"![Events a second of each case and contender]({plots.CASES.name})\n"
+    yield "### What they take\n"
+    yield _costs(cases)
+    yield "### How quiet it was, and how exact\n"
+    yield _quiet(cases)
+    yield "### How it is measured\n"
+    yield HOW.format(seconds=seconds)
+
+
+def circumstances(found: Found) -> str:
+    """Machine, versions, commit, as a list."""
+    here = found["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in here["versions"].items())
+    lines = [
+        f"Measured on {found['measured']}, at commit `{found['commit']}`.",
+        f"{here['processor']}, {here['cores']} cores, L3 {here['l3_bytes'] / 2**20:.0f} MiB,"
+        f" {here['memory_bytes'] / 2**30:.0f} GiB of memory, {here['platform']}, load {found['load_before']} before.",
+        f"Python {here['python']}, {versions}.",
+        f"Broker: {found['broker']}.",
+    ]
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def _targets(targets: Sequence[Found]) -> str:
+    rows = [
+        [
+            told["claim"],
+            told["wanted"],
+            f"{told['measured']:g}",
+            "met" if told["met"] else "**missed**",
+        ]
+        for told in targets
+    ]
+    rows.append(
+        ["rate, as a ratio to Kafka Streams, exactly once", "at least 10", "-", "not measured"]
+    )
+    return markdown(["In the base case", "Wanted", "Measured", ""], rows)
+
+
+def _rates(cases: Found) -> str:
+    rows = []
+    for told in cases.values():
+        rounds, case = told["rounds"], told["case"]
+        rows.append(
+            [case["what"]]
+            + [
+                f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}"
+                for name in CONTENDERS
+            ]
+            + [case["guarantee"].replace("_", " ")]
+            + [_spread(results.ratios(rounds, name)) for name in (COPY, LOOP)]
+        )
+    heads = ["Case", "streamdedup", "copy", "loop", "the loop's guarantee"]
+    return markdown([*heads, "ratio to the copy (all rounds)", "ratio to the loop"], rows)
+
+
+def _costs(cases: Found) -> str:
+    rows = []
+    for told in cases.values():
+        rounds = told["rounds"]
+        rows.append(
+            [told["case"]["what"]]
+            + [f"{results.cpu_us(rounds, name):.2f}" for name in CONTENDERS]
+            + [f"{results.rss_bytes(rounds, name) / 1e6:,.0f}" for name in CONTENDERS]
+            + [f"{max(found['runs'][OURS]['filter_bytes'] for found in rounds) / 1e6:,.1f}"]
+        )
+    heads = [f"{what}: {name}" for what in ("µs an event", "MB") for name in CONTENDERS]
+    return markdown(["Case", *heads, "of these filters"], rows)
+
+
+def _quiet(cases: Found) -> str:
+    rows = []
+    for told in cases.values():
+        rounds = told["rounds"]
+        loads = [found["other_load"] for found in rounds]
+        ours = [found["runs"][OURS] for found in rounds]
+        rows.append(
+            [
+                told["case"]["what"],
+                str(len(rounds)),
+                str(sum(found["repeats"] for found in rounds)),
+                "not told" if None in loads else f"{max(loads):.1%}",
+                f"{told['case']['events']:,}",
+                f"{min(run['events'] for run in ours):,}",
+                f"{sum(run['missing'] for run in ours)} of {sum(run['emitted'] for run in ours):,}",
+            ]
+        )
+    heads = [
+        "Case",
+        "Rounds",
+        "Repeated",
+        "Other load, at most",
+        "Events",
+        "of which ours consumed",
+    ]
+    return markdown([*heads, "Missing of ours"], rows)
+
+
+def _absent(throughput: Found, full: Found) -> Iterator[str]:
+    if not throughput:
+        yield "Throughput against others: `make bench`."
+    if not full:
+        yield "Growth, latency, restart and snapshots: `make bench-full`."
+    yield (
+        "Kafka Streams, Quix Streams, Bytewax, tkati-node-dedup and a plain Java client: none of them is among the"
+        " contenders."
+    )
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return f"**{statistics.median(ratios):.2f}** ({each})"

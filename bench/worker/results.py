@@ -1,0 +1,104 @@
+"""Results as files, and what is read off them: rates, ratios round by round, medians, and whether targets are met."""
+
+import json
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import clock
+from bench.worker.contenders import COPY, LOOP, OURS
+
+ROOT = Path(__file__).parents[2]
+DIRECTORY = ROOT / "bench" / "results"
+PACKAGES = ("streamdedup-kafka", "aiokafka", "confluent-kafka", "numba", "numpy", "orjson")
+RATIO_MIN = {COPY: 3.0, LOOP: 3.0}
+CPU_US_MAX = 0.6
+RSS_BYTES_MAX = 300_000_000  # beside the filters
+
+Found = Mapping[str, Any]
+
+
+def circumstances(broker: str) -> dict[str, Any]:
+    """What figures depend on: the day, the machine, versions, the code."""
+    return {
+        "measured": datetime.now(UTC).date().isoformat(),
+        "machine": clock.machine(PACKAGES),
+        "load_before": clock.load(),
+        "broker": broker,
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """The commit that is checked out; marked where files differ from it, unknown without git."""
+    asked = ["git", "describe", "--always", "--abbrev=12", "--dirty=-changed", "--exclude=*"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Results that were written; nothing where there are none."""
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return found
+
+
+def write(path: Path, results: Found) -> None:
+    """At once or not at all: `make bench-full` may be ended at any time."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    beside.replace(path)
+
+
+def rates(rounds: Sequence[Found], contender: str) -> list[float]:
+    """Events a second, round by round."""
+    runs = [found["runs"][contender] for found in rounds]
+    return [run["events"] / run["seconds"] for run in runs]
+
+
+def ratios(rounds: Sequence[Found], other: str) -> list[float]:
+    """Our rate by another's, round by round."""
+    pairs = zip(rates(rounds, OURS), rates(rounds, other), strict=True)
+    return [ours / theirs for ours, theirs in pairs]
+
+
+def cpu_us(rounds: Sequence[Found], contender: str) -> float:
+    """Microseconds of processor an event that the contender itself took; the median."""
+    runs = [found["runs"][contender] for found in rounds]
+    return float(statistics.median(1e6 * run["cpu_s"] / run["events"] for run in runs))
+
+
+def rss_bytes(rounds: Sequence[Found], contender: str) -> int:
+    """Memory, at most, in any round."""
+    return int(max(found["runs"][contender]["rss_bytes"] for found in rounds))
+
+
+def targets(rounds: Sequence[Found]) -> list[dict[str, Any]]:
+    """What the base case is to reach, what it reached, and whether that is enough."""
+    filters = max(found["runs"][OURS]["filter_bytes"] for found in rounds)
+    beside = rss_bytes(rounds, OURS) - filters
+    judged = [
+        _target(f"rate, as a ratio to the {name}", f"at least {least:g}", ratio, ratio >= least)
+        for name, least, ratio in (
+            ("plain aiokafka copy", RATIO_MIN[COPY], statistics.median(ratios(rounds, COPY))),
+            ("loop by hand", RATIO_MIN[LOOP], statistics.median(ratios(rounds, LOOP))),
+        )
+    ]
+    cpu = cpu_us(rounds, OURS)
+    return [
+        *judged,
+        _target("processor an event, µs", f"at most {CPU_US_MAX:g}", cpu, cpu <= CPU_US_MAX),
+        _target(
+            "resident memory beside the filters, MB",
+            f"at most {RSS_BYTES_MAX / 1e6:g}",
+            beside / 1e6,
+            beside <= RSS_BYTES_MAX,
+        ),
+    ]
+
+
+def _target(claim: str, wanted: str, measured: float, met: bool) -> dict[str, Any]:
+    return {"claim": claim, "wanted": wanted, "measured": round(measured, 2), "met": met}
