@@ -8,6 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, MemoryRecords, PartitionRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from crc32c import crc32c
 
 from streamdedup.events import EventBatch
 from streamdedup.kafka.columns import TOGETHER_MAX, RawRecords, _PartitionColumns
@@ -21,7 +22,7 @@ def batch(base: int, keys: Sequence[bytes], codec: int = 0) -> bytes:
     """A record batch, as a broker would give it from offset `base` on."""
     builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
     for delta, key in enumerate(keys):
-        builder.append(delta, STAMPED_MS + delta, key, b"value", [("name", b"cell")])
+        builder.append(delta, STAMPED_MS + delta, key, b"value", [("name", key)])
     made = builder.build()
     made[:8] = base.to_bytes(8, "big")
     return bytes(made)
@@ -97,13 +98,31 @@ def test_the_one_batch_that_all_are_of_is_known() -> None:
 
 
 def test_the_position_is_behind_what_was_given() -> None:
-    """And at the end behind all, gaps at the end of a batch included."""
-    data = bytearray(batch(10, [b"a", b"b", b"c"]))
-    records = fetched(bytes(data), 10, events_max=2)
+    """Of a batch that comes in parts, behind each part."""
+    records = fetched(batch(10, [b"a", b"b", b"c"]), 10, events_max=2)
     assert next(records).next_offset == records.next_fetch_offset == 12
     assert next(records).next_offset == records.next_fetch_offset == 13
     assert list(records) == []
     assert records.next_fetch_offset == 13
+
+
+def test_what_compaction_removed_at_the_end_is_behind_us() -> None:
+    """The events that are left of a batch, or none, and its last offset: nothing of it is fetched again."""
+    data = compacted(batch(10, [b"a", b"b"]), last_offset=19)
+    records = fetched(data, 10)
+    assert [one.next_offset for one in records] == [20]
+    later = fetched(data, 15)
+    assert list(later) == []
+    assert later.next_fetch_offset == 20
+
+
+def compacted(data: bytes, last_offset: int) -> bytes:
+    """The record batch, as if records had stood in it up to `last_offset`."""
+    made = bytearray(data)
+    delta = last_offset - int.from_bytes(made[:8], "big")
+    made[23:27] = delta.to_bytes(4, "big")
+    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+    return bytes(made)
 
 
 @pytest.mark.parametrize("events_max", [1, 1000])
@@ -135,12 +154,12 @@ def test_an_answer_that_is_cut_within_its_first_batch_is_told_from_an_empty_one(
 
 
 def test_headers_are_read_where_they_are_asked_for() -> None:
-    """As a sequence: single ones, slices, from the end, and none beyond it."""
-    [found] = fetched(batch(0, [b"a", b"b", b"c"]))
-    cells = (("name", b"cell"),)
-    assert list(found.headers) == [cells] * 3
-    assert found.headers[-1] == cells
-    assert list(found.headers[1:]) == [cells] * 2
-    assert len(found.headers[1:][:1]) == 1
+    """As a sequence: single ones, slices, from the end, and none beyond it; also of a part of a batch."""
+    _, found = fetched(batch(0, [b"%d" % n for n in range(6)]), events_max=3)
+    cells = [(("name", b"%d" % n),) for n in range(3, 6)]
+    assert list(found.headers) == cells
+    assert found.headers[-1] == cells[-1]
+    assert list(found.headers[1:]) == cells[1:]
+    assert list(found.headers[1:][:1]) == cells[1:2]
     with pytest.raises(IndexError):
         found.headers[3]
