@@ -1,10 +1,11 @@
 """The promises, and how each is broken."""
 
-from tests.mutants import invariants, rules_1_to_7, rules_8_to_19
+from tests.mutants import columns, invariants, rules_1_to_7, rules_8_to_19
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *rules_1_to_7.MUTANTS,
     *rules_8_to_19.MUTANTS,
     *invariants.MUTANTS,
+    *columns.MUTANTS,
 )
