@@ -41,7 +41,9 @@ class Deciding:
         self._departed(self._reading.next_offset)
         while not leaving.is_set() and self._reading.ours and not self.full:
             try:
-                batch = await self._reading.read(IDLE_WAIT_S, self._pace.events_max)
+                batch = await self._reading.read(
+                    IDLE_WAIT_S, min(self._pace.events_max, self._extractor.rows_a_turn)
+                )
             except UnreadableError:
                 await flights.all_committed()  # it must not take back what was read before it
                 raise
@@ -74,9 +76,8 @@ class Deciding:
             await asyncio.sleep(0)  # what is prefetched comes without waiting
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
                 break
-            batch = await self._reading.read_until(
-                closes_at, events_max - transaction.events, leaving
-            )
+            left = min(events_max - transaction.events, self._extractor.rows_a_turn)
+            batch = await self._reading.read_until(closes_at, left, leaving)
         if not whole:
             self._reading.again(offset)
         self._seal(shard, transaction)
@@ -96,7 +97,7 @@ class Deciding:
             verdicts = shard.decide(keys, batch.timestamps, list(rejected))
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
-        return Part(taken, verdicts, keys, rejected, now_ms), whole
+        return Part(taken, verdicts, keys.malformed, rejected, now_ms), whole
 
     async def _commit_position(self, shard: Shard, flights: Flights) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.

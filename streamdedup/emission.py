@@ -57,7 +57,7 @@ class Emission:
 
         Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
         """
-        batch, verdicts, keys = part.batch, part.verdicts, part.keys
+        batch, verdicts = part.batch, part.verdicts
         sink, on_malformed = self._sink, self._on_malformed
         passing = verdicts == Verdict.PASS
         if on_malformed == "pass":
@@ -78,7 +78,7 @@ class Emission:
             )
         if on_malformed == "dead_letter":
             reasons |= {
-                row: keys.malformed[row]
+                row: part.malformed[row]
                 for row in np.flatnonzero(verdicts == Verdict.MALFORMED).tolist()
             }
         if reasons and sink.dead_letter_topic:

@@ -11,16 +11,15 @@ from typing import Any
 
 from streamdedup.events import EventBatch, Verdicts
 from streamdedup.kafka.sink import DoubtError
-from streamdedup.keys.extract import Keys
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Events that were decided together: row -> reason for the rejected ones, and the time of the decision."""
+    """Events that were decided together: row -> reason for the malformed and rejected ones, and when that was."""
 
     batch: EventBatch
     verdicts: Verdicts
-    keys: Keys
+    malformed: dict[int, str]
     rejected: dict[int, str]
     now_ms: int
 

@@ -12,13 +12,14 @@ from aiokafka.errors import OffsetOutOfRangeError, ProducerFenced
 from confluent_kafka import Producer
 
 from streamdedup.events import EventBatch
+from streamdedup.kafka import sink
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records import Record
-from streamdedup.kafka.sink import ForeignWriteError, RefusedError
+from streamdedup.kafka.sink import DoubtError, ForeignWriteError, RefusedError
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import Broker, client_config
@@ -612,6 +613,21 @@ class TestKafka(Claims):
     def lab(self, kafka_lab: Lab) -> Lab:
         """On the broker that all tests share."""
         return kafka_lab
+
+    async def test_a_producer_is_replaced_before_its_sequence_numbers_end(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Aiokafka goes on below 0 then, which no broker takes; a fence gives a new one."""
+        monkeypatch.setattr(sink, "SEQUENCE_MAX", 3)
+        writer = await stage.writer()
+        label = await stage.emit(writer, 0, b"a", b"b")
+        label = await stage.emit(writer, label, b"c")
+        with pytest.raises(DoubtError, match="sequence numbers"):
+            await writer.begin()
+        await writer.fence()
+        await stage.emit(writer, label, b"d")
+        await stage.decided()
+        assert await stage.keys() == [b"a", b"b", b"c", b"d"]
 
 
 class TestKafkaObjects(TestKafka):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, MemoryRecords, PartitionRecords
@@ -12,20 +13,40 @@ from crc32c import crc32c
 
 from streamdedup.events import EventBatch
 from streamdedup.kafka.columns import TOGETHER_MAX, RawRecords, _PartitionColumns
-from streamdedup.kafka.wire import DamagedError, RecordBatch
+from streamdedup.kafka.open_batches import OpenBatches
+from streamdedup.kafka.wire import HEAD_BYTES, DamagedError, RecordBatch
 
 HERE = TopicPartition("topic", 3)
 STAMPED_MS = 1_750_000_000_000
 
 
-def batch(base: int, keys: Sequence[bytes], codec: int = 0) -> bytes:
+def batch(base: int, keys: Sequence[bytes], codec: int = 0, size_max: int = 1 << 20) -> bytes:
     """A record batch, as a broker would give it from offset `base` on."""
-    builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
+    builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, size_max)
     for delta, key in enumerate(keys):
-        builder.append(delta, STAMPED_MS + delta, key, b"value", [("name", key)])
+        assert builder.append(delta, STAMPED_MS + delta, key, b"value", [("name", key[:9])])
     made = builder.build()
     made[:8] = base.to_bytes(8, "big")
     return bytes(made)
+
+
+def marker(base: int, producer_id: int, *, commit: bool) -> bytes:
+    """The control batch that ends a transaction."""
+    return transactional(batch(base, [b"\0\0\0" + bytes([commit])]), producer_id, control=True)
+
+
+def transactional(data: bytes, producer_id: int, *, control: bool = False) -> bytes:
+    """The record batch, as of a transaction of that producer."""
+    made = bytearray(data)
+    made[22] |= 0x30 if control else 0x10
+    made[43:53] = producer_id.to_bytes(8, "big") + b"\0\0"
+    return summed(made)
+
+
+def summed(data: bytearray) -> bytes:
+    """The record batch, its checksum right again."""
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
 
 
 def legacy(base: int, keys: Sequence[bytes], magic: int, codec: int = 0) -> bytes:
@@ -86,6 +107,57 @@ def test_small_batches_come_together_and_large_ones_in_chunks() -> None:
     assert [len(one) for one in fetched(large, events_max=10)] == [10, 10, 5]
 
 
+def test_large_events_come_few_at_a_time() -> None:
+    """Each chunk has a megabyte or so, and one event at least."""
+    data = batch(0, [bytes(300_000) for _ in range(10)] + [bytes(2_000_000)], size_max=8 << 20)
+    found = list(fetched(data))
+    assert as_events(found) == as_objects(data)
+    assert [len(one) for one in found] == [4, 4, 2, 1]
+
+
+def test_markers_separate_nothing() -> None:
+    """Small transactions come together; behind the last event are the markers that follow it."""
+    parts = [
+        transactional(batch(0, [b"a"]), 7) + marker(1, 7, commit=True),
+        transactional(batch(2, [b"b", b"c"]), 7) + marker(4, 7, commit=True),
+        batch(5, [b"d"]),
+    ]
+    data = b"".join(parts) + marker(6, 8, commit=False)
+    records = fetched(data)
+    [found] = records
+    assert as_events([found]) == as_objects(data)
+    assert found.next_offset == records.next_fetch_offset == 7
+    assert [one.next_offset for one in fetched(data, events_max=1)] == [2, 3, 5, 7]
+
+
+def test_what_is_hidden_gives_the_loop_its_turns() -> None:
+    """A fetch of nothing but markers comes as empty chunks, each as long as others; the position goes on with them."""
+    count = 2 * TOGETHER_MAX + 1
+    records = fetched(b"".join(marker(n, 7, commit=True) for n in range(count)))
+    assert [(len(one), one.next_offset) for one in records] == [
+        (0, 0),
+        (0, TOGETHER_MAX),
+        (0, 2 * TOGETHER_MAX),
+    ]
+    assert records.next_fetch_offset == count
+
+
+def test_a_batch_is_copied_whole_where_it_fits_before_compression() -> None:
+    """A broker may compress it otherwise, and then measure it."""
+    keys = [bytes(100 + n % 7) for n in range(5_000)]
+    [found] = fetched(batch(0, keys, codec=1, size_max=1 << 23), events_max=10**6)
+    assert isinstance(found.origin, RecordBatch)
+    rows = np.arange(len(found))
+    for size_max, whole in ((900_000, True), (300_000, False)):
+        batches = OpenBatches(1, transactional=False)
+        sent = [*batches.copy("topic", found, rows, size_max), *batches.finish("topic")]
+        assert (len(sent) == 1) == whole
+        raw = [bytes(one._build()) for one in sent]
+        assert (len(raw[0]) == len(found.origin.raw)) == whole
+        copied = [event[1:] for one in raw for event in as_objects(one)]
+        assert copied == [event[1:] for event in as_events([found])]
+
+
 def test_the_one_batch_that_all_are_of_is_known() -> None:
     """It can be written again as it is; not where a part of it is meant."""
     data = batch(0, [b"a", b"b", b"c"])
@@ -121,8 +193,7 @@ def compacted(data: bytes, last_offset: int) -> bytes:
     made = bytearray(data)
     delta = last_offset - int.from_bytes(made[:8], "big")
     made[23:27] = delta.to_bytes(4, "big")
-    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
-    return bytes(made)
+    return summed(made)
 
 
 @pytest.mark.parametrize("events_max", [1, 1000])
@@ -143,7 +214,11 @@ def test_what_stands_before_damage_is_given(events_max: int) -> None:
 def test_an_answer_that_is_cut_within_its_first_batch_is_told_from_an_empty_one() -> None:
     """Aiokafka asks for both, and raises where a batch is larger than a fetch."""
     whole = batch(0, [b"a"])
+    short = legacy(0, [b"k"], 1)
+    assert len(short) < HEAD_BYTES
     for data, has_next in (
+        (short, True),
+        (short[:-1], False),
         (whole, True),
         (whole + b"rest", True),
         (whole[:-1], False),

@@ -346,3 +346,10 @@ def _batch(
         headers=headers or [[] for _ in range(count)],
         next_offset=count,
     )
+
+
+def test_a_turn_of_the_loop_takes_fewer_keys_where_each_takes_longer() -> None:
+    """Kernels find record keys, values and one JSON field; headers and several fields are read one by one."""
+    kernels = (Extractor("key"), Extractor("value"), Extractor("json", ("id",)))
+    others = (Extractor("header", ("h",)), Extractor("json", ("id", "tenant")))
+    assert min(one.rows_a_turn for one in kernels) > max(one.rows_a_turn for one in others)

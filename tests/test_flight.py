@@ -9,7 +9,6 @@ import pytest
 from streamdedup.events import Column, EventBatch
 from streamdedup.flight import Flights, Part, Transaction, together
 from streamdedup.kafka.sink import DoubtError
-from streamdedup.keys.extract import Keys
 from streamdedup.pace import Pace
 
 
@@ -22,8 +21,8 @@ def batch_of(offsets: list[int]) -> EventBatch:
 
 def transaction_of(offsets: list[int]) -> Transaction:
     """A closed transaction of events at these offsets."""
-    made, unused = Transaction(), Keys(Column.of([]), {}, (), ())
-    made.add(Part(batch_of(offsets), np.zeros(len(offsets), np.uint8), unused, {}, 0))
+    made = Transaction()
+    made.add(Part(batch_of(offsets), np.zeros(len(offsets), np.uint8), {}, {}, 0))
     made.close(offsets[-1] + 1, None)
     return made
 

@@ -432,6 +432,15 @@ def test_rows_of_all_sorts_stay_in_their_places() -> None:
     assert list(Extractor("json", ("id",), "judge").extract(batch).malformed) == [1, 3, 4]
 
 
+def test_no_more_is_kept_than_lies_between_the_keys() -> None:
+    """Of a whole fetch, a few rows with one odd text among them."""
+    texts = Column.of([b'{"id":"%d"}' % n for n in range(10_000)] + [b'{"id":"\\u0041"}'] * 2)
+    found, reasons = json_keys(["id"], texts.take(slice(9_998, 10_001)))
+    assert list(found) == [b"9998", b"9999", b"A"]
+    assert not reasons
+    assert len(found.buffer) < 40
+
+
 def test_only_rows_of_the_exact_reader() -> None:
     """Where the kernel finds nothing the values are not copied either."""
     keys, malformed = json_keys(["id"], Column.of([b'{"id":"\\t"}', b"{"]))

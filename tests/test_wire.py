@@ -737,3 +737,13 @@ def watching(kernel: Callable[..., Any], spent: list[float]) -> Callable[..., An
         return answer
 
     return call
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_what_does_not_compress_is_not_made_larger(codec: int) -> None:
+    """A batch is never larger than the limit: where a codec gains nothing, none is used."""
+    chance = random.Random(codec)
+    rows: list[Row] = [(n, NOW_MS, chance.randbytes(100), None, ()) for n in range(3_000)]
+    batches = encoded(decode(list(record_batches(built(rows)))), codec=codec, bytes_max=100_000)
+    assert max(len(batch.data) for batch in batches) <= 100_000
+    assert contents(read_back(batches)) == contents(rows)

@@ -5,7 +5,8 @@ Membership, positions, fetching ahead and seeks stay aiokafka's. Of its private 
 `MemoryRecords(data)` of what came, asks it `has_next()` and `size_in_bytes()`, and gives it to `PartitionRecords`;
 `PartitionRecords`, an iterator that calls its `_unpack_records()` at its making, with `_tp`, `_records`,
 `_isolation_level`, `_aborted_producers`, `_consume_aborted_up_to` and `next_fetch_offset`; `READ_COMMITTED`; and
-`AIOKafkaConsumer._fetcher` of `aiokafka.consumer.consumer`, which is set once, when it starts. `unfit` looks at them.
+`AIOKafkaConsumer._fetcher` of `aiokafka.consumer.consumer`, which is set once, when it starts. `unfit` looks at the
+version, and at what can be seen of them from outside.
 """
 
 import inspect
@@ -24,7 +25,9 @@ from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records import to_batch
 from streamdedup.kafka.wire import (
     HEAD_BYTES,
+    LENGTH_END,
     MAGIC,
+    MAGIC_AT,
     DamagedError,
     RecordBatch,
     Records,
@@ -34,13 +37,17 @@ from streamdedup.kafka.wire import (
     record_batches,
 )
 
-CHUNK_EVENTS = 8_192  # events handled between two turns of the loop: below 10 ms
-TOGETHER_MAX = 500  # record batches that are decoded at once, each some 5 us before its events
+CHUNK_EVENTS, CHUNK_BYTES = 4_096, 1 << 20  # handled between two turns of the loop: below 10 ms
+TOGETHER_MAX = (
+    500  # record batches that are looked at in one turn, each some 5 us before its events
+)
+LEGACY_BYTES = 26  # of a message before Kafka 0.11, at least
 KNOWN = "0.14."  # the versions of aiokafka that this was written for
 _ARGUMENTS = (
     *("tp", "records", "aborted_transactions", "fetch_offset"),
     *("key_deserializer", "value_deserializer", "check_crcs", "isolation_level"),
 )
+_USED = {"PartitionRecords", "MemoryRecords", "has_next", "size_in_bytes"}
 _TAKEN = ("_consume_aborted_up_to", "_unpack_records", "__next__")
 
 
@@ -78,13 +85,16 @@ def unfit() -> str | None:
     process = getattr(getattr(fetcher, "Fetcher", None), "_proc_fetch_request", None)
     if not inspect.iscoroutinefunction(process) or not isinstance(records, type):
         return "Fetcher._proc_fetch_request or PartitionRecords is not what it was"
-    if tuple(inspect.signature(records).parameters) != _ARGUMENTS:
-        return "PartitionRecords is made of other arguments"
-    if missing := {"PartitionRecords", "MemoryRecords"} - set(process.__code__.co_names):
-        return f"Fetcher._proc_fetch_request does not use {', '.join(sorted(missing))}"
-    if missing := {name for name in _TAKEN if not hasattr(records, name)}:
-        return f"PartitionRecords has no {', '.join(sorted(missing))}"
-    return None
+    code = process.__code__
+    changed = {
+        "PartitionRecords is made of other arguments": (
+            tuple(inspect.signature(records).parameters) != _ARGUMENTS
+        ),
+        "PartitionRecords lacks a name": not all(hasattr(records, name) for name in _TAKEN),
+        "Fetcher._proc_fetch_request uses other names": not set(code.co_names) >= _USED,
+        "Fetcher._proc_fetch_request is a closure": bool(code.co_freevars),
+    }
+    return next((what for what, is_so in changed.items() if is_so), None)
 
 
 class RawRecords:
@@ -100,12 +110,13 @@ class RawRecords:
     @property
     def is_old(self) -> bool:
         """Whether it begins in a format before that of record batches."""
-        return self.data[16] < MAGIC
+        return len(self.data) > MAGIC_AT and self.data[MAGIC_AT] < MAGIC
 
     def has_next(self) -> bool:
         """Whether there is a whole record batch; a fetch may end within one."""
-        size = 12 + int.from_bytes(self.data[8:12], "big", signed=True)
-        return len(self.data) >= max(size, HEAD_BYTES)
+        size = LENGTH_END + int.from_bytes(self.data[8:LENGTH_END], "big", signed=True)
+        least = LEGACY_BYTES if self.is_old else HEAD_BYTES
+        return len(self.data) >= max(size, least)
 
 
 def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
@@ -120,7 +131,9 @@ def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
 
 
 class _PartitionColumns(fetcher.PartitionRecords):
-    """What was fetched of one partition, EventBatch by EventBatch."""
+    """What was fetched of one partition, EventBatch by EventBatch; an empty one where much of it is hidden."""
+
+    next_fetch_offset: int
 
     def __init__(self, events_max: Callable[[TopicPartition], int], *arguments: Any) -> None:
         self._events_max = events_max
@@ -132,9 +145,12 @@ class _PartitionColumns(fetcher.PartitionRecords):
         if self._records.is_old:
             yield from self._of_objects()
             return
-        for together in self._joined(self._visible()):
-            yield from self._cut(together)
-            self.next_fetch_offset = together[-1].last_offset + 1
+        for together, behind in self._joined(self._visible()):
+            if together:
+                yield from self._cut(together, behind)
+            else:  # so that the loop has a turn
+                yield self._batch(decode([]), slice(0), None)
+            self.next_fetch_offset = max(self.next_fetch_offset, behind)
 
     def _of_objects(self) -> Iterator[EventBatch]:
         """What was written before Kafka 0.11, as aiokafka parses it."""
@@ -143,56 +159,62 @@ class _PartitionColumns(fetcher.PartitionRecords):
         while records := list(islice(parsed, min(OBJECTS_MAX, self._events_max(self._tp)))):
             yield to_batch(self._tp.topic, self._tp.partition, records, self.next_fetch_offset)
 
-    def _visible(self) -> Iterator[RecordBatch | None]:
-        """The record batches of committed events; None where others stand between, which are behind us then."""
+    def _visible(self) -> Iterator[RecordBatch | int]:
+        """The record batches of committed events, and the offsets behind all others."""
         committed_only = self._isolation_level == fetcher.READ_COMMITTED
         for batch in record_batches(self._records.data):
             if committed_only and batch.producer_id >= 0:
                 self._consume_aborted_up_to(batch.base_offset)
-                if batch.is_control and is_abort(batch):
+                ends = batch.is_control and batch.producer_id in self._aborted_producers
+                if ends and is_abort(batch):
                     self._aborted_producers.discard(batch.producer_id)
             hidden = batch.is_transactional and batch.producer_id in self._aborted_producers
             if batch.is_control or (committed_only and hidden):
-                yield None
-                self.next_fetch_offset = max(self.next_fetch_offset, batch.last_offset + 1)
+                yield batch.last_offset + 1
             elif batch.last_offset + 1 > self.next_fetch_offset:
                 yield batch
 
-    def _joined(self, visible: Iterator[RecordBatch | None]) -> Iterator[list[RecordBatch]]:
-        """Small ones together, as long as nothing is between them."""
+    def _joined(
+        self, visible: Iterator[RecordBatch | int]
+    ) -> Iterator[tuple[list[RecordBatch], int]]:
+        """Small ones together, with the offset behind them and what is hidden after them; none where much is hidden."""
         together: list[RecordBatch] = []
-        events = 0
+        events = size_bytes = passed = behind = 0
         try:
             for batch in visible:
-                most = self._events_max(self._tp)
-                if together and (
-                    batch is None or events + batch.count > most or len(together) >= TOGETHER_MAX
-                ):
-                    yield together
-                    together, events = [], 0
-                if batch is not None:
-                    together.append(batch)
-                    events += batch.count
+                most, is_full = self._events_max(self._tp), passed >= TOGETHER_MAX
+                if not isinstance(batch, int):
+                    more = size_bytes + len(batch.raw) > CHUNK_BYTES or events + batch.count > most
+                    is_full |= bool(together) and more
+                if is_full:
+                    yield together, behind
+                    together, events, size_bytes, passed = [], 0, 0, 0
+                passed += 1
+                if isinstance(batch, int):
+                    behind = batch
+                    continue
+                together.append(batch)
+                events, size_bytes = events + batch.count, size_bytes + len(batch.raw)
+                behind = batch.last_offset + 1
         except DamagedError:
-            if together:  # it is of no use to those before it
-                yield together
+            if passed:  # it is of no use to those before it
+                yield together, behind
             raise
-        if together:
-            yield together
+        if passed:
+            yield together, behind
 
-    def _cut(self, together: Sequence[RecordBatch]) -> Iterator[EventBatch]:
-        """The events of consecutive record batches from `next_fetch_offset` on."""
+    def _cut(self, together: Sequence[RecordBatch], behind: int) -> Iterator[EventBatch]:
+        """The events of consecutive record batches from `next_fetch_offset` on, and then `behind`."""
         records = decode(together)
         row = int(np.searchsorted(records.offsets, self.next_fetch_offset))
         count = len(records.offsets)
+        size_bytes = np.cumsum(records.bodies.sizes)
         while row < count:
             most = self._events_max(self._tp)
-            end = min(count, row + most)
+            fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))
+            end = max(row + 1, min(count, row + most, fits))
             whole = not row and end == count and len(together) == 1
-            after = (
-                together[-1].last_offset + 1 if end == count else int(records.offsets[end - 1]) + 1
-            )
-            self.next_fetch_offset = after
+            self.next_fetch_offset = behind if end == count else int(records.offsets[end - 1]) + 1
             yield self._batch(records, slice(row, end), together[0] if whole else None)
             row = end
 
@@ -216,7 +238,9 @@ class _HeaderColumn(Sequence[Headers]):
 
     def __init__(self, records: Records, rows: slice) -> None:
         self._records, self._rows = records, rows
+        bodies = records.bodies.take(rows)
         self._starts: Integers = records.header_starts[rows]
+        self._ends: Integers = bodies.starts + bodies.sizes
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -232,6 +256,5 @@ class _HeaderColumn(Sequence[Headers]):
             return _HeaderColumn(self._records, slice(start + first, start + last))
         if not -len(self) <= at < len(self):
             raise IndexError(at)
-        bodies = self._records.bodies.take(self._rows)
-        end = int(bodies.starts[at] + bodies.sizes[at])
-        return read_headers(bodies.buffer, int(self._starts[at]), end)
+        buffer = self._records.bodies.buffer
+        return read_headers(buffer, int(self._starts[at]), int(self._ends[at]))

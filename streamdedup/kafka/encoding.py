@@ -72,7 +72,7 @@ class BatchEncoder:
     """
 
     def __init__(self, *, codec: int, transactional: bool, bytes_max: int) -> None:
-        self._attributes = codec | _bits(transactional=transactional)
+        self._attributes = _bits(transactional=transactional)
         self._codec, self._bytes_max = codec, bytes_max
         self._full: list[EncodedBatch] = []
         self._room = np.empty(0, dtype=np.uint8)  # for the open batch, and again for the next one
@@ -127,14 +127,15 @@ class BatchEncoder:
 
     def _close(self) -> None:
         """Make a batch of what the room holds."""
-        room = self._room.data[: self._end]
-        if self._codec == NONE:
-            data = bytearray(room)
-        else:
-            data = bytearray(HEAD_BYTES)
-            data += compress(self._codec, room[HEAD_BYTES:])
+        room, codec = self._room.data[: self._end], self._codec
+        data = bytearray(room[:HEAD_BYTES])
+        if codec != NONE:
+            data += compress(codec, room[HEAD_BYTES:])
+        if codec == NONE or len(data) >= len(room):  # what gains nothing must not pass the limit
+            data, codec = bytearray(room), NONE
+        attributes = self._attributes | codec
         self._full.append(
-            _headed(data, self._attributes, self._base_ms, self._last_ms, count=self._count)
+            _headed(data, attributes, self._base_ms, self._last_ms, count=self._count)
         )
         self._count, self._end = 0, HEAD_BYTES
 

@@ -14,6 +14,7 @@ from streamdedup.kafka.records import Record, copies
 from streamdedup.kafka.wire import RecordBatch
 
 VERBATIM_BYTES_MIN = 16 << 10  # smaller record batches are joined
+RECORD_BYTES_MAX = 21  # what stands before a body: size, attributes, time, offset
 
 
 class ReadyBatch:
@@ -115,9 +116,12 @@ class OpenBatches:
 
     def _verbatim(self, batch: EventBatch, rows: Integers, size_max: int) -> EncodedBatch | None:
         """The record batch that `batch` is, where all of it is to be copied and nothing to be compressed anew."""
-        origin = batch.origin
-        if not isinstance(origin, RecordBatch) or len(rows) < len(batch):
+        origin, bodies = batch.origin, batch.bodies
+        if not isinstance(origin, RecordBatch) or bodies is None or len(rows) < len(batch):
             return None
-        if origin.codec != self._codec or not VERBATIM_BYTES_MIN <= len(origin.raw) <= size_max:
+        if origin.codec != self._codec or len(origin.raw) < VERBATIM_BYTES_MIN:
+            return None
+        # Before compression, as all that we write: a broker may compress it otherwise, and measure it then.
+        if int(bodies.sizes.sum()) + RECORD_BYTES_MAX * len(batch) > size_max:
             return None
         return verbatim(origin, transactional=self._transactional)

@@ -39,6 +39,7 @@ DEADLINE_SHARE = 0.75
 ABORT_S_MAX = 5.0
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 STOP_S = 1.0
+SEQUENCE_MAX = 1 << 30  # aiokafka counts on below 0 after 2**31 records, which no broker takes
 CANCELS_MAX = 20  # two were enough in every trial
 
 _OF_A_RECORD = (
@@ -126,6 +127,7 @@ class KafkaWriter:
         self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
+        self._sent = 0  # records, to one partition, since the fence
         self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
         self._open = OpenBatches(CODECS[sink.compression], transactional=exactly_once)
 
@@ -142,6 +144,7 @@ class KafkaWriter:
     async def fence(self) -> None:
         """Shut out every earlier writer of this partition, and settle what it left open."""
         await self.drop()
+        self._sent = 0
         if self._exactly_once:
             self._producer = await self._started(transactional_id=self.transactional_id)
             return
@@ -157,6 +160,8 @@ class KafkaWriter:
         """Open what the next commit will close."""
         self._batches = {}
         self._open.clear()
+        if self._sent >= SEQUENCE_MAX:
+            raise DoubtError("the producer's sequence numbers come to their end; it is replaced")
         if self._exactly_once:
             await self._producer.begin_transaction()
         self._connections = dict(self._producer.client._conns)
@@ -236,6 +241,7 @@ class KafkaWriter:
         batch.close()
         future = await self._producer.send_batch(batch, topic, partition=self._partition)
         self._batches.setdefault(topic, []).append((future, batch.record_count()))
+        self._sent += batch.record_count()
 
     async def _started(self, **identity: object) -> Any:
         async def start() -> Any:

@@ -150,7 +150,7 @@ class KafkaSource:
         if self.epoch != epoch or not polled:
             return None
         if self._columns:
-            return cast("EventBatch", polled[0])
+            return cast("EventBatch", polled[0]) if len(polled[0]) else None
         return to_batch(self._topic, partition, polled, self.position(partition))
 
     def position(self, partition: int) -> int:

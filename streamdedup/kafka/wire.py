@@ -47,7 +47,9 @@ LENGTH_END, CRC_FROM = 12, 21
 MAGIC = 2
 TRANSACTIONAL = 1 << 4
 
-_LENGTH, _MAGIC_AT = struct.Struct(">qi"), 16
+MAGIC_AT = 16
+
+_LENGTH = struct.Struct(">qi")
 _CODEC, _APPENDED, _CONTROL = 7, 1 << 3, 1 << 5
 _MARKER = struct.Struct(">hh")  # version and type, the key of a control record
 _ABORT = 0
@@ -103,10 +105,10 @@ class Records:
 def record_batches(data: bytes) -> Iterator[RecordBatch]:
     """The record batches in `data`, in their order, without a partial one at its end. DamagedError at one that is."""
     view, at, after = memoryview(data), 0, -1
-    while len(view) - at > _MAGIC_AT:
+    while len(view) - at > MAGIC_AT:
         base, length = _LENGTH.unpack_from(view, at)
-        if view[at + _MAGIC_AT] != MAGIC:
-            raise _damaged(base, f"its format is {view[at + _MAGIC_AT]}; only {MAGIC} is read")
+        if view[at + MAGIC_AT] != MAGIC:
+            raise _damaged(base, f"its format is {view[at + MAGIC_AT]}; only {MAGIC} is read")
         end = at + LENGTH_END + length
         if end < at + HEAD_BYTES:
             raise _damaged(base, f"its length is {length}")
