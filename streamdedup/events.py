@@ -100,7 +100,7 @@ class EventBatch:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of keys, values and headers."""
+        """The bytes of keys, values and headers, as near as the events tell without being looked into."""
         if self.bodies is not None:
             return int(self.bodies.sizes.sum())
         columns = sum(int(np.maximum(c.sizes, 0).sum()) for c in (self.keys, self.values))
