@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ UNPRIVILEGED = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges"],
 }
+RUN_S = 120
 NOT_KEPT = "no directory for compiled kernels is writable"
 
 
@@ -33,10 +35,20 @@ def stack() -> Iterator[Stack]:
 def run(*command: str, entrypoint: str | None = None, **environment: str) -> str:
     """Run a command in a new container of the image, which may write nowhere; all that it printed."""
     options = {**UNPRIVILEGED, **({"entrypoint": entrypoint} if entrypoint else {})}
-    printed: bytes = engine().containers.run(
-        IMAGE, list(command), environment=environment, stderr=True, remove=True, **options
-    )
-    return printed.decode()
+    status, printed = ended(command=list(command), environment=environment, **options)
+    assert status == 0, printed
+    return printed
+
+
+def ended(**options: Any) -> tuple[int, str]:
+    """The status and all output of a new container, once it has ended: a log that is followed may not end with it."""
+    made = engine().containers.create(IMAGE, **options)
+    try:
+        made.start()
+        status: int = made.wait(timeout=RUN_S)["StatusCode"]
+        return status, made.logs().decode()
+    finally:
+        made.remove(force=True)
 
 
 def numbered(numbers: range) -> Iterator[Event]:
@@ -109,13 +121,7 @@ class TestImage:
 
     def test_it_runs_the_worker_by_default(self) -> None:
         """Without a command it is the worker, which asks for its configuration by name."""
-        made = engine().containers.create(IMAGE, **UNPRIVILEGED)
-        try:
-            made.start()
-            status = made.wait(timeout=60)["StatusCode"]
-            said = made.logs().decode()
-        finally:
-            made.remove(force=True)
+        status, said = ended(**UNPRIVILEGED)
         assert status == 2
         assert "/etc/streamdedup/dedup.yaml" in said
 
