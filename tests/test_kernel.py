@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -40,6 +39,7 @@ from streamdedup.keys import json_column
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
+from tests.watching import watched
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows
 
@@ -401,20 +401,11 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of this thread that each call of a kernel takes from here on."""
     calls: list[float] = []
 
-    def watching(kernel: Any) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            started = time.thread_time()
-            answer = kernel(*arguments)
-            calls.append(time.thread_time() - started)
-            return answer
-
-        return call
-
     ours = [sys.modules[name] for name in sys.modules if name.startswith("streamdedup.filters.")]
     for module in ours:
         for name, value in list(vars(module).items()):
             if any(value is kernel for kernel in KERNELS):
-                monkeypatch.setattr(module, name, watching(value))
+                monkeypatch.setattr(module, name, watched(value, calls))
     return calls
 
 

@@ -23,9 +23,10 @@ from streamdedup.fencing import wait_decided
 from streamdedup.filters.base import Mask
 from streamdedup.kafka import columns
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
+from streamdedup.kafka.codecs import CODECS
 from streamdedup.kafka.columns import CHUNK_EVENTS
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.sink import CODECS
+from streamdedup.kafka.records import EventConsumer
 from tests.broker.base import Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import create_topic, delete_records, read_all, unique_name
@@ -366,5 +367,5 @@ async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
         with monkeypatch.context() as patch, capture_logs() as lines:
             change(patch)
             async with kafka_cluster(options) as cluster:
-                assert not cluster._columns
+                assert cluster._make_consumer is EventConsumer
         assert [line["event"] for line in lines] == ["record_path_objects"]

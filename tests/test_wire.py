@@ -9,7 +9,6 @@ import random
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from streamdedup.kafka.wire import (
     read_headers,
     record_batches,
 )
+from tests.watching import watched
 
 NOW_MS = 1_700_000_000_000
 NONE, GZIP, SNAPPY, LZ4, ZSTD = CODECS = range(5)
@@ -711,7 +711,7 @@ def test_kernels_yield(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records and headers, they are worked on in calls of 10 ms at most."""
     calls: dict[str, list[float]] = {"walk": [], "emit": []}
     for name, spent in calls.items():
-        monkeypatch.setattr(walking, name, watching(getattr(walking, name), spent))
+        monkeypatch.setattr(walking, name, watched(getattr(walking, name), spent))
     head = built([(0, NOW_MS, b"k", b"v", ())])[:HEAD_BYTES]
     for count, headers in ((300_000, 0), (10_000, 60)):
         tail = bytes(varint(headers)) + b"\x00\x01" * headers
@@ -725,18 +725,6 @@ def test_kernels_yield(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(spent) >= 300_000 / (1 << 15)
         assert sorted(spent)[-2] < 0.01, spent  # the machine may have had other work once
     assert len(calls["walk"]) >= 300_000 / (1 << 15) + 600_000 / (1 << 16)
-
-
-def watching(kernel: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
-    """The same kernel, whose calls leave their seconds of this thread in `spent`."""
-
-    def call(*arguments: Any) -> Any:
-        started = time.thread_time()
-        answer = kernel(*arguments)
-        spent.append(time.thread_time() - started)
-        return answer
-
-    return call
 
 
 @pytest.mark.parametrize("codec", range(5))

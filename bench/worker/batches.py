@@ -25,9 +25,8 @@ from bench.worker.events import (
     Part,
 )
 
-BYTES_MAX = (
-    128 << 10
-)  # of a batch, before compression: between a client's default and the broker's most
+# Of a batch, before compression: between a client's default and the broker's most.
+BYTES_MAX = 128 << 10
 EVENTS_MAX = 8191  # deltas of two bytes
 ONE_BYTE = 64  # deltas below it
 LZ4_LEVEL = 1

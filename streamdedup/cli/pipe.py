@@ -17,6 +17,8 @@ from streamdedup.filters import GROWTH, KINDS, STATIC
 if TYPE_CHECKING:
     from io import BufferedReader
 
+WAKE_S = 0.25  # a system call sleeps without looking at Python's signals at most
+
 
 def add_pipe(commands: Commands) -> None:
     """The command `pipe`."""
@@ -128,11 +130,23 @@ def _as_arguments(text: str) -> str:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM leaves this context as SIGINT does, unless it is ignored; after it, the process ends where it stands."""
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    terminates = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if terminates:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        with _woken():
+            yield
+    finally:
+        if terminates:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _woken() -> Iterator[None]:
+    """No signal waits for the next line: one that came just before a read is looked at when that is interrupted."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, WAKE_S, WAKE_S)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0)

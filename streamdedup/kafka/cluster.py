@@ -11,12 +11,13 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
-from streamdedup.kafka.columns import unfit
+from streamdedup.kafka.columns import ColumnarConsumer, unfit
 from streamdedup.kafka.connection import bootstrap, let_go
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from streamdedup.kafka.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.kafka.topics import Topic, Topology
@@ -33,11 +34,12 @@ class KafkaCluster:
     def __init__(self, options: KafkaOptions, client: Any, patience: Patience) -> None:
         self.patience = patience
         self._options, self._client = options, client
-        self._columns = options.record_path == "columns" and not _unfit()
+        columns = options.record_path == "columns" and not _unfit()
+        self._make_consumer = ColumnarConsumer if columns else EventConsumer
 
     def source(self, topic: str) -> Source:
         """As `Cluster.source`."""
-        return KafkaSource(self._options, topic, self.patience, columns=self._columns)
+        return KafkaSource(self._options, topic, self.patience, self._make_consumer)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """As `Cluster.writer`."""
@@ -109,7 +111,13 @@ class KafkaCluster:
     ) -> AsyncGenerator[EventBatch]:
         """As `Cluster.committed_events`."""
         return log.committed_events(
-            self._options, topic, partition, start, end, stall_s=stall_s, columns=self._columns
+            self._options,
+            topic,
+            partition,
+            start,
+            end,
+            stall_s=stall_s,
+            make_consumer=self._make_consumer,
         )
 
 

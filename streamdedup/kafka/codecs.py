@@ -17,6 +17,7 @@ from streamdedup.errors import StreamdedupError
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS = {name: number for number, name in enumerate(NAMES)}
 RECORDS_BYTES_MAX = 1 << 30  # of one batch, decompressed: more than any broker takes uncompressed
 
 GZIP_LEVEL = LZ4_LEVEL = ZSTD_LEVEL = 1

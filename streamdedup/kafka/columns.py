@@ -17,12 +17,12 @@ from typing import Any, overload
 
 import aiokafka
 import numpy as np
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 
 from streamdedup.events import EventBatch, Headers, Integers
 from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
-from streamdedup.kafka.records import to_batch
+from streamdedup.kafka.records import EventConsumer, to_batch
 from streamdedup.kafka.wire import (
     HEAD_BYTES,
     LENGTH_END,
@@ -38,9 +38,7 @@ from streamdedup.kafka.wire import (
 )
 
 CHUNK_EVENTS, CHUNK_BYTES = 4_096, 1 << 20  # handled between two turns of the loop: below 10 ms
-TOGETHER_MAX = (
-    500  # record batches that are looked at in one turn, each some 5 us before its events
-)
+TOGETHER_MAX = 500  # record batches looked at in one turn, each some 5 us before its events
 LEGACY_BYTES = 26  # of a message before Kafka 0.11, at least
 KNOWN = "0.14."  # the versions of aiokafka that this was written for
 _ARGUMENTS = (
@@ -51,18 +49,21 @@ _USED = {"PartitionRecords", "MemoryRecords", "has_next", "size_in_bytes"}
 _TAKEN = ("_consume_aborted_up_to", "_unpack_records", "__next__")
 
 
-class ColumnarConsumer(AIOKafkaConsumer):
-    """A consumer whose `getmany` gives an EventBatch in place of each record; `max_records` counts these.
+class ColumnarConsumer(EventConsumer):
+    """The same, made of columns: its `getmany` gives an EventBatch, which may be empty, in place of each record."""
 
-    `events_max` is asked, for each of them, how many events it may have.
-    """
-
-    def __init__(
-        self, *topics: str, events_max: Callable[[TopicPartition], int], **options: Any
-    ) -> None:
-        self._events_max = events_max
+    def __init__(self, **options: Any) -> None:
+        self._events_max: dict[TopicPartition, int] = {}  # of the next EventBatch
         self._own_fetcher: Any = None
-        super().__init__(*topics, **options)
+        super().__init__(**options)
+
+    async def next_batch(
+        self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | None:
+        """As `EventConsumer.next_batch`. DamagedError where what was fetched is not as its format wants it."""
+        self._events_max[where] = min(events_max, CHUNK_EVENTS)
+        polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
+        return next(filter(len, polled.get(where, ())), None)
 
     @property
     def _fetcher(self) -> Any:
@@ -72,7 +73,7 @@ class ColumnarConsumer(AIOKafkaConsumer):
     def _fetcher(self, made: Any) -> None:
         """From its making on; nothing is fetched before."""
         if made is not None:
-            made._proc_fetch_request = MethodType(_columnar(self._events_max), made)
+            made._proc_fetch_request = MethodType(_columnar(self._events_max.__getitem__), made)
         self._own_fetcher = made
 
 
@@ -219,6 +220,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
             row = end
 
     def _batch(self, records: Records, rows: slice, origin: RecordBatch | None) -> EventBatch:
+        bodies = records.bodies.take(rows)
         return EventBatch(
             self._tp.topic,
             self._tp.partition,
@@ -226,21 +228,18 @@ class _PartitionColumns(fetcher.PartitionRecords):
             records.timestamps[rows],
             records.keys.take(rows),
             records.values.take(rows),
-            _HeaderColumn(records, rows),
+            _HeaderColumn(bodies.buffer, records.header_starts[rows], bodies.starts + bodies.sizes),
             self.next_fetch_offset,
-            records.bodies.take(rows),
+            bodies,
             origin,
         )
 
 
 class _HeaderColumn(Sequence[Headers]):
-    """The headers of each event, read where somebody asks for them."""
+    """The headers of each event, from `starts` to `ends` in `buffer`, read where somebody asks for them."""
 
-    def __init__(self, records: Records, rows: slice) -> None:
-        self._records, self._rows = records, rows
-        bodies = records.bodies.take(rows)
-        self._starts: Integers = records.header_starts[rows]
-        self._ends: Integers = bodies.starts + bodies.sizes
+    def __init__(self, buffer: bytes, starts: Integers, ends: Integers) -> None:
+        self._buffer, self._starts, self._ends = buffer, starts, ends
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -250,11 +249,7 @@ class _HeaderColumn(Sequence[Headers]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Headers]: ...
     def __getitem__(self, at: int | slice) -> Headers | Sequence[Headers]:
+        starts, ends = self._starts[at], self._ends[at]
         if isinstance(at, slice):
-            start, end, _ = self._rows.indices(len(self._records.offsets))
-            first, last, _ = at.indices(end - start)
-            return _HeaderColumn(self._records, slice(start + first, start + last))
-        if not -len(self) <= at < len(self):
-            raise IndexError(at)
-        buffer = self._records.bodies.buffer
-        return read_headers(buffer, int(self._starts[at]), int(self._ends[at]))
+            return _HeaderColumn(self._buffer, starts, ends)
+        return read_headers(self._buffer, int(starts), int(ends))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from streamdedup.events import Column
+from streamdedup.events import Column, Integers
 from streamdedup.kafka import walking
 from streamdedup.kafka.codecs import NONE, compress
 from streamdedup.kafka.wire import (
@@ -22,8 +22,7 @@ from streamdedup.kafka.wire import (
     decode,
     record_batches,
 )
-
-Integers = npt.NDArray[np.int64]
+from streamdedup.keys.hashing import frozen
 
 ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms, but for what takes longer to copy
 
@@ -83,9 +82,7 @@ class BatchEncoder:
         """Append records of these bodies, as those of `Records`, none of them null, and timestamps in ms, (n,) each."""
         rows = _Rows(
             np.frombuffer(bodies.buffer, dtype=np.uint8),
-            _frozen(bodies.starts),
-            _frozen(bodies.sizes),
-            _frozen(timestamps),
+            *(frozen(column, np.int64) for column in (bodies.starts, bodies.sizes, timestamps)),
         )
         row = 0
         while row < len(rows.starts):
@@ -147,12 +144,6 @@ class _Rows(NamedTuple):
     starts: Integers
     sizes: Integers
     timestamps: Integers
-
-
-def _frozen(numbers: Integers) -> Integers:
-    view = np.ascontiguousarray(numbers, dtype=np.int64).view()
-    view.flags.writeable = False
-    return view
 
 
 def _bits(*, transactional: bool) -> int:

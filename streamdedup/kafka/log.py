@@ -4,12 +4,10 @@ Each question goes to the partition's leader, and is asked again while that move
 """
 
 import asyncio
-import struct
 from collections.abc import AsyncGenerator, Callable, Collection
-from functools import partial
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import (
     NoError,
     OffsetOutOfRangeError,
@@ -19,17 +17,13 @@ from aiokafka.errors import (
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.connection import asked_again, client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
-from streamdedup.kafka.records import CHUNK_EVENTS as CHUNK_OBJECTS
-from streamdedup.kafka.records import to_batch
+from streamdedup.kafka.records import EventConsumer
+from streamdedup.kafka.wire import HEAD, MAGIC
 
 RETRY_S = 0.05
-# Record batch, format v2: base offset, magic, CRC, last offset's delta, time of the first record, producer id, epoch;
-# between them length, leader epoch, attributes, time of the last record; behind them sequence and count.
-HEAD = struct.Struct(">q8xBI2xiq8xqh8x")
 
 T = TypeVar("T")
 
@@ -101,8 +95,9 @@ def parse_head(head: bytes, offset: int) -> Fingerprint | None:
     """The fingerprint of the record batch that begins with `head`; None where it is no v2 batch with `offset` in it."""
     if len(head) < HEAD.size:
         return None
-    base, magic, crc, last, stamped_ms, producer_id, epoch = HEAD.unpack(head)
-    if magic != 2 or not base <= offset <= base + last:
+    base, _length, _leader, magic, crc, _attributes, last, stamped_ms, _, *rest = HEAD.unpack(head)
+    producer_id, epoch, *_ = rest
+    if magic != MAGIC or not base <= offset <= base + last:
         return None
     return Fingerprint(base, producer_id, epoch, crc, stamped_ms)
 
@@ -134,7 +129,7 @@ async def committed_events(
     end: int,
     *,
     stall_s: float,
-    columns: bool = True,
+    make_consumer: type[EventConsumer],
 ) -> AsyncGenerator[EventBatch]:
     """The events of committed transactions at offsets from `start` up to, without, `end`.
 
@@ -143,10 +138,7 @@ async def committed_events(
     if start >= end:
         return
     where = TopicPartition(topic, partition)
-    made: Any = AIOKafkaConsumer
-    if columns:
-        made = partial(ColumnarConsumer, events_max=lambda _: CHUNK_EVENTS)
-    consumer = made(
+    consumer = make_consumer(
         **client_arguments(options),
         isolation_level="read_committed",
         auto_offset_reset="none",
@@ -161,18 +153,14 @@ async def committed_events(
         moved_at = loop.time()
         while position < end:
             try:
-                polled = await consumer.getmany(
-                    where, timeout_ms=200, max_records=1 if columns else CHUNK_OBJECTS
-                )
+                batch = await consumer.next_batch(where, 200)
             except OffsetOutOfRangeError:
                 raise TrimmedError(
                     f"{topic}/{partition} no longer holds offset {position}"
                 ) from None
             reached = await consumer.position(where)
-            if records := polled.get(where):
-                batch = records[0] if columns else to_batch(topic, partition, records, reached)
-                if below_end := int(batch.offsets.searchsorted(end)):
-                    yield batch if below_end == len(batch) else batch.head(below_end)
+            if batch and (below_end := int(batch.offsets.searchsorted(end))):
+                yield batch if below_end == len(batch) else batch.head(below_end)
             if reached > position:
                 position, moved_at = reached, loop.time()
             elif loop.time() - moved_at > stall_s:

@@ -1,15 +1,33 @@
-"""Between records as objects and the columns of an EventBatch: from aiokafka's, and to be sent again."""
+"""Between records as objects and the columns of an EventBatch: a consumer of them, and what is to be sent again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamdedup.events import Column, EventBatch, Headers, Integers
 
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
 NO_TIMESTAMP = -1  # Kafka's own word for none; aiokafka has None in records older than timestamps
 CHUNK_EVENTS = 1_000  # events handled between two turns of the loop: below 10 ms
+
+
+class EventConsumer(AIOKafkaConsumer):
+    """A consumer that gives events by the EventBatch, made of aiokafka's objects."""
+
+    async def next_batch(
+        self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | None:
+        """The next events of one partition, at most `events_max`; None where none come in time."""
+        most = min(events_max, CHUNK_EVENTS)
+        polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=most)
+        records = polled.get(where)
+        return records and to_batch(where.topic, where.partition, records, self.reached(where))
+
+    def reached(self, where: TopicPartition) -> int:
+        """The offset at which reading goes on: behind the markers and aborted events that follow what was read."""
+        return int(self._subscription.subscription.assignment.state_value(where).position)
 
 
 def to_batch(topic: str, partition: int, records: Sequence[Any], next_offset: int) -> EventBatch:

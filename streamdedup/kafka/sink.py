@@ -22,6 +22,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.codecs import CODECS
 from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.open_batches import OpenBatches
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -37,7 +38,6 @@ DEFAULTS = {
 }
 DEADLINE_SHARE = 0.75
 ABORT_S_MAX = 5.0
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 STOP_S = 1.0
 SEQUENCE_MAX = 1 << 30  # aiokafka counts on below 0 after 2**31 records, which no broker takes
 CANCELS_MAX = 20  # two were enough in every trial

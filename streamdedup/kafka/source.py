@@ -6,12 +6,10 @@ an earlier one. `auto_offset_reset` is "none": where reading begins is decided b
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.client import ConnectionGroup
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
@@ -26,12 +24,11 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import EventBatch
-from streamdedup.kafka.columns import CHUNK_EVENTS, ColumnarConsumer
+from streamdedup.kafka.columns import CHUNK_EVENTS
 from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.records import CHUNK_EVENTS as CHUNK_OBJECTS
-from streamdedup.kafka.records import to_batch
+from streamdedup.kafka.records import EventConsumer
 from streamdedup.kafka.wire import DamagedError
 
 FETCH_BYTES = 4 << 20  # a partition; one fetch then fills several chunks
@@ -53,11 +50,14 @@ class KafkaSource:
     """One member of the group, reading one topic."""
 
     def __init__(
-        self, options: KafkaOptions, topic: str, patience: Patience, *, columns: bool = True
+        self,
+        options: KafkaOptions,
+        topic: str,
+        patience: Patience,
+        make_consumer: type[EventConsumer],
     ) -> None:
         self._options, self._topic, self._patience = options, topic, patience
-        self._columns = columns
-        self._events_max: dict[int, int] = {}  # of the next EventBatch, by partition
+        self._make_consumer = make_consumer
         self._consumer: Any = None
         self._listener = _Listener()
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
@@ -133,10 +133,8 @@ class KafkaSource:
         UnreadableError where the consumer cannot parse what it fetched.
         """
         where = TopicPartition(self._topic, partition)
-        self._events_max[partition] = min(events_max, CHUNK_EVENTS)
-        most = 1 if self._columns else min(events_max, CHUNK_OBJECTS)
         try:
-            polled = await self._poll(where, wait_s, most)
+            batch = await self._poll(where, wait_s, events_max)
         except NoOffsetForPartitionError:  # said before our seek, delivered after it
             return None
         except (KafkaError, OSError) as error:
@@ -147,17 +145,11 @@ class KafkaSource:
             raise UnreadableError(str(error)) from error
         except Exception as error:
             raise UnreadableError(type(error).__name__) from error
-        if self.epoch != epoch or not polled:
-            return None
-        if self._columns:
-            return cast("EventBatch", polled[0]) if len(polled[0]) else None
-        return to_batch(self._topic, partition, polled, self.position(partition))
+        return batch if self.epoch == epoch else None
 
     def position(self, partition: int) -> int:
         """The offset at which reading goes on: behind the markers and aborted events that follow what was read."""
-        subscription = self._consumer._subscription.subscription
-        state = subscription.assignment.state_value(TopicPartition(self._topic, partition))
-        return int(state.position)
+        return int(self._consumer.reached(TopicPartition(self._topic, partition)))
 
     def lag(self, partition: int) -> int:
         """How many offsets lie between what was read and the end of the input, as the last fetch told it."""
@@ -173,20 +165,20 @@ class KafkaSource:
         await self._consumer.commit({where: OffsetAndMetadata(offset, metadata)})
 
     async def _poll(
-        self, where: TopicPartition, wait_s: float, events_max: int | None = None
-    ) -> Sequence[Any]:
+        self, where: TopicPartition, wait_s: float, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | None:
         """Poll, within the time: that of aiokafka does not count while partitions are assigned anew."""
         try:
             async with asyncio.timeout(wait_s + POLL_SLACK_S):
-                polled: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(
-                    where, timeout_ms=max(1, int(wait_s * 1000)), max_records=events_max
+                batch: EventBatch | None = await self._consumer.next_batch(
+                    where, max(1, int(wait_s * 1000)), events_max
                 )
         except TimeoutError:
-            return ()
+            return None
         except IllegalStateError:  # it went to another member
             await asyncio.sleep(0)
-            return ()
-        return polled.get(where, ())
+            return None
+        return batch
 
     def _look_at_topic(self) -> None:
         before, now = self._partitions, len(self._consumer.partitions_for_topic(self._topic) or ())
@@ -221,10 +213,7 @@ class KafkaSource:
 
     async def _joined(self) -> Any:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
-        made: Any = AIOKafkaConsumer
-        if self._columns:
-            made = partial(ColumnarConsumer, events_max=lambda at: self._events_max[at.partition])
-        consumer = made(
+        consumer = self._make_consumer(
             **{**defaults, **self._options.consumer, **client_arguments(self._options)},
             group_id=self._options.group_id,
             group_instance_id=self._options.group_instance_id,

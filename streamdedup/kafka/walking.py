@@ -7,10 +7,10 @@ fails leaves us beyond every end, where all that follows fails, too, so that one
 import numpy as np
 import numpy.typing as npt
 
+from streamdedup.events import Integers
 from streamdedup.kernel import inlined, kernel
 
 Bytes = npt.NDArray[np.uint8]
-Integers = npt.NDArray[np.int64]
 
 COLUMNS = 9  # of what `walk` fills in, in this order:
 OFFSET, TIMESTAMP, KEY, KEY_SIZE, VALUE, VALUE_SIZE, BODY, BODY_SIZE, HEADERS = range(COLUMNS)

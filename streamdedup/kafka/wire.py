@@ -35,11 +35,9 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.events import Column
+from streamdedup.events import Column, Integers
 from streamdedup.kafka import walking
 from streamdedup.kafka.codecs import NAMES, NONE, CodecError, decompress
-
-Integers = npt.NDArray[np.int64]
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
 HEAD_BYTES = HEAD.size  # 61

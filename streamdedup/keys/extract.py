@@ -105,9 +105,8 @@ def json_keys(fields: Sequence[str], texts: Column) -> tuple[Column, dict[int, s
     located_in = found.sizes >= 0
     ends = found.starts[located_in] + found.sizes[located_in]
     start, end = int(found.starts[located_in].min()), int(ends.max())
-    found.starts[located_in] -= (
-        start  # no more is copied, and kept, than lies between the first and the last
-    )
+    # No more is copied, and kept, than lies between the first and the last.
+    found.starts[located_in] -= start
     found.starts[asked] = end - start + read_keys.starts
     found.sizes[asked] = read_keys.sizes
     buffer = texts.buffer[start:end] + read_keys.buffer

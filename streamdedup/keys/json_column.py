@@ -44,9 +44,8 @@ def located(steps: Sequence[str], texts: Column) -> Column:
 
     What is given is a string without escapes, or an integer as it is written, of at most 18 characters.
     """
-    names = [
-        step.encode("utf-8", "surrogatepass") for step in steps
-    ]  # what no UTF-8 has is never found
+    # What no UTF-8 has is never found.
+    names = [step.encode("utf-8", "surrogatepass") for step in steps]
     name_bytes = frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8)
     name_ends = frozen(np.cumsum([0, *map(len, names)]), np.int64)
     buffer = frozen(np.frombuffer(texts.buffer, dtype=np.uint8), np.uint8)

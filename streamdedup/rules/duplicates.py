@@ -64,9 +64,8 @@ class Duplicates:
         self._seen = seen
         self._add = adder(seen)
         self._waiting = Waiting()
-        self._sealed: deque[int] = (
-            deque()
-        )  # how many wait in each transaction, in the order they passed
+        # How many wait in each transaction, in the order they passed.
+        self._sealed: deque[int] = deque()
         self._open = 0
 
     @property

@@ -100,8 +100,8 @@ MUTANTS = (
         "stale-assignment-served",
         "events of an assignment that is over are dropped (rule 11)",
         "kafka/source.py",
-        "if self.epoch != epoch or not polled:",
-        "if not polled:",
+        "return batch if self.epoch == epoch else None",
+        "return batch",
         ("tests/test_rules_11_to_19.py::test_a_stale_assignments_events_are_dropped",),
     ),
     Mutant(
