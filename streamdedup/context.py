@@ -19,6 +19,7 @@ from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
+from streamdedup.keys.normalize import normalizer
 from streamdedup.meters import Meters
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
@@ -146,20 +147,22 @@ class Context:
         """Takes the key of an event, of the input and of the output alike."""
         key = self.settings.key
         fields = (key.field,) if isinstance(key.field, str) else key.field or ()
-        return Extractor(key.from_, fields, self.settings.source.tombstones)
+        tombstones = self.settings.source.tombstones
+        return Extractor(key.from_, fields, tombstones, normalizer(key.normalize))
 
     def identity(self, topology: Topology, partition: int, floor: int | None = None) -> Identity:
         """Of the log that a filter of `partition` is the fold of, from `floor` on, and of how keys become digests."""
         settings, output = self.settings, topology[self.settings.sink.topic]
+        extractor = self.extractor()
         return Identity(
             hash=self.hash.name,
             hash_check=self.hash.check,
             key={
                 "from": settings.key.from_,
-                "fields": list(self.extractor().fields),
+                "fields": list(extractor.fields),
                 "tombstones": settings.source.tombstones,
             },
-            normalize=settings.key.normalize,
+            normalize=extractor.normalizer.id if extractor.normalizer else "none",
             filter={
                 "kind": settings.filter.kind,
                 "capacity": settings.filter.capacity,

@@ -22,6 +22,10 @@ class ConfigError(StreamdedupError):
     exit_status = 2
 
 
+class MalformedError(StreamdedupError):
+    """An event without a key; the message is the reason, and does not hold what it has instead."""
+
+
 class SnapshotError(StreamdedupError):
     """The disk's: a snapshot that cannot be written, or must not be trusted."""
 

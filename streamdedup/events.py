@@ -69,6 +69,17 @@ class Column:
         """The cells of `rows`, over the same buffer."""
         return Column(self.buffer, self.starts[rows], self.sizes[rows])
 
+    def replaced(self, rows: Integers, cells: "Column") -> "Column":
+        """The same, but with `cells` in place of `rows`, their order; a new buffer has what lies between the others."""
+        starts, sizes = self.starts.copy(), self.sizes.copy()
+        sizes[rows] = NULL
+        kept = sizes >= 0
+        first = int(starts[kept].min(initial=len(self.buffer)))
+        end = int((starts[kept] + sizes[kept]).max(initial=first))
+        starts[kept] -= first
+        starts[rows], sizes[rows] = end - first + cells.starts, cells.sizes
+        return Column(self.buffer[first:end] + cells.buffer, starts, sizes)
+
     def __iter__(self) -> Iterator[bytes | None]:
         buffer = self.buffer
         for start, size in zip(self.starts.tolist(), self.sizes.tolist(), strict=True):

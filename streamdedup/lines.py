@@ -14,6 +14,8 @@ from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.events import Column
 from streamdedup.keys.extract import json_keys
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.normalize import normalizer
+from streamdedup.keys.options import Normalization
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES_MAX = 64 << 20
@@ -36,18 +38,19 @@ class Judged(NamedTuple):
     reason: str
 
 
-def key_reader(keys: Sequence[str]) -> KeyReader | None:
-    """What takes the keys from lines, None for the line itself; each of `keys` is "line" or "json:FIELD".
+def key_reader(keys: Sequence[str], normalize: Normalization = "none") -> KeyReader | None:
+    """What takes the keys from lines, None for the line as it is; each of `keys` is "line" or "json:FIELD".
 
     FIELD is as in the configuration's `key.field`, and several are joined as there. Raises ConfigError.
     """
+    normal = normalizer(normalize)
     if set(keys) == {"line"}:
-        return None
+        return normal.of_column if normal else None
     if "line" in keys:
         raise ConfigError(
             "--key line is the whole line, so no other key can be beside it; delete one of them"
         )
-    return partial(json_keys, [_field(key) for key in keys])
+    return partial(json_keys, [_field(key) for key in keys], normalizer=normal)
 
 
 def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:

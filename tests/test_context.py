@@ -123,3 +123,4 @@ def test_another_hash_key_or_probe_is_another_identity(tmp_path: Path) -> None:
     assert differences(siphash, FILTER__HASH_KEY=DIGITS[::-1]) == ["hash_check"]
     assert differences() == ["hash", "hash_check"]
     assert differences(siphash, "filter.probe=double", **key) == ["filter.probe"]
+    assert differences(siphash, "key.normalize=lowercase", **key) == ["normalize"]

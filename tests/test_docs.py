@@ -25,6 +25,7 @@ from streamdedup.audit import Counts, Report
 from streamdedup.audit.limits import FINDINGS
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor
+from streamdedup.keys.normalize import Normalizer, normalizer
 from streamdedup.keys.options import Origin
 from streamdedup.settings import load
 
@@ -294,6 +295,7 @@ class TestKeys:
         found |= {_reason("json", "F", None), _reason("key", None, b"")}
         found |= {_reason("json", "F", b"\0\0\0\0\7").replace("id 7", "id N")}
         found |= {_reason("header", "H", b""), _reason("header", "H", b"", null_header=True)}
+        found |= {_reason("value", None, b"\xff", normalizer("trim"))}
         assert found == documented
 
 
@@ -303,9 +305,14 @@ def _one_event(value: bytes | None, headers: tuple[tuple[str, None], ...] = ()) 
 
 
 def _reason(
-    origin: Origin, field: str | None, value: bytes | None, *, null_header: bool = False
+    origin: Origin,
+    field: str | None,
+    value: bytes | None,
+    normal: Normalizer | None = None,
+    *,
+    null_header: bool = False,
 ) -> str:
-    extractor = Extractor(origin, (field,) if field else (), "judge")
+    extractor = Extractor(origin, (field,) if field else (), "judge", normal)
     batch = _one_event(value, (("H", None),) if null_header else ())
     return extractor.extract(batch).malformed[0]
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, Headers
-from streamdedup.keys.extract import Extractor, MalformedError, json_reader
+from streamdedup.keys.extract import Extractor, json_reader
 from streamdedup.keys.options import Tombstones
 
 LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamdedup.errors import MalformedError
 from streamdedup.events import NULL, Column, EventBatch
 from streamdedup.keys import json_column
-from streamdedup.keys.extract import Extractor, MalformedError, json_keys, json_reader
+from streamdedup.keys.extract import Extractor, json_keys, json_reader
 from streamdedup.keys.hashing import ROWS_A_CALL
 from streamdedup.keys.json_column import DEPTH_MAX, INTEGER_BYTES_MAX, located
 from streamdedup.keys.json_text import NUMBER_BYTES_MAX

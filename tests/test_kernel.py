@@ -35,7 +35,7 @@ from streamdedup.kafka.encoding import BatchEncoder
 from streamdedup.kafka.encoding import warm_up as warm_up_records
 from streamdedup.kafka.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
-from streamdedup.keys import json_column
+from streamdedup.keys import json_column, letters
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
@@ -462,6 +462,7 @@ def report() -> None:
             import_module(module.name)
     late = [*_hash_used(Hash()), *_hash_used(Hash("siphash", HASH_KEY))]
     late += _json_used()
+    late += _letters_used()
     for case in CASES:
         late += _used(case)
     late += _records_used()
@@ -509,6 +510,17 @@ def _json_used() -> Iterator[str]:
             assert (json_column.located(("id",), column).sizes == 1).all()
     places.flags.writeable = False
     json_column.located(("user", "id"), Column(text, places, places))
+    yield from _since(before)
+
+
+def _letters_used() -> Iterator[str]:
+    """As `_hash_used`, for normalization."""
+    letters.warm_up()
+    before = _compiled()
+    for buffer in (b" A", bytearray(b" A"), np.frombuffer(b" A", dtype=np.uint8)):
+        for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
+            column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 2))
+            assert list(letters.lowered(letters.trimmed(column))) == [b"a"] * 2
     yield from _since(before)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -127,3 +128,25 @@ async def test_a_slow_save_of_what_leaves_stops_nothing(
     await first.until(lambda: first.tally.consumed + second.tally.consumed >= 200, "200 consumed")
     await asyncio.gather(first.stop(), second.stop())
     hanging.set()
+
+
+async def test_keys_are_known_by_what_they_are_normalized_to(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """In the input as in the output, which passed as it came: after a restart without snapshots, too."""
+    deployment = Deployment(broker.bootstrap, tmp_path, 1).create()
+    deployment.config["key"]["normalize"] = "lowercase"
+    written = [b" Anna", "ÄNNE".encode(), b"anna\t", "änne".encode(), b"BERT", b"\xff"]
+    deployment.feed((0, key, b"%d" % n, [], None) for n, key in enumerate(written))
+    worker = start(deployment)
+    await worker.consumed(6)
+    await worker.stop()
+    rmtree(deployment.snapshots)
+    deployment.feed(
+        (0, key, b"again", [], None) for key in (b"ANNA", "Änne ".encode(), b"bert", b"Cleo")
+    )
+    worker = start(deployment)
+    await worker.consumed(10)
+    await worker.stop()
+    keys = [record.key for record in read_all(deployment.bootstrap, deployment.sink)]
+    assert keys == [b" Anna", "ÄNNE".encode(), b"BERT", b"\xff", b"Cleo"]

@@ -29,12 +29,17 @@ def add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def add_key(command: argparse.ArgumentParser) -> None:
-    """The option that says what makes two lines equal."""
+    """The options that say what makes two lines equal."""
     command.add_argument(
         "--key",
         action="append",
         metavar="line|json:FIELD",
         help="what makes two lines equal (default: the line); given several times, all the fields together",
+    )
+    command.add_argument(
+        "--normalize",
+        choices=("none", "trim", "lowercase"),
+        help="trim: white space at both ends of a key does not count; lowercase: nor do capitals (default: none)",
     )
 
 

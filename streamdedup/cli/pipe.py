@@ -87,7 +87,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
 
     source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")
-    key = key_reader(arguments.key or ["line"])
+    key = key_reader(arguments.key or ["line"], arguments.normalize or "none")
     try:
         seen = build(_filter_of(arguments))
     except ConfigError as error:

@@ -14,8 +14,9 @@ from typing import TypeVar
 import numpy as np
 import orjson
 
-from streamdedup.errors import StreamdedupError
+from streamdedup.errors import MalformedError
 from streamdedup.events import NULL, Column, EventBatch, Headers, Integers
+from streamdedup.keys.normalize import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
 
 MISSING = object()
@@ -23,10 +24,6 @@ ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
 SCHEMA_PREFIX_BYTES = 5
 Cell = TypeVar("Cell")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
-
-
-class MalformedError(StreamdedupError):
-    """An event without a key; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +38,12 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
-    """Takes the key from `origin`; `fields` are JSON paths, or the one header's name."""
+    """Takes the key from `origin`; `fields` are JSON paths, or the one header's name. `normalizer` is asked last."""
 
     origin: Origin
     fields: tuple[str, ...] = ()
     tombstones: Tombstones = "pass"
+    normalizer: Normalizer | None = None
 
     def extract(self, batch: EventBatch) -> Keys:
         """The keys of all events of `batch`."""
@@ -71,61 +69,71 @@ class Extractor:
         """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it."""
         if self.origin == "json":
             json_keys(self.fields, Column.of([b""]))
+        if self.normalizer:
+            self.normalizer.of_column(Column.of([b""]))
 
     def _read(self, batch: EventBatch) -> tuple[Column, dict[int, str]]:
         match self.origin:
             case "json":
-                return json_keys(self.fields, batch.values)
+                return json_keys(self.fields, batch.values, self.normalizer)
             case "key":
-                return _column(batch.keys, "the record key is null")
+                return normalized(self.normalizer, *_column(batch.keys, "the record key is null"))
             case "value":
-                return _column(batch.values, "the value is null")
+                return normalized(self.normalizer, *_column(batch.values, "the value is null"))
             case "header":
-                return _each(partial(_last_header, name=self.fields[0]), batch.headers)
+                last = partial(_last_header, name=self.fields[0])
+                return normalized(self.normalizer, *_each(last, batch.headers))
 
 
-def json_keys(fields: Sequence[str], texts: Column) -> tuple[Column, dict[int, str]]:
+def json_keys(
+    fields: Sequence[str], texts: Column, normalizer: Normalizer | None = None
+) -> tuple[Column, dict[int, str]]:
     """The keys of `texts`, one row each, and the reasons of those rows that have none, in ascending order.
 
     They are all as `json_reader` has them; but of a single field, most are found by a kernel.
     """
-    read = json_reader(fields)
     if len(fields) > 1:
-        return _each(read, texts)
-    from streamdedup.keys.json_column import located  # which brings numba
-
-    found = located(_steps(fields[0]), texts)
-    asked = np.flatnonzero(found.sizes < 0)
-    if not len(asked):
-        return found, {}
-    read_keys, reasons = _each(read, texts.take(asked))
-    malformed = {int(asked[row]): reason for row, reason in reasons.items()}
-    if len(asked) == len(texts):
-        return read_keys, malformed
-    located_in = found.sizes >= 0
-    ends = found.starts[located_in] + found.sizes[located_in]
-    start, end = int(found.starts[located_in].min()), int(ends.max())
-    # No more is copied, and kept, than lies between the first and the last.
-    found.starts[located_in] -= start
-    found.starts[asked] = end - start + read_keys.starts
-    found.sizes[asked] = read_keys.sizes
-    buffer = texts.buffer[start:end] + read_keys.buffer
-    return Column(buffer, found.starts, found.sizes), malformed
+        return _each(json_reader(fields, normalizer), texts)
+    return normalized(normalizer, *_of_one_field(fields[0], texts))
 
 
-def json_reader(fields: Sequence[str]) -> Callable[[bytes | None], bytes]:
-    """A function from a JSON text to its key; raises MalformedError.
+def normalized(
+    normalizer: Normalizer | None, keys: Column, malformed: dict[int, str]
+) -> tuple[Column, dict[int, str]]:
+    """What `normalizer` makes of `keys`, and the reasons for nulls, old and new, in ascending order."""
+    if normalizer is None:
+        return keys, malformed
+    keys, more = normalizer.of_column(keys)
+    return keys, dict(sorted((malformed | more).items())) if more else malformed
+
+
+def json_reader(
+    fields: Sequence[str], normalizer: Normalizer | None = None
+) -> Callable[[bytes | None], bytes]:
+    """A function from a JSON text to its key, each part of it normalized; raises MalformedError.
 
     A field is a dotted path of names, or, where it begins with `/`, a JSON Pointer (RFC 6901).
     """
     paths = [_steps(field) for field in fields]
+    normal = normalizer.of_key if normalizer else bytes
 
     def read(text: bytes | None) -> bytes:
         document = _parse(_present(text, "the value is null"))
-        parts = [_text(document, steps, text) for steps in paths]
+        parts = [normal(_text(document, steps, text)) for steps in paths]
         return parts[0] if len(parts) == 1 else _join(parts)
 
     return read
+
+
+def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
+    from streamdedup.keys.json_column import located  # which brings numba
+
+    found = located(_steps(field), texts)
+    asked = np.flatnonzero(found.sizes < 0)
+    if not len(asked):
+        return found, {}
+    read, reasons = _each(json_reader([field]), texts.take(asked))
+    return found.replaced(asked, read), {int(asked[row]): why for row, why in reasons.items()}
 
 
 def _without(keys: Column, rows: Integers) -> Column:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Origin = Literal["json", "key", "value", "header"]
 Tombstones = Literal["pass", "judge", "drop"]  # what becomes of events with a null value
+Normalization = Literal["none", "trim", "lowercase"]
 PathText = Annotated[str, Field(min_length=1)]
 
 
@@ -39,8 +40,10 @@ class KeyOptions(BaseModel):
         "name of the header. Required for these two, refused for the others.",
         examples=["url", "user.id", "/user/id", ["tenant", "user.id"]],
     )
-    normalize: Literal["none"] = Field(
-        default="none", description="What is done to the key's text before it is hashed."
+    normalize: Normalization = Field(
+        default="none",
+        description="What is done to the key's text before it is hashed: `trim` takes white space from both of its "
+        "ends, `lowercase` does so and makes all letters small. A key that is not UTF-8 is then malformed.",
     )
     hash: Literal["murmur3", "siphash"] | None = Field(
         default=None,

@@ -15,6 +15,18 @@ from streamdedup.plan.planning import plan
 
 ERROR_RATE = 1e-6  # as the worker's and the pipe's
 
+_OF_A_SAMPLE = ("key", "normalize")
+_OF_A_JOB = (
+    "keys",
+    "error_rate",
+    "removable",
+    "window",
+    "rate",
+    "partitions",
+    "sample",
+    *_OF_A_SAMPLE,
+)
+
 
 def output(
     given: Mapping[str, Any], stdin: Callable[[], BinaryIO], tell: Callable[[str], None]
@@ -25,10 +37,11 @@ def output(
     """
     if given["table"]:
         return _table(given)
-    if given["key"] and not given["sample"]:
-        raise ConfigError(
-            "--key tells where the keys of a sample are; add --sample FILE, or delete it"
-        )
+    for name in _OF_A_SAMPLE:
+        if given[name] and not given["sample"]:
+            raise ConfigError(
+                f"--{name} tells what the keys of a sample are; add --sample FILE, or delete it"
+            )
     asked = Asked(
         keys=given["keys"],
         error_rate=given["error_rate"] or ERROR_RATE,
@@ -40,7 +53,7 @@ def output(
     read = None
     if given["sample"]:
         with _opened(given["sample"], stdin) as source:
-            read = sample.read(source, given["key"] or ["line"])
+            read = sample.read(source, given["key"] or ["line"], given["normalize"] or "none")
     job = job_of(asked, read)
     with compiling(lambda: tell("compiling, which a first run does for half a minute")):
         made = plan(job, read)
@@ -48,8 +61,7 @@ def output(
 
 
 def _table(given: Mapping[str, Any]) -> str:
-    others = ("keys", "error_rate", "removable", "window", "rate", "partitions", "sample", "key")
-    for name in others:
+    for name in _OF_A_JOB:
         if given[name]:
             option = "--" + name.replace("_", "-")
             raise ConfigError(f"--table is the same for every job; delete {option} or --table")

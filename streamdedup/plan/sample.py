@@ -9,6 +9,7 @@ import numpy as np
 
 from streamdedup.errors import ConfigError
 from streamdedup.keys.hashing import MURMUR3
+from streamdedup.keys.options import Normalization
 from streamdedup.lines import LineSource, judged, key_reader, texts
 
 LOG2_REGISTERS = 18  # 256 KiB, and a standard error of 0.16 %; a few keys are counted exactly
@@ -36,9 +37,9 @@ class Sample:
         return self.distinct / self.lines
 
 
-def read(source: LineSource, keys: Sequence[str]) -> Sample:
-    """Count `source` to its end; `keys` as for `pipe`. ConfigError where no line has one."""
-    sketch, take = _sketch(), key_reader(keys)
+def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "none") -> Sample:
+    """Count `source` to its end; `keys` and `normalize` as for `pipe`. ConfigError where no line has one."""
+    sketch, take = _sketch(), key_reader(keys, normalize)
     count = keyed = 0
     reason = ""
     for text, _ in texts(source):

@@ -9,7 +9,7 @@ import numpy as np
 from streamdedup import filters
 from streamdedup.filters import waiting
 from streamdedup.filters.base import Addable, Windowed
-from streamdedup.keys import json_column
+from streamdedup.keys import json_column, letters
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
 from streamdedup.rules.window import DuplicatesWithin
@@ -39,6 +39,7 @@ def warm_up(scratch: Addable | Windowed) -> None:
 def warm_up_all() -> None:
     """Compile, or load from the cache, the kernels of all that a worker can be set up with: as for an image."""
     json_column.warm_up()
+    letters.warm_up()
     for name in HASHES:
         Hash(name, bytes(SECRET_BYTES) if name == "siphash" else b"").warm_up()
     for config in _all_kinds():

@@ -1,0 +1,116 @@
+"""White space and capitals of a column of keys, by kernel: what is ASCII, and nothing else.
+
+Both are as Python's `str.strip` and `str.lower` have them, of which ASCII is a small, fixed part.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.events import NULL, Column
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.words import BYTES_A_CALL, Bytes
+
+Integers = npt.NDArray[np.int64]
+
+_0, _1 = np.uint64(0), np.uint64(1)
+_NOT_ASCII = np.uint8(0x80)
+_A, _LETTERS, _TO_LOWER = np.uint8(ord("A")), np.uint8(26), np.uint8(0x20)
+_TAB, _CONTROLS = (
+    np.uint8(9),
+    np.uint8(5),
+)  # tab, new line, vertical tab, form feed, carriage return
+_FILE, _SEPARATORS = np.uint8(28), np.uint8(5)  # of files, groups, records, units; and the space
+
+
+def trimmed(keys: Column) -> Column:
+    """The same without white space at both ends, over the same buffer; null where a key is not all ASCII."""
+    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
+    starts, sizes = (np.empty(len(keys), dtype=np.int64) for _ in range(2))
+    at = 0
+    while at < len(keys):
+        part = slice(at, at + ROWS_A_CALL)
+        spans = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
+        at += trim(buffer, *spans, starts[part], sizes[part])
+    return Column(keys.buffer, starts, sizes)
+
+
+def lowered(keys: Column) -> Column:
+    """The same keys, all ASCII or null, with small letters for capitals; over a new buffer, without anything else."""
+    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
+    sizes = frozen(keys.sizes, np.int64)
+    taken = np.maximum(sizes, 0)
+    starts = frozen(np.cumsum(taken) - taken, np.int64)
+    out = np.empty(int(taken.sum()), dtype=np.uint8)
+    at = 0
+    while at < len(keys):
+        part = slice(at, at + ROWS_A_CALL)
+        at += lower(buffer, frozen(keys.starts[part], np.int64), sizes[part], out, starts[part])
+    return Column(out.tobytes(), starts, sizes)
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from the cache: at set-up, so that no batch waits for it."""
+    lowered(trimmed(Column.of([b" "])))
+
+
+@kernel
+def trim(
+    buffer: Bytes, starts: Integers, sizes: Integers, to_starts: Integers, to_sizes: Integers
+) -> int:
+    """Write where the keys at `starts`, of `sizes` bytes, are without their white space; NULL where one is not ASCII.
+
+    Gives the number of rows that are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
+    """
+    taken = 0
+    for row in range(starts.shape[0]):
+        start, size = starts[row], sizes[row]
+        if taken > BYTES_A_CALL:
+            return row
+        to_starts[row], to_sizes[row] = 0, NULL
+        # In the buffer? Without start + size, which may overflow.
+        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+            at, end = np.uint64(start), np.uint64(start + size)
+            if _is_ascii(buffer, at, end):
+                while at < end and _is_blank(buffer[at]):
+                    at += _1
+                while at < end and _is_blank(buffer[end - _1]):
+                    end -= _1
+                to_starts[row], to_sizes[row] = np.int64(at), np.int64(end - at)
+            taken += size
+    return len(starts)
+
+
+@kernel
+def lower(buffer: Bytes, starts: Integers, sizes: Integers, out: Bytes, to_starts: Integers) -> int:
+    """Copy the keys at `starts`, of `sizes` bytes, to `to_starts` in `out`, capitals as small letters.
+
+    Gives the number of rows that are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
+    """
+    taken = 0
+    for row in range(starts.shape[0]):
+        start, size, to = starts[row], sizes[row], to_starts[row]
+        if taken > BYTES_A_CALL:
+            return row
+        if 0 <= start <= buffer.shape[0] - size and 0 <= to <= out.shape[0] - size:
+            source, target = np.uint64(start), np.uint64(to)
+            for at in range(max(size, 0)):
+                byte = buffer[source + np.uint64(at)]
+                is_capital = np.uint8(byte - _A) < _LETTERS
+                out[target + np.uint64(at)] = byte | _TO_LOWER if is_capital else byte
+            taken += size
+    return len(starts)
+
+
+@inlined
+def _is_ascii(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+    bits = np.uint8(0)
+    while at < end:
+        bits |= buffer[at]
+        at += _1
+    return bool(bits < _NOT_ASCII)
+
+
+@inlined
+def _is_blank(byte: np.uint8) -> bool:
+    return bool(np.uint8(byte - _TAB) < _CONTROLS or np.uint8(byte - _FILE) < _SEPARATORS)

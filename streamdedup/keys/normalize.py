@@ -1,0 +1,71 @@
+"""Normalization: what is done to a key's text before it is hashed, so that two ways to write it are one key.
+
+Python's `str` says what is meant. Keys in ASCII, the many, go by kernels that agree with it; of the others, each that
+differs is asked for once a batch.
+"""
+
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamdedup.errors import MalformedError
+from streamdedup.events import Column
+from streamdedup.keys.options import Normalization
+
+NOT_UTF8 = "the key is not UTF-8"
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """What becomes of a key. `id` is another one where any key could become another, and stands in each snapshot."""
+
+    id: str
+    of_text: Callable[[str], str]
+    lowers: bool
+
+    def of_key(self, key: bytes) -> bytes:
+        """One key; raises MalformedError."""
+        try:
+            return self.of_text(key.decode()).encode()
+        except UnicodeDecodeError:
+            raise MalformedError(NOT_UTF8) from None
+
+    def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
+        """The same for each row, nulls left as they are; and why a row has no key, in ascending order."""
+        from streamdedup.keys.letters import lowered, trimmed  # which brings numba
+
+        found = trimmed(keys)
+        if self.lowers:
+            found = lowered(found)
+        asked = np.flatnonzero((found.sizes < 0) & (keys.sizes >= 0))
+        if not len(asked):
+            return found, {}
+        cells = list(keys.take(asked))
+        known = {cell: self._if_text(cell) for cell in set(cells)}
+        answers = [known[cell] for cell in cells]
+        found = found.replaced(asked, Column.of(answers))
+        malformed = zip(asked.tolist(), answers, strict=True)
+        return found, {row: NOT_UTF8 for row, answer in malformed if answer is None}
+
+    def _if_text(self, key: bytes | None) -> bytes | None:
+        try:
+            return None if key is None else self.of_key(key)
+        except MalformedError:
+            return None
+
+
+def normalizer(name: Normalization) -> Normalizer | None:
+    """The normalizer of this name; None where keys stay as they are."""
+    if name == "none":
+        return None
+    # Another Unicode has letters that this one does not know.
+    identity = f"{name} 1, Unicode {unicodedata.unidata_version}"
+    if name == "trim":
+        return Normalizer(identity, str.strip, lowers=False)
+    return Normalizer(identity, _lowercase, lowers=True)
+
+
+def _lowercase(text: str) -> str:
+    return text.strip().lower()
