@@ -134,7 +134,7 @@ async def test_keys_are_known_by_what_they_are_normalized_to(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
     """In the input as in the output, which passed as it came: after a restart without snapshots, too."""
-    deployment = Deployment(broker.bootstrap, tmp_path, 1).create()
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, 1).create()
     deployment.config["key"]["normalize"] = "lowercase"
     written = [b" Anna", "ÄNNE".encode(), b"anna\t", "änne".encode(), b"BERT", b"\xff"]
     deployment.feed((0, key, b"%d" % n, [], None) for n, key in enumerate(written))
