@@ -146,7 +146,7 @@ async def test_keys_are_known_by_what_they_are_normalized_to(
         (0, key, b"again", [], None) for key in (b"ANNA", "Änne ".encode(), b"bert", b"Cleo")
     )
     worker = start(deployment)
-    await worker.consumed(10)
+    await worker.consumed(4)
     await worker.stop()
     keys = [record.key for record in read_all(deployment.bootstrap, deployment.sink)]
     assert keys == [b" Anna", "ÄNNE".encode(), b"BERT", b"\xff", b"Cleo"]
