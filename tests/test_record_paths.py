@@ -14,7 +14,9 @@ from typing import Any, Literal, NamedTuple
 import aiokafka
 import numpy as np
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer import fetcher
 from structlog.testing import capture_logs
 
@@ -22,9 +24,10 @@ from streamdedup.events import EventBatch
 from streamdedup.fencing import wait_decided
 from streamdedup.filters.base import Mask
 from streamdedup.kafka import columns
+from streamdedup.kafka.answers import Answers
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.codecs import CODECS
-from streamdedup.kafka.columns import CHUNK_EVENTS
+from streamdedup.kafka.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records import EventConsumer
 from tests.broker.base import Broker, OwnedBroker
@@ -362,6 +365,8 @@ async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
         lambda patch: patch.setattr(fetcher, "PartitionRecords", Reader),
         lambda patch: patch.delattr(fetcher.PartitionRecords, "_consume_aborted_up_to"),
         lambda patch: patch.setattr(fetcher.Fetcher, "_proc_fetch_request", asyncio.sleep),
+        lambda patch: patch.delattr(AIOKafkaClient, "_get_conn"),
+        lambda patch: patch.delattr(AIOKafkaConnection, "_handle_frame"),
     )
     for change in changes:
         with monkeypatch.context() as patch, capture_logs() as lines:
@@ -369,3 +374,23 @@ async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
             async with kafka_cluster(options) as cluster:
                 assert cluster._make_consumer is EventConsumer
         assert [line["event"] for line in lines] == ["record_path_objects"]
+
+
+async def test_answers_are_read_in_one_piece(broker: Broker) -> None:
+    """By each connection of the columnar consumer, and of no other."""
+    topic = unique_name("in")
+    create_topic(broker.bootstrap_servers, topic)
+    read_so = {}
+    for made in (ColumnarConsumer, EventConsumer):
+        consumer: Any = made(bootstrap_servers=broker.bootstrap_servers)
+        consumer.assign([TopicPartition(topic, 0)])
+        await consumer.start()
+        try:
+            async with asyncio.timeout(30):
+                await consumer.position(TopicPartition(topic, 0))
+            connections = consumer._client._conns.values()
+            protocols = [c._writer.transport.get_protocol() for c in connections]
+            read_so[made] = {isinstance(protocol, Answers) for protocol in protocols}
+        finally:
+            await consumer.stop()
+    assert read_so == {ColumnarConsumer: {True}, EventConsumer: {False}}

@@ -180,8 +180,10 @@ class Chain(Keyed):
         """True, shape (n,), where a digest of `digests` (n, 2) is present."""
         present = empty_mask(digests)
         for part, rows in sliced(digests):
-            present[rows] = True
-            present[rows][_absent(part, self._stages)] = False
+            present[rows] = self._stages[-1].contains_many(part)
+            for stage in reversed(self._stages[:-1]):
+                left = np.flatnonzero(~present[rows])
+                present[rows][left] = stage.contains_many(part[left])
         return present
 
     def header(self) -> dict[str, Any]:
@@ -265,6 +267,9 @@ class Chain(Keyed):
 
     def _add(self, digests: Digests, fresh: Mask) -> None:
         """Add a slice, split where the newest stage is full. Each round adds a key at least, and as a rule all."""
+        if len(self._stages) == 1 and len(digests) <= self._room:
+            fresh[:] = self._add_to_newest(digests)
+            return
         rows = _absent(digests, self._stages[:-1])
         while len(rows):
             room = self._room

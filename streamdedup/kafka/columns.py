@@ -5,8 +5,8 @@ Membership, positions, fetching ahead and seeks stay aiokafka's. Of its private 
 `MemoryRecords(data)` of what came, asks it `has_next()` and `size_in_bytes()`, and gives it to `PartitionRecords`;
 `PartitionRecords`, an iterator that calls its `_unpack_records()` at its making, with `_tp`, `_records`,
 `_isolation_level`, `_aborted_producers`, `_consume_aborted_up_to` and `next_fetch_offset`; `READ_COMMITTED`; and
-`AIOKafkaConsumer._fetcher` of `aiokafka.consumer.consumer`, which is set once, when it starts. `unfit` looks at the
-version, and at what can be seen of them from outside.
+of `AIOKafkaConsumer`, `_client`, and `_fetcher`, which is set once, when it starts. `answers` has those of connections.
+`unfit` looks at the version, and at what can be seen of them from outside.
 """
 
 import inspect
@@ -21,6 +21,7 @@ from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 
 from streamdedup.events import EventBatch, Headers, Integers
+from streamdedup.kafka import answers
 from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records import EventConsumer, to_batch
 from streamdedup.kafka.wire import (
@@ -37,7 +38,7 @@ from streamdedup.kafka.wire import (
     record_batches,
 )
 
-CHUNK_EVENTS, CHUNK_BYTES = 4_096, 1 << 20  # handled between two turns of the loop: below 10 ms
+CHUNK_EVENTS, CHUNK_BYTES = 8_192, 2 << 20  # handled between two turns of the loop: below 10 ms
 TOGETHER_MAX = 500  # record batches looked at in one turn, each some 5 us before its events
 LEGACY_BYTES = 26  # of a message before Kafka 0.11, at least
 KNOWN = "0.14."  # the versions of aiokafka that this was written for
@@ -56,6 +57,7 @@ class ColumnarConsumer(EventConsumer):
         self._events_max: dict[TopicPartition, int] = {}  # of the next EventBatch
         self._own_fetcher: Any = None
         super().__init__(**options)
+        answers.read_in_one_piece(self._client)
 
     async def next_batch(
         self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
@@ -95,7 +97,7 @@ def unfit() -> str | None:
         "Fetcher._proc_fetch_request uses other names": not set(code.co_names) >= _USED,
         "Fetcher._proc_fetch_request is a closure": bool(code.co_freevars),
     }
-    return next((what for what, is_so in changed.items() if is_so), None)
+    return next((what for what, is_so in changed.items() if is_so), None) or answers.lacking()
 
 
 class RawRecords:
