@@ -61,14 +61,18 @@ class Deciding:
         closes_s_max: float,
         leaving: asyncio.Event,
     ) -> None:
-        """A transaction of `batch` and what follows it, until the interval, the events or the bytes are reached."""
+        """A transaction of `batch` and what follows it, until the interval, the events or the bytes are reached.
+
+        While the one before commits it would only wait: so it goes on being filled, and comes the sooner for it.
+        """
         delivery, loop = self._delivery, asyncio.get_running_loop()
         await flights.room()
         if not self._reading.ours:
             return
         transaction, whole, events_max = Transaction(), True, self._pace.events_max
         flights.depart(transaction)
-        closes_at = loop.time() + min(delivery.commit_interval_ms / 1000, closes_s_max)
+        latest = loop.time() + closes_s_max
+        closes_at = min(latest, loop.time() + delivery.commit_interval_ms / 1000)
         while batch is not None:
             part, whole = await self._decide(shard, batch)
             transaction.add(part)
@@ -78,6 +82,9 @@ class Deciding:
                 break
             left = min(events_max - transaction.events, self._extractor.rows_a_turn)
             batch = await self._reading.read_until(closes_at, left, leaving)
+            if batch is None and not self._reading.stuck:
+                waiting = self._reading.read_until(latest, left, leaving)
+                batch = await flights.meanwhile(waiting)
         if not whole:
             self._reading.again(offset)
         self._seal(shard, transaction)

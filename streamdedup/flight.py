@@ -7,10 +7,12 @@ by side, and where one fails both end: what was decided and not committed is tak
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from streamdedup.events import EventBatch, Verdicts
 from streamdedup.kafka.sink import DoubtError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,9 @@ class Flights:
         self._room = asyncio.Semaphore(most)
         self._waiting: asyncio.Queue[Transaction | None] = asyncio.Queue()
         self._count = 0
-        self._none = asyncio.Event()
+        self._none, self._one = asyncio.Event(), asyncio.Event()
         self._none.set()
+        self._one.set()
 
     @property
     def none(self) -> bool:
@@ -78,6 +81,8 @@ class Flights:
         """Queue `transaction` for its commit, where there is `room`; it may be filled from then on."""
         self._count += 1
         self._none.clear()
+        if self._count > 1:
+            self._one.clear()
         self._waiting.put_nowait(transaction)
 
     async def arrivals(self) -> AsyncIterator[Transaction]:
@@ -86,8 +91,21 @@ class Flights:
             yield transaction
             self._count -= 1
             self._room.release()
+            if self._count <= 1:
+                self._one.set()
             if not self._count:
                 self._none.set()
+
+    async def meanwhile(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` gives; it is cancelled, for None, once no more than one is in flight."""
+        tasks = asyncio.create_task(work), asyncio.create_task(self._one.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return None if tasks[0].cancelled() else tasks[0].result()
 
     async def all_committed(self) -> None:
         """Wait until none is in flight."""

@@ -61,7 +61,7 @@ class Summary:
     def _hint(self) -> str:
         if not 0 < self.lines == self.malformed:
             return ""
-        return f"\nhint: no line had the key; in the first, {self.malformed_first}; check --key"
+        return f"\nhint: no line had the key; in the first, {self.malformed_first}; check --key and --normalize"
 
 
 def _size(size_bytes: int) -> str:

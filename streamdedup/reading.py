@@ -25,6 +25,8 @@ class Reading:
         self._partition = partition
         self._epoch = 0
         self.next_offset = 0
+        self.stuck = False
+        """Whether `read_until` came upon what cannot be read; `read` tells of it."""
         self._one_by_one = 0  # how many events are still to be read so
         self._tries = 0
 
@@ -59,7 +61,7 @@ class Reading:
         position = self._source.position(self._partition)
         if position != self.next_offset:
             raise DoubtError(f"the consumer stands at offset {position}, not {self.next_offset}")
-        one_by_one = self._one_by_one > 0
+        one_by_one, self.stuck = self._one_by_one > 0, False
         try:
             batch = await self._source.read(
                 self._partition, self._epoch, wait_s, 1 if one_by_one else events_max
@@ -84,7 +86,10 @@ class Reading:
     async def read_until(
         self, ends_at: float, events_max: int, leaving: asyncio.Event
     ) -> EventBatch | None:
-        """The next events, waited for until the loop's time is `ends_at`; None where the wait is over."""
+        """The next events, waited for until the loop's time is `ends_at`; None where the wait is over.
+
+        It may be cancelled: no event is lost by that.
+        """
         loop = asyncio.get_running_loop()
         while (
             events_max > 0
@@ -95,6 +100,7 @@ class Reading:
             try:
                 batch = await self.read(min(left_s, IDLE_WAIT_S), events_max)
             except UnreadableError:  # it must not take back what was read before it
+                self.stuck = True
                 return None
             if batch is not None:
                 return batch

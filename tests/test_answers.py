@@ -3,10 +3,12 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.conn import CloseReason
+from structlog.testing import capture_logs
 
 from streamdedup.kafka.answers import KEPT_BYTES, LEAST_BYTES, Answers
 
@@ -18,7 +20,8 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader: asyncio.StreamReader | None = reader
-        self._writer, self._protocol = writer, Writing()
+        self._writer: Any = writer
+        self._protocol = Writing()
         self._read_task: asyncio.Future[Any] = asyncio.create_task(asyncio.Event().wait())
         self.first_task = self._read_task
         self.answers: list[bytes] = []
@@ -31,11 +34,13 @@ class Connection:
         self.answers.append(data)
 
     def close(self, reason: CloseReason, exc: BaseException | None) -> None:
-        """Once, as theirs."""
+        """Once, and in the order of theirs."""
         if self._reader is not None:
-            self._reader = None
             self.closed.append((reason, exc))
             self._writer.close()
+            self._writer = self._reader = None
+            if not self._read_task.done():
+                self._read_task.cancel()
 
 
 class Writing:
@@ -62,11 +67,12 @@ class Peers:
 
     def __init__(self, connection: Connection, broker: asyncio.StreamWriter) -> None:
         self.connection, self.broker = connection, broker
+        self.transport = connection._writer.transport
 
     @property
     def protocol(self) -> Any:
         """What reads."""
-        return self.connection._writer.transport.get_protocol()
+        return self.transport.get_protocol()
 
     async def until(self, count: int) -> None:
         """Wait until so many answers were given, or it was closed."""
@@ -76,17 +82,23 @@ class Peers:
 
 
 @pytest.fixture
-async def peers() -> AsyncIterator[Peers]:
-    """Both ends, over a socket."""
+async def fresh() -> AsyncIterator[Peers]:
+    """Both ends, over a socket, as aiokafka makes a connection."""
     accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
     server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), "127.0.0.1")
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     connection, broker = Connection(reader, writer), await accepted
-    Answers.take_over(connection)
     yield Peers(connection, broker)
     for end in (broker, writer):
         end.close()
     server.close()
+
+
+@pytest.fixture
+async def peers(fresh: Peers) -> Peers:
+    """The same, with answers read in one piece."""
+    Answers.take_over(fresh.connection)
+    return fresh
 
 
 def framed(*answers: bytes) -> bytes:
@@ -194,3 +206,64 @@ async def test_a_connection_that_is_gone_is_not_kept(peers: Peers) -> None:
     protocol.get_buffer(-1)[:4] = framed(b"")
     protocol.buffer_updated(4)
     protocol.eof_received()
+
+
+@pytest.mark.parametrize("how", ["ended", "broken", "answered", "read"])
+async def test_a_connection_that_has_ended_already_is_closed(fresh: Peers, how: str) -> None:
+    """Nobody would tell of its end any more, and a request would wait for its time-out."""
+    reader = fresh.connection._reader
+    assert reader is not None
+    match how:
+        case "ended":
+            reader.feed_eof()
+        case "broken":
+            reader.set_exception(ConnectionResetError())
+        case "answered":
+            reader.feed_data(b"nobody asked for this")
+        case "read":
+            fresh.connection._read_task.cancel()
+            await asyncio.wait([fresh.connection._read_task])
+    Answers.take_over(fresh.connection)
+    [(reason, error)] = fresh.connection.closed
+    assert (reason, type(error)) == (CloseReason.CONNECTION_BROKEN, EOFError)
+    assert not isinstance(fresh.protocol, Answers)
+
+
+async def test_a_connection_that_is_closed_already_stays_as_it_is(fresh: Peers) -> None:
+    """As one to which the broker hangs up while it authenticates."""
+    fresh.connection.close(CloseReason.CONNECTION_BROKEN, None)
+    Answers.take_over(fresh.connection)
+    assert len(fresh.connection.closed) == 1
+
+
+async def test_what_comes_while_it_closes_counts_no_more(peers: Peers) -> None:
+    """TLS reads what is left within the call that closes, and finds the end: that is no second closing."""
+    connection, protocol = peers.connection, peers.protocol
+    closing: list[int] = []
+
+    class Writer:
+        transport = SimpleNamespace(is_closing=lambda: bool(closing))
+
+        def close(self) -> None:
+            closing.append(1)
+            for byte in framed(b"late"):
+                protocol.get_buffer(-1)[:1] = bytes([byte])
+                protocol.buffer_updated(1)
+            protocol.eof_received()
+
+    connection._writer = Writer()
+    connection.close(CloseReason.SHUTDOWN, None)
+    assert connection.closed == [(CloseReason.SHUTDOWN, None)]
+    assert connection.answers == []
+
+
+async def test_what_cannot_be_read_is_told(peers: Peers) -> None:
+    """By the type of the error and its place: its message may hold what is in the answer."""
+    peers.connection.wrong = b"secret"
+    with capture_logs() as lines:
+        peers.broker.write(framed(b"secret"))
+        await peers.until(1)
+    [line] = lines
+    assert line["event"] == "answer_unreadable"
+    assert "ValueError" in str(line)
+    assert "secret" not in str(line)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, Headers
 from streamdedup.keys.extract import Extractor, json_reader
+from streamdedup.keys.normalize import normalizer
 from streamdedup.keys.options import Tombstones
 
 LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double
@@ -354,3 +355,7 @@ def test_a_turn_of_the_loop_takes_fewer_keys_where_each_takes_longer() -> None:
     kernels = (Extractor("key"), Extractor("value"), Extractor("json", ("id",)))
     others = (Extractor("header", ("h",)), Extractor("json", ("id", "tenant")))
     assert min(one.rows_a_turn for one in kernels) > max(one.rows_a_turn for one in others)
+    rows = [Extractor("key", normalizer=lower).rows_a_turn for lower in (None, normalizer("trim"))]
+    rows += [Extractor("json", ("id",), normalizer=normalizer("trim")).rows_a_turn]
+    assert rows == sorted(rows, reverse=True)
+    assert len(set(rows)) == 3

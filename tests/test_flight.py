@@ -50,6 +50,47 @@ async def test_no_more_are_in_flight_than_allowed_and_they_arrive_in_order() -> 
     assert flights.none
 
 
+async def test_work_goes_on_while_one_waits_for_another() -> None:
+    """It gives what it gives; it is cancelled, without anything, once only one is in flight; its error is raised."""
+    flights = Flights(2)
+    ended: list[str] = []
+
+    async def waits() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("waits")
+        return "never"
+
+    async def gives() -> str:
+        return "given"
+
+    async def fails() -> str:
+        raise OSError("broken")
+
+    arrivals = flights.arrivals()
+    for _ in range(2):
+        await flights.room()
+        flights.depart(Transaction())
+    await anext(arrivals)
+    assert await flights.meanwhile(gives()) == "given"
+    with pytest.raises(OSError, match="broken"):
+        await flights.meanwhile(fails())
+    cancelled = asyncio.create_task(flights.meanwhile(waits()))
+    await asyncio.sleep(0.01)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    waiting = asyncio.create_task(flights.meanwhile(waits()))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    assert ended == ["waits"]
+    await anext(arrivals)  # the first is committed
+    assert await waiting is None
+    assert await flights.meanwhile(waits()) is None
+    assert ended[:2] == ["waits", "waits"]
+
+
 async def test_the_first_failure_ends_the_others_and_is_raised() -> None:
     """Also one that is a cancellation which nobody asked for: a client library may cancel its caller."""
     ended = []

@@ -1,6 +1,7 @@
 """What holds among the members of a group, and while topics and brokers change under them, on a real broker."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from streamdedup.kafka.source import KafkaSource
 from tests.broker.base import Broker, OwnedBroker, admin_client, wait_until
 from tests.broker.topics import Event, committed, create_topic, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import DEADLINE_S, Start, keys_of, output_keys
+from tests.local import DEADLINE_S, LocalWorker, Start, keys_of, output_keys
 
 
 @pytest.mark.broker
@@ -231,6 +232,38 @@ async def test_the_next_is_decided_while_one_commits(
     assert max(pending) == most * 100
     assert lost_and_doubled(deployment) == (0, 0, 0)
     assert output_keys(deployment) == keys_of(range(2000))
+
+
+def read_up_to(worker: LocalWorker, offset: int) -> bool:
+    """Whether the events of the only partition are read up to `offset`, without it."""
+    return worker.delivery._reading.next_offset == offset
+
+
+@pytest.mark.broker
+async def test_a_transaction_is_filled_while_the_one_before_commits(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would only wait: so what comes meanwhile is in it, however short the interval."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["delivery"] |= {"commit_interval_ms": 1}
+    commit, asked, gate = KafkaWriter.commit, list[int](), asyncio.Event()
+
+    async def held(self: KafkaWriter, source: str, offset: int, *arguments: Any) -> None:
+        if offset:  # 0 is where the group is born
+            asked.append(offset)
+            await gate.wait()
+        await commit(self, source, offset, *arguments)
+
+    monkeypatch.setattr(KafkaWriter, "commit", held)
+    async with start(deployment) as worker:
+        await worker.live()
+        for number in range(4):
+            deployment.feed(keyed([number], 1))
+            await worker.until(partial(read_up_to, worker, number + 1), "event")
+            await asyncio.sleep(0.05)
+        gate.set()
+        await worker.consumed(4)
+    assert asked == [1, 4]
 
 
 @pytest.mark.broker

@@ -156,7 +156,10 @@ def test_a_key_that_no_line_has_is_told() -> None:
     """Where all lines are malformed the summary says why the first is: --key was wrong, rather than they."""
     _, summary = _run(b'{"id": "s3cr3t"}\nnot json\n', key="json:user")
     hint = summary.text(Bloom(10)).splitlines()[2]
-    assert hint == "hint: no line had the key; in the first, the field user is missing; check --key"
+    assert (
+        hint
+        == "hint: no line had the key; in the first, the field user is missing; check --key and --normalize"
+    )
     assert "hint" not in _run(b"", key="json:user")[1].text(Bloom(10))
 
 

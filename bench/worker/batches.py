@@ -42,9 +42,14 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 }
 
 
+def events_max(form: Form) -> int:
+    """How many events of this form a batch has at most."""
+    return max(1, min(EVENTS_MAX, BYTES_MAX // form.size))
+
+
 def of_part(form: Form, part: Part, codec: str) -> Iterator[tuple[int, bytes]]:
     """Batch by batch: the offset at which it belongs, and its bytes."""
-    step = max(1, min(EVENTS_MAX, BYTES_MAX // form.size))
+    step = events_max(form)
     for at in range(0, len(part.numbers), step):
         yield at, encode(form, part.numbers[at : at + step], at, codec)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.worker import log
-from bench.worker.batches import EVENTS_MAX, encode
+from bench.worker.batches import encode, events_max
 from bench.worker.cases import BASE, Case
 from bench.worker.checking import missing_max, positions_of
 from bench.worker.contenders import run_command
@@ -121,7 +121,7 @@ class _Schedule:
         numbers, due, sent = self._model[partition].numbers, self._due[partition], 0
         while sent < len(numbers):
             now = time.monotonic()
-            stop = min(int(np.searchsorted(due, now, side="right")), sent + EVENTS_MAX)
+            stop = min(int(np.searchsorted(due, now, side="right")), sent + events_max(form))
             if stop == sent:
                 await asyncio.sleep(float(due[sent]) - now)
                 continue

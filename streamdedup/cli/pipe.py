@@ -143,10 +143,17 @@ def _terminable() -> Iterator[None]:
 
 @contextmanager
 def _woken() -> Iterator[None]:
-    """No signal waits for the next line: one that came just before a read is looked at when that is interrupted."""
+    """No signal waits for the next line: one that came just before a read is looked at when that is interrupted.
+
+    Where somebody has an alarm of their own, that is left alone.
+    """
+    if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        yield
+        return
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, WAKE_S, WAKE_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -3,9 +3,9 @@
 A fetch brings megabytes, of which a stream makes a copy for each chunk, one for each answer, and moves the rest.
 
 Of aiokafka's private names we rely on these: of `AIOKafkaClient`, `_get_conn`, a coroutine function that gives a
-connection or None; of `AIOKafkaConnection`, `_reader`, a StreamReader that is empty between two answers; `_writer`;
-`_protocol`, which `_writer` waits with; `_read_task`, which is cancelled when it closes, and reads the answers by
-`_handle_frame(data)`; and `close(reason, exc)`.
+connection or None; of `AIOKafkaConnection`, `_reader`, a StreamReader with a `_buffer` that is empty between two
+answers, None once it is closed; `_writer`; `_protocol`, which `_writer` waits with; `_read_task`, which is cancelled
+when it closes, and reads the answers by `_handle_frame(data)`; and `close(reason, exc)`.
 """
 
 import asyncio
@@ -13,21 +13,30 @@ import weakref
 from types import MethodType
 from typing import Any
 
+import structlog
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 
-SIZE_BYTES = 4
-LEAST_BYTES, KEPT_BYTES = 1 << 16, 64 << 20  # of a connection's buffer, between two answers
+from streamdedup.kafka.connection import describe_error
 
-_OF_CONNECTIONS = ("_reader", "_handle_frame", "close")
+log = structlog.get_logger(__name__)
+
+SIZE_BYTES = 4
+ENDED = "the connection ended"
+LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # of a connection's buffer, between two answers
+
+_USED = {"_reader", "_writer", "_read_task", "_on_close_cb"}
 
 
 def lacking() -> str | None:
     """What of the names above is not there, as far as a class shows; None where nothing is missing."""
-    there = hasattr(AIOKafkaClient, "_get_conn") and all(
-        hasattr(AIOKafkaConnection, name) for name in _OF_CONNECTIONS
-    )
-    return None if there else "AIOKafkaClient or AIOKafkaConnection lacks a name"
+    if not hasattr(AIOKafkaClient, "_get_conn") or not hasattr(AIOKafkaConnection, "_handle_frame"):
+        return "AIOKafkaClient or AIOKafkaConnection lacks a name"
+    if not set(AIOKafkaConnection.close.__code__.co_names) >= _USED:
+        return "AIOKafkaConnection.close uses other names"
+    if "_protocol" not in AIOKafkaConnection.connect.__code__.co_names:
+        return "AIOKafkaConnection.connect uses other names"
+    return None
 
 
 def read_in_one_piece(client: Any) -> None:
@@ -36,9 +45,10 @@ def read_in_one_piece(client: Any) -> None:
 
     async def get(_client: Any, *arguments: Any, **options: Any) -> Any:
         connection = await theirs(*arguments, **options)
-        # Nothing was awaited since it was made, so nobody has sent a request.
         if connection is not None and isinstance(connection._read_task, asyncio.Task):
-            Answers.take_over(connection)
+            Answers.take_over(
+                connection
+            )  # nothing was awaited since it was made: nobody has sent a request
         return connection
 
     client._get_conn = MethodType(get, client)
@@ -56,7 +66,16 @@ class Answers(asyncio.BufferedProtocol):
 
     @classmethod
     def take_over(cls, connection: Any) -> None:
-        """Read what `connection` is answered from now on. There must be no request on its way."""
+        """Read what `connection` is answered from now on. There must be no request on its way.
+
+        Where it has ended already it is closed: the task that knows of the end is not asked any more.
+        """
+        reader = connection._reader
+        if reader is None:
+            return
+        if reader.at_eof() or reader._buffer or reader.exception() or connection._read_task.done():
+            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=EOFError(ENDED))
+            return
         connection._read_task.cancel()
         connection._read_task = asyncio.get_running_loop().create_future()
         connection._writer.transport.set_protocol(cls(connection, connection._protocol))
@@ -87,12 +106,14 @@ class Answers(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         """The broker has hung up."""
-        self._close(EOFError("the connection ended"))
+        self._close(EOFError(ENDED))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Told to those who wait until it is closed, and who wait to write."""
         self._writing.connection_lost(error)
-        self._close(error)
+        connection = self._connection()
+        if connection is not None:
+            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
 
     def pause_writing(self) -> None:
         """As the protocol that writes has it."""
@@ -104,14 +125,20 @@ class Answers(asyncio.BufferedProtocol):
 
     def _give(self, answer: bytes) -> None:
         connection = self._connection()
-        if connection is None or connection._reader is None:
+        if connection is None or _is_closing(connection):
             return
         try:
             connection._handle_frame(answer)
         except Exception as error:
+            log.warning("answer_unreadable", **describe_error(error))
             self._close(error)
 
     def _close(self, error: Exception | None) -> None:
         connection = self._connection()
-        if connection is not None:
+        if connection is not None and not _is_closing(connection):
             connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+
+
+def _is_closing(connection: Any) -> bool:
+    """Also while it does: TLS reads what is left within the call that closes."""
+    return connection._writer is None or bool(connection._writer.transport.is_closing())

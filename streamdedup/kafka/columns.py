@@ -38,7 +38,7 @@ from streamdedup.kafka.wire import (
     record_batches,
 )
 
-CHUNK_EVENTS, CHUNK_BYTES = 8_192, 2 << 20  # handled between two turns of the loop: below 10 ms
+CHUNK_EVENTS, CHUNK_BYTES = 8_192, 1 << 20  # handled between two turns of the loop: below 10 ms
 TOGETHER_MAX = 500  # record batches looked at in one turn, each some 5 us before its events
 LEGACY_BYTES = 26  # of a message before Kafka 0.11, at least
 KNOWN = "0.14."  # the versions of aiokafka that this was written for

@@ -320,7 +320,9 @@ class DeliveryOptions(BaseModel):
         "`at_least_once` works with brokers that have no transactions.",
     )
     commit_interval_ms: Annotated[int, milliseconds(1, 10_000)] = Field(
-        default=100, description="Longest time for which a transaction is filled."
+        default=100,
+        description="How long a transaction is filled; longer while the one before it commits, as far as it "
+        "would have to wait for that, and `batch_events_max` and `batch_bytes_max` allow.",
     )
     batch_events_max: Annotated[int, count(1, 100_000, "events")] = Field(
         default=20_000, description="Most events that are judged in one transaction."

@@ -31,7 +31,9 @@ from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.records import EventConsumer
 from streamdedup.kafka.wire import DamagedError
 
-FETCH_BYTES = 1 << 20  # a partition; one fetch then fills a chunk or more
+FETCH_BYTES = (
+    1_048_588  # a partition: the largest record batch that a broker takes unless told otherwise
+)
 NOWHERE = TopicPartition("-", 0)  # none of ours: polling it only tells the group that we live
 POLL_SLACK_S = 0.2
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default

@@ -21,6 +21,7 @@ from streamdedup.keys.options import Origin, Tombstones
 
 MISSING = object()
 ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
+PERHAPS_OBJECTS_A_TURN = 4_096  # where Python may be asked for each row, once
 SCHEMA_PREFIX_BYTES = 5
 Cell = TypeVar("Cell")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
@@ -60,10 +61,10 @@ class Extractor:
     @property
     def rows_a_turn(self) -> int:
         """How many events' keys are taken in one turn of the loop: fewer where each takes Python's time."""
-        by_kernel = self.origin in ("key", "value") or (
-            self.origin == "json" and len(self.fields) == 1
-        )
-        return ROWS_A_TURN if by_kernel else OBJECTS_A_TURN
+        if self.origin == "header" or len(self.fields) > 1:
+            return OBJECTS_A_TURN
+        asks = (self.origin == "json") + (self.normalizer is not None)
+        return PERHAPS_OBJECTS_A_TURN // asks if asks else ROWS_A_TURN
 
     def warm_up(self) -> None:
         """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it."""

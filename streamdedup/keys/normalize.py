@@ -4,9 +4,10 @@ Python's `str` says what is meant. Keys in ASCII, the many, go by kernels that a
 differs is asked for once a batch.
 """
 
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from zlib import crc32
 
 import numpy as np
 
@@ -43,6 +44,9 @@ class Normalizer:
         if not len(asked):
             return found, {}
         cells = list(keys.take(asked))
+        for row, cell in zip(asked.tolist(), cells, strict=True):
+            if len(cell or b"") != keys.sizes[row]:
+                raise ValueError(f"row {row} is not within its buffer")
         known = {cell: self._if_text(cell) for cell in set(cells)}
         answers = [known[cell] for cell in cells]
         found = found.replaced(asked, Column.of(answers))
@@ -60,11 +64,16 @@ def normalizer(name: Normalization) -> Normalizer | None:
     """The normalizer of this name; None where keys stay as they are."""
     if name == "none":
         return None
-    # Another Unicode has letters that this one does not know.
-    identity = f"{name} 1, Unicode {unicodedata.unidata_version}"
-    if name == "trim":
-        return Normalizer(identity, str.strip, lowers=False)
-    return Normalizer(identity, _lowercase, lowers=True)
+    lowers = name == "lowercase"
+    identity = f"{name} 1, CRC-32 {_check(lowers=lowers):08x}"
+    return Normalizer(identity, _lowercase if lowers else str.strip, lowers)
+
+
+@cache
+def _check(*, lowers: bool) -> int:
+    """Of what Python makes of all characters: another Unicode may know other letters and other white space."""
+    every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    return crc32("".join((every.lower() if lowers else every).split()).encode())
 
 
 def _lowercase(text: str) -> str:

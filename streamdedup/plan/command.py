@@ -38,7 +38,7 @@ def output(
     if given["table"]:
         return _table(given)
     for name in _OF_A_SAMPLE:
-        if given[name] and not given["sample"]:
+        if given[name] not in (None, "none") and not given["sample"]:
             raise ConfigError(
                 f"--{name} tells what the keys of a sample are; add --sample FILE, or delete it"
             )
