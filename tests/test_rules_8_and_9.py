@@ -75,6 +75,7 @@ async def test_an_event_older_than_the_outputs_retention_is_rejected(
 
 async def test_limits_are_read_anew_at_a_doubt(deployment: Deployment, start: Start) -> None:
     """An output that takes less since: the broker refuses a batch, and the next try rejects what no longer fits."""
+    deployment.config["sink"]["compression"] = "none"
     letters = deployment.create_side_topic("dead_letter_topic")
     worker = start(deployment)
     await worker.live()
@@ -92,6 +93,7 @@ async def test_limits_are_read_anew_at_a_doubt(deployment: Deployment, start: St
 
 async def test_every_send_is_awaited(deployment: Deployment, start: Start) -> None:
     """A refused batch fails no commit by itself: only its own answer tells, that of a side topic, too."""
+    deployment.config["sink"]["compression"] = "none"
     letters = deployment.create_side_topic("dead_letter_topic")
     deployment.config["key"] = {"from": "json", "field": "id"}
     worker = start(deployment)

@@ -132,6 +132,7 @@ def test_several_fields_are_one_key(deployment: Deployment) -> None:
 def test_what_the_output_would_refuse_becomes_a_dead_letter(broker: Broker, tmp_path: Path) -> None:
     """Events too large for the output or stamped far ahead are REJECTED before a rule sees their key."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.config["sink"]["compression"] = "none"
     deployment.create(max_message_bytes=2000)
     letters = deployment.create_side_topic("dead_letter_topic")
     ahead_ms = int(time.time() * 1000) + 40 * 60 * 1000
@@ -168,7 +169,7 @@ def test_a_dead_letter_is_cut_as_little_as_its_topic_asks_for(
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     letters = unique_name("letters")
     create_topic(broker.bootstrap_servers, letters, 1, max_message_bytes=2000)
-    deployment.config["sink"]["dead_letter_topic"] = letters
+    deployment.config["sink"] |= {"dead_letter_topic": letters, "compression": "none"}
     deployment.config["key"] = {"from": "json", "field": "id"}
     own: Event = (0, b"k", b"no json" * 400, [("own", b"h")], 1_790_000_000_000)
     deployment.feed([own, (0, b"k" * 3000, b"no json", [], None)])
@@ -189,6 +190,7 @@ def test_a_malformed_event_that_is_no_output_needs_not_fit_it(
 ) -> None:
     """What goes to the dead letters anyway keeps its own reason, however large it is."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.config["sink"]["compression"] = "none"
     deployment.create(max_message_bytes=2000)
     deployment.config["key"] = {"from": "json", "field": "id"}
     letters = deployment.create_side_topic("dead_letter_topic")
@@ -205,6 +207,7 @@ async def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(
 ) -> None:
     """Nothing is dropped that nobody asked to drop: the shard stops and names the offset."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.config["sink"]["compression"] = "none"
     deployment.create(max_message_bytes=2000)
     deployment.feed([(0, b"a", b"x" * 3000, [], None), (0, b"b", b"small", [], None)])
     async with start(deployment) as worker:
