@@ -197,7 +197,9 @@ class Oracle:
         known = folded(self._filter, below).known()
         held = self._held(partition, seen)
         there = [event for event in below if event.offset >= start]
-        surely = folded(self._filter, there).known()  # a key that was deleted may be again there, out of the window
+        surely = folded(
+            self._filter, there
+        ).known()  # a key that was deleted may be again there, out of the window
         if (known & surely) - held:
             raise BreachError(f"partition {partition}: a key below {label} is not in {what}")
         known |= {e.key for e in output if e.key is not None and label <= e.offset < end}
