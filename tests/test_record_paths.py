@@ -15,8 +15,6 @@ import aiokafka
 import numpy as np
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer import fetcher
 from structlog.testing import capture_logs
 
@@ -365,8 +363,6 @@ async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
         lambda patch: patch.setattr(fetcher, "PartitionRecords", Reader),
         lambda patch: patch.delattr(fetcher.PartitionRecords, "_consume_aborted_up_to"),
         lambda patch: patch.setattr(fetcher.Fetcher, "_proc_fetch_request", asyncio.sleep),
-        lambda patch: patch.delattr(AIOKafkaClient, "_get_conn"),
-        lambda patch: patch.delattr(AIOKafkaConnection, "_handle_frame"),
     )
     for change in changes:
         with monkeypatch.context() as patch, capture_logs() as lines:
