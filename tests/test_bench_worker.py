@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from bench.worker import latency, log, page, plots, restart, results, rounds
+from bench.worker import latency, log, page, plots, profile, restart, results, rounds
 from bench.worker.batches import CODECS, encode
 from bench.worker.cases import BASE, CASES
 from bench.worker.checking import (
@@ -284,3 +284,24 @@ def _results(found: Any) -> dict[str, Any]:
     cases = {"base": {"case": vars(TINY), "rounds": [found]}}
     here = results.circumstances("the broker of the tests")
     return {**here, "command": "make bench", "minutes": 0.1, "cases": cases}
+
+
+def test_a_sample_counts_for_the_part_where_it_stands() -> None:
+    """By the innermost frame that is of one; what is before the loop runs, or in other threads, counts for none."""
+    loop = "thread (7): MainThread;run_forever (asyncio/base_events.py:607)"
+    counts = profile.parts_of(
+        [
+            f"{loop};decide (streamdedup/shard.py:7);add (streamdedup/filters/bloom.py:9) 5",
+            f"{loop};run (streamdedup/shard.py:7);full (numpy/_core/numeric.py:386) 3",
+            f"{loop};select (selectors.py:468) 2",
+            "thread (7): MainThread;<module> (streamdedup/cli/__init__.py:1) 11",
+            "thread (8): other;run_forever (asyncio/base_events.py:607) 13",
+        ]
+    )
+    filter_, rest, waits = (
+        "the filter: asked, and added to",
+        "the rest of the worker",
+        "the event loop",
+    )
+    assert counts == {filter_: 5, rest: 3, waits: 2}
+    assert {filter_, rest, waits} <= profile.PARTS.keys()

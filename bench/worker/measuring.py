@@ -10,8 +10,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -135,8 +135,15 @@ def filled(bootstrap: str, case: Case) -> Input:
     return Input(topic, model)
 
 
-def measured(bootstrap: str, case: Case, contender: Contender, source: Input) -> Run:
-    """Run it once; SystemExit where its output is not what it should be."""
+def measured(
+    bootstrap: str,
+    case: Case,
+    contender: Contender,
+    source: Input,
+    *,
+    beside: Callable[[int], AbstractContextManager[None]] = nullcontext,
+) -> Run:
+    """Run it once; SystemExit where its output is not what it should be. `beside` is entered with its process id."""
     sink, group = unique_name(f"bench-{contender.name}"), unique_name("bench")
     create_topic(bootstrap, sink, case.partitions)
     topics = Topics(bootstrap, group, source.topic, sink)
@@ -144,7 +151,8 @@ def measured(bootstrap: str, case: Case, contender: Contender, source: Input) ->
         directory = Path(name)
         with contending(contender.command(case, topics, directory), directory) as process:
             process.wait_for("assigned")
-            watched = _watch(process, contender, case, bootstrap, ends)
+            with beside(process.process.pid):
+                watched = _watch(process, contender, case, bootstrap, ends)
             process.end()
             starts = process.lines("worker_starts")
         found = _checked(topics, case, contender, source, ends())

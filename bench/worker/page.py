@@ -42,6 +42,15 @@ HOW = f"""\
 """
 
 
+BOUNDS = """\
+What bounds it is memory: a key sets as many bits in a filter of `bloom` as the error rate asks for, each in another
+cache line (`blocked` takes one, see its case), and every byte of an event is copied by the kernel from a socket and to
+another, and in between out of an answer and into a record batch. What was tried, and kept: answers read in one piece
+instead of through a stream, larger chunks between two turns of the loop, fetches small enough to stay in the cache, a
+chain of one stage that asks it directly.
+"""
+
+
 def write() -> None:
     """The page and its plots."""
     throughput, full = results.read(THROUGHPUT), results.read(FULL)
@@ -84,6 +93,9 @@ def _throughput(found: Found) -> Iterator[str]:
     yield f"![Events a second of each case and contender]({plots.CASES.name})\n"
     yield "### What they take\n"
     yield _costs(cases)
+    if "profile" in found:
+        yield "### Where the worker's time goes\n"
+        yield _profile(found["profile"])
     yield "### How quiet it was, and how exact\n"
     yield _quiet(cases)
     yield "### How it is measured\n"
@@ -149,6 +161,18 @@ def _costs(cases: Found) -> str:
         )
     heads = [f"{what}: {name}" for what in ("µs an event", "MB") for name in CONTENDERS]
     return markdown(["Case", *heads, "of these filters"], rows)
+
+
+def _profile(found: Found) -> str:
+    cpu_us = found["cpu_us"]
+    rows = [
+        [part, f"{share:.0%}", f"{share * cpu_us:.3f}"] for part, share in found["shares"].items()
+    ]
+    return (
+        f"Of {found['samples']:,} samples of its main thread in the base case, by py-spy, each is counted where it"
+        f" stands;\nthe columns of µs share out the {cpu_us:.2f} µs of processor an event that this run took.\n\n"
+        f"{markdown(['Part', 'Share', 'µs an event'], rows)}\n{BOUNDS}"
+    )
 
 
 def _quiet(cases: Found) -> str:
