@@ -141,7 +141,7 @@ def measured(
     contender: Contender,
     source: Input,
     *,
-    beside: Callable[[int], AbstractContextManager[None]] = nullcontext,
+    beside: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Run:
     """Run it once; SystemExit where its output is not what it should be. `beside` is entered with its process id."""
     sink, group = unique_name(f"bench-{contender.name}"), unique_name("bench")

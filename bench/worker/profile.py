@@ -89,7 +89,7 @@ def _sampled(samples: Path, pid: int) -> Iterator[None]:
     """Write what the process does meanwhile to `samples`."""
     spy = Path(sys.executable).with_name("py-spy")
     options = ["--rate", str(RATE), "--format", "raw", "--threads", "--nonblocking"]
-    command = [spy, "record", "--pid", str(pid), "--output", samples, *options]
+    command = [str(spy), "record", "--pid", str(pid), "--output", str(samples), *options]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
