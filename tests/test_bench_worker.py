@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from bench.worker.checking import (
     matched,
     missing_max,
 )
-from bench.worker.contenders import CONTENDERS, OURS
+from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS
 from bench.worker.events import Form, Part, parts
 from bench.worker.log import HEAD
 from bench.worker.measuring import Input, Run
@@ -43,6 +44,15 @@ def test_the_page_is_what_the_results_give() -> None:
     assert page.PAGE.exists() == bool(THROUGHPUT or FULL)
     if page.PAGE.exists():
         assert page.PAGE.read_text("utf-8") == page.page(THROUGHPUT, FULL)
+
+
+def test_the_readme_says_what_was_measured() -> None:
+    """Its rate and its two ratios are those of the base case."""
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    base = THROUGHPUT["cases"]["base"]["rounds"]
+    assert f"{median(results.rates(base, OURS)) / 1e6:.1f} million events a second" in text
+    assert f"{median(results.ratios(base, COPY)):.1f} times a plain copy" in text
+    assert f"{median(results.ratios(base, LOOP)):.1f} times a loop" in text
 
 
 def test_the_plots_were_drawn_from_the_results() -> None:
