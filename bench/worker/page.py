@@ -206,8 +206,10 @@ def _quiet(cases: Found) -> str:
 def _absent(throughput: Found, full: Found) -> Iterator[str]:
     if not throughput:
         yield "Throughput against others: `make bench`."
-    if not full:
-        yield "Growth, latency, restart and snapshots: `make bench-full`."
+    there = {name.partition("/")[0] for name in full.get("cells", ())}
+    left = [name for name in ("growth", "latency", "restart", "snapshot") if name not in there]
+    if left:
+        yield f"By `make bench-full`, not yet: {', '.join(left)}."
     yield (
         "Kafka Streams, Quix Streams, Bytewax, tkati-node-dedup and a plain Java client: none of them is among the"
         " contenders."
