@@ -46,9 +46,8 @@ def read_in_one_piece(client: Any) -> None:
     async def get(_client: Any, *arguments: Any, **options: Any) -> Any:
         connection = await theirs(*arguments, **options)
         if connection is not None and isinstance(connection._read_task, asyncio.Task):
-            Answers.take_over(
-                connection
-            )  # nothing was awaited since it was made: nobody has sent a request
+            # Nothing was awaited since it was made: nobody has sent a request.
+            Answers.take_over(connection)
         return connection
 
     client._get_conn = MethodType(get, client)

@@ -31,9 +31,8 @@ from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.kafka.records import EventConsumer
 from streamdedup.kafka.wire import DamagedError
 
-FETCH_BYTES = (
-    1_048_588  # a partition: the largest record batch that a broker takes unless told otherwise
-)
+# Of a partition: the largest record batch that a broker takes unless told otherwise.
+FETCH_BYTES = 1_048_588
 NOWHERE = TopicPartition("-", 0)  # none of ours: polling it only tells the group that we live
 POLL_SLACK_S = 0.2
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default

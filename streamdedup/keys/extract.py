@@ -6,16 +6,16 @@ length-prefixed, so that (ab, c) differs from (a, bc). Anything else is malforme
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import orjson
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import NULL, Column, EventBatch, Headers, Integers
+from streamdedup.keys.cells import completed, each
 from streamdedup.keys.normalize import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
 
@@ -23,7 +23,6 @@ MISSING = object()
 ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
 PERHAPS_OBJECTS_A_TURN = 4_096  # where Python may be asked for each row, once
 SCHEMA_PREFIX_BYTES = 5
-Cell = TypeVar("Cell")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 
@@ -78,12 +77,12 @@ class Extractor:
             case "json":
                 return json_keys(self.fields, batch.values, self.normalizer)
             case "key":
-                return normalized(self.normalizer, *_column(batch.keys, "the record key is null"))
+                read = _column(batch.keys, "the record key is null")
             case "value":
-                return normalized(self.normalizer, *_column(batch.values, "the value is null"))
+                read = _column(batch.values, "the value is null")
             case "header":
-                last = partial(_last_header, name=self.fields[0])
-                return normalized(self.normalizer, *_each(last, batch.headers))
+                read = each(partial(_last_header, name=self.fields[0]), batch.headers)
+        return _normalized(self.normalizer, *read)
 
 
 def json_keys(
@@ -94,18 +93,8 @@ def json_keys(
     They are all as `json_reader` has them; but of a single field, most are found by a kernel.
     """
     if len(fields) > 1:
-        return _each(json_reader(fields, normalizer), texts)
-    return normalized(normalizer, *_of_one_field(fields[0], texts))
-
-
-def normalized(
-    normalizer: Normalizer | None, keys: Column, malformed: dict[int, str]
-) -> tuple[Column, dict[int, str]]:
-    """What `normalizer` makes of `keys`, and the reasons for nulls, old and new, in ascending order."""
-    if normalizer is None:
-        return keys, malformed
-    keys, more = normalizer.of_column(keys)
-    return keys, dict(sorted((malformed | more).items())) if more else malformed
+        return each(json_reader(fields, normalizer), texts)
+    return _normalized(normalizer, *_of_one_field(fields[0], texts))
 
 
 def json_reader(
@@ -126,15 +115,21 @@ def json_reader(
     return read
 
 
-def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
-    from streamdedup.keys.json_column import located  # which brings numba
+def _normalized(
+    normalizer: Normalizer | None, keys: Column, malformed: dict[int, str]
+) -> tuple[Column, dict[int, str]]:
+    """What `normalizer` makes of `keys`, and the reasons for nulls, old and new, in ascending order."""
+    if normalizer is None:
+        return keys, malformed
+    keys, more = normalizer.of_column(keys)
+    return keys, dict(sorted((malformed | more).items())) if more else malformed
 
-    found = located(_steps(field), texts)
-    asked = np.flatnonzero(found.sizes < 0)
-    if not len(asked):
-        return found, {}
-    read, reasons = _each(json_reader([field]), texts.take(asked))
-    return found.replaced(asked, read), {int(asked[row]): why for row, why in reasons.items()}
+
+def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
+    from streamdedup.keys import json_column  # which brings numba
+
+    found = json_column.located(_steps(field), texts)
+    return completed(found, np.flatnonzero(found.sizes < 0), json_reader([field]), texts)
 
 
 def _without(keys: Column, rows: Integers) -> Column:
@@ -148,18 +143,6 @@ def _without(keys: Column, rows: Integers) -> Column:
 
 def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:
     return column, dict.fromkeys(np.flatnonzero(column.sizes < 0).tolist(), reason)
-
-
-def _each(read: Callable[[Cell], bytes], cells: Iterable[Cell]) -> tuple[Column, dict[int, str]]:
-    keys: list[bytes | None] = []
-    malformed: dict[int, str] = {}
-    for row, cell in enumerate(cells):
-        try:
-            keys.append(read(cell))
-        except MalformedError as reason:
-            keys.append(None)
-            malformed[row] = str(reason)
-    return Column.of(keys), malformed
 
 
 def _present(cell: bytes | None, reason: str) -> bytes:

@@ -5,13 +5,14 @@ or wrong, or without the key, are left to that reader: it alone says what a key 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from streamdedup.events import NULL, Column
+from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys import cells
+from streamdedup.keys.hashing import frozen
 from streamdedup.keys.json_text import (
     CLOSE_ARRAY,
     CLOSE_OBJECT,
@@ -31,8 +32,6 @@ from streamdedup.keys.json_text import (
 )
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
-Integers = npt.NDArray[np.int64]
-
 DEPTH_MAX = np.uint64(64)  # of nesting: a bit each; the exact reader goes deeper
 INTEGER_BYTES_MAX = np.uint64(18)  # of a key: fewer than 64 bits, so its text is its own
 
@@ -48,14 +47,7 @@ def located(steps: Sequence[str], texts: Column) -> Column:
     names = [step.encode("utf-8", "surrogatepass") for step in steps]
     name_bytes = frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8)
     name_ends = frozen(np.cumsum([0, *map(len, names)]), np.int64)
-    buffer = frozen(np.frombuffer(texts.buffer, dtype=np.uint8), np.uint8)
-    key_starts, key_sizes = (np.empty(len(texts), dtype=np.int64) for _ in range(2))
-    at = 0
-    while at < len(texts):
-        part = slice(at, at + ROWS_A_CALL)
-        starts, sizes = frozen(texts.starts[part], np.int64), frozen(texts.sizes[part], np.int64)
-        at += fill(name_bytes, name_ends, buffer, starts, sizes, key_starts[part], key_sizes[part])
-    return Column(texts.buffer, key_starts, key_sizes)
+    return cells.located(texts, partial(fill, name_bytes, name_ends))
 
 
 def warm_up() -> None:

@@ -4,35 +4,24 @@ Both are as Python's `str.strip` and `str.lower` have them, of which ASCII is a 
 """
 
 import numpy as np
-import numpy.typing as npt
 
-from streamdedup.events import NULL, Column
+from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.cells import located
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
-
-Integers = npt.NDArray[np.int64]
 
 _0, _1 = np.uint64(0), np.uint64(1)
 _NOT_ASCII = np.uint8(0x80)
 _A, _LETTERS, _TO_LOWER = np.uint8(ord("A")), np.uint8(26), np.uint8(0x20)
-_TAB, _CONTROLS = (
-    np.uint8(9),
-    np.uint8(5),
-)  # tab, new line, vertical tab, form feed, carriage return
+# Tab, new line, vertical tab, form feed, carriage return.
+_TAB, _CONTROLS = np.uint8(9), np.uint8(5)
 _FILE, _SEPARATORS = np.uint8(28), np.uint8(5)  # of files, groups, records, units; and the space
 
 
 def trimmed(keys: Column) -> Column:
     """The same without white space at both ends, over the same buffer; null where a key is not all ASCII."""
-    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
-    starts, sizes = (np.empty(len(keys), dtype=np.int64) for _ in range(2))
-    at = 0
-    while at < len(keys):
-        part = slice(at, at + ROWS_A_CALL)
-        spans = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
-        at += trim(buffer, *spans, starts[part], sizes[part])
-    return Column(keys.buffer, starts, sizes)
+    return located(keys, trim)
 
 
 def lowered(keys: Column) -> Column:

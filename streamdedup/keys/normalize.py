@@ -13,6 +13,7 @@ import numpy as np
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
+from streamdedup.keys.cells import completed
 from streamdedup.keys.options import Normalization
 
 NOT_UTF8 = "the key is not UTF-8"
@@ -41,23 +42,10 @@ class Normalizer:
         if self.lowers:
             found = lowered(found)
         asked = np.flatnonzero((found.sizes < 0) & (keys.sizes >= 0))
-        if not len(asked):
-            return found, {}
-        cells = list(keys.take(asked))
-        for row, cell in zip(asked.tolist(), cells, strict=True):
-            if len(cell or b"") != keys.sizes[row]:
+        for row in asked.tolist():
+            if len(keys[row] or b"") != keys.sizes[row]:
                 raise ValueError(f"row {row} is not within its buffer")
-        known = {cell: self._if_text(cell) for cell in set(cells)}
-        answers = [known[cell] for cell in cells]
-        found = found.replaced(asked, Column.of(answers))
-        malformed = zip(asked.tolist(), answers, strict=True)
-        return found, {row: NOT_UTF8 for row, answer in malformed if answer is None}
-
-    def _if_text(self, key: bytes | None) -> bytes | None:
-        try:
-            return None if key is None else self.of_key(key)
-        except MalformedError:
-            return None
+        return completed(found, asked, cache(self.of_key), keys)
 
 
 def normalizer(name: Normalization) -> Normalizer | None:

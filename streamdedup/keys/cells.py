@@ -1,0 +1,51 @@
+"""A column gone through: by a kernel, in calls that are short; or cell by cell, where a kernel does not know one."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from streamdedup.errors import MalformedError
+from streamdedup.events import Column, Integers
+from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+
+Cell = TypeVar("Cell")
+
+
+def located(column: Column, fill: Callable[..., int]) -> Column:
+    """Where in each cell of `column` a kernel finds what it looks for, over the same buffer.
+
+    `fill` takes the buffer, starts and sizes of some cells, and the starts and sizes that it writes; it gives the
+    number of rows that are done, at least one.
+    """
+    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
+    starts, sizes = (np.empty(len(column), dtype=np.int64) for _ in range(2))
+    at = 0
+    while at < len(column):
+        part = slice(at, at + ROWS_A_CALL)
+        cells = frozen(column.starts[part], np.int64), frozen(column.sizes[part], np.int64)
+        at += fill(buffer, *cells, starts[part], sizes[part])
+    return Column(column.buffer, starts, sizes)
+
+
+def completed(
+    found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Column
+) -> tuple[Column, dict[int, str]]:
+    """`found` with what `read` makes of `cells` in the rows `asked`, and why some of them have none, as `each`."""
+    if not len(asked):
+        return found, {}
+    answers, reasons = each(read, cells.take(asked))
+    return found.replaced(asked, answers), {int(asked[row]): why for row, why in reasons.items()}
+
+
+def each(read: Callable[[Cell], bytes], cells: Iterable[Cell]) -> tuple[Column, dict[int, str]]:
+    """What `read` makes of every cell; where it raises MalformedError a null, and the reason by row, ascending."""
+    keys: list[bytes | None] = []
+    malformed: dict[int, str] = {}
+    for row, cell in enumerate(cells):
+        try:
+            keys.append(read(cell))
+        except MalformedError as reason:
+            keys.append(None)
+            malformed[row] = str(reason)
+    return Column.of(keys), malformed
