@@ -42,9 +42,9 @@ class Normalizer:
         if self.lowers:
             found = lowered(found)
         asked = np.flatnonzero((found.sizes < 0) & (keys.sizes >= 0))
-        for row in asked.tolist():
-            if len(keys[row] or b"") != keys.sizes[row]:
-                raise ValueError(f"row {row} is not within its buffer")
+        outside = (keys.starts < 0) | (keys.starts > len(keys.buffer) - keys.sizes)
+        if outside[asked].any():
+            raise ValueError(f"row {asked[outside[asked]][0]} is not within its buffer")
         return completed(found, asked, cache(self.of_key), keys)
 
 
