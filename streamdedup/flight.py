@@ -97,7 +97,10 @@ class Flights:
                 self._none.set()
 
     async def meanwhile(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What `work` gives; it is cancelled, for None, once no more than one is in flight."""
+        """What `work` gives; None, and `work` cancelled, once no more than one is in flight."""
+        if self._one.is_set():
+            work.close()  # not even begun: it would take what is there already
+            return None
         tasks = asyncio.create_task(work), asyncio.create_task(self._one.wait())
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

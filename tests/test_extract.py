@@ -251,7 +251,7 @@ def test_one_missing_field_of_several_is_named() -> None:
 
 def test_origins() -> None:
     """The key is taken from a JSON field, the record's key, its value, or a header."""
-    batch = _batch(
+    batch = batch_of(
         values=[b'{"id": 1}'], keys=[b"\x00k"], headers=[[("h", b"first"), ("h", b"last")]]
     )
     assert list(Extractor("json", ("id",)).extract(batch).keys) == [b"1"]
@@ -262,7 +262,7 @@ def test_origins() -> None:
 
 def test_of_a_repeated_header_the_last_counts() -> None:
     """A later null header hides an earlier one, another name does not."""
-    batch = _batch(
+    batch = batch_of(
         values=[b""] * 4,
         headers=[
             [("h", b"1"), ("h", b"2"), ("x", b"3")],
@@ -278,7 +278,7 @@ def test_of_a_repeated_header_the_last_counts() -> None:
 
 def test_a_null_record_key_is_malformed() -> None:
     """A record without a key has none, an empty key is one."""
-    found = Extractor("key").extract(_batch(values=[b"v", b"v"], keys=[None, b""]))
+    found = Extractor("key").extract(batch_of(values=[b"v", b"v"], keys=[None, b""]))
     assert list(found.keys) == [None, b""]
     assert found.malformed == {0: "the record key is null"}
 
@@ -299,7 +299,7 @@ def test_tombstones(
     dropped: list[int],
 ) -> None:
     """Events with a null value pass unjudged, are dropped, or are judged by the key they have."""
-    batch = _batch(values=[b"1", None, b"3"], keys=[b"a", b"b", None])
+    batch = batch_of(values=[b"1", None, b"3"], keys=[b"a", b"b", None])
     found = Extractor("key", tombstones=tombstones).extract(batch)
     assert (list(found.keys), found.malformed) == (keys, malformed)
     assert (list(found.unjudged), list(found.dropped)) == (unjudged, dropped)
@@ -309,7 +309,7 @@ def test_tombstones(
 def test_a_tombstone_judged_by_its_value_is_malformed(extractor: Extractor) -> None:
     """A null value has no key in it, and an empty value is not null."""
     judging = Extractor(extractor.origin, extractor.fields, tombstones="judge")
-    found = judging.extract(_batch(values=[None, b""]))
+    found = judging.extract(batch_of(values=[None, b""]))
     assert found.malformed[0] == "the value is null"
     assert found.malformed.get(1) == (
         "the value is not valid JSON" if extractor.origin == "json" else None
@@ -319,7 +319,7 @@ def test_a_tombstone_judged_by_its_value_is_malformed(extractor: Extractor) -> N
 def test_a_bad_event_harms_no_other() -> None:
     """Each row of a batch has its key or its reason, in its own place."""
     values: list[bytes | None] = [b'{"id": 1}', b"{", None, b'{"id": "1"}', b'{"id": null}']
-    found = Extractor("json", ("id",)).extract(_batch(values))
+    found = Extractor("json", ("id",)).extract(batch_of(values))
     assert list(found.keys) == [b"1", None, None, b"1", None]
     assert found.malformed == {1: "the value is not valid JSON", 4: "the field id is null"}
     assert list(found.unjudged) == [2]
@@ -332,11 +332,12 @@ def _joined(fields: list[str]) -> bytes:
     return json_reader(names)(json.dumps(document, ensure_ascii=False).encode())
 
 
-def _batch(
+def batch_of(
     values: list[bytes | None],
     keys: list[bytes | None] | None = None,
     headers: list[Headers] | None = None,
 ) -> EventBatch:
+    """A batch of these values, with null keys and no headers where none are given."""
     count = len(values)
     return EventBatch(
         topic="t",

@@ -20,7 +20,7 @@ from streamdedup.keys.letters import lowered, trimmed
 from streamdedup.keys.normalize import NOT_UTF8, Normalizer, normalizer
 from streamdedup.keys.options import Normalization
 from streamdedup.keys.words import BYTES_A_CALL
-from tests.test_extract import _batch as batch_of
+from tests.test_extract import batch_of
 
 BLANKS = " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u3000"
 EVERY_BYTE = [bytes([byte]) for byte in range(256)]

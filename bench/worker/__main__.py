@@ -29,15 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     at, what = broker.found()
     try:
         found = measure(at.bootstrap_servers, what, cases, asked.contenders, asked.rounds)
+        print(summary(found, asked.contenders))
         if asked.whole:
+            _written(found)
             found["profile"] = profile(at.bootstrap_servers)
+            _written(found)
     finally:
         at.close()
-    print(summary(found, asked.contenders))
-    if asked.whole:
-        results.write(page.THROUGHPUT, found)
-        page.write()
-        print(f"{page.PAGE} is written")
     return 0
 
 
@@ -75,6 +73,12 @@ def summary(found: Mapping[str, Any], contenders: Sequence[Contender]) -> str:
             each = results.ratios(told["rounds"], other.name)
             lines.append(f"{name:14} {sorted(each)[len(each) // 2]:6.2f} times the {other.what}")
     return "\n".join(lines)
+
+
+def _written(found: Mapping[str, Any]) -> None:
+    results.write(page.THROUGHPUT, found)
+    page.write()
+    print(f"{page.PAGE} is written", flush=True)
 
 
 def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -57,6 +57,8 @@ def profile(bootstrap: str) -> dict[str, Any]:
         samples = Path(name) / "samples"
         measured(bootstrap, case, contender, source)
         run = measured(bootstrap, case, contender, source, beside=partial(_sampled, samples))
+        if not samples.exists():
+            raise SystemExit("py-spy took no samples: it may watch other processes as root only")
         counts = parts_of(samples.read_text("utf-8").splitlines())
     delete_topic(bootstrap, source.topic)
     total = sum(counts.values())

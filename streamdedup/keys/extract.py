@@ -67,6 +67,8 @@ class Extractor:
 
     def warm_up(self) -> None:
         """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it."""
+        if len(self.fields) > 1:
+            return  # no kernel takes part
         if self.origin == "json":
             json_keys(self.fields, Column.of([b""]))
         if self.normalizer:

@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from streamdedup.events import Integers
 from streamdedup.kernel import kernel
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, last, rotated, within, word
 
-Integers = npt.NDArray[np.int64]
 Digests = npt.NDArray[np.uint64]
 
 C1, C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)

@@ -6,10 +6,10 @@ Two rounds a word, four before each half of the output. Without its key nobody c
 import numpy as np
 import numpy.typing as npt
 
+from streamdedup.events import Integers
 from streamdedup.kernel import kernel
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, Readable, last, rotated, within, word
 
-Integers = npt.NDArray[np.int64]
 Digests = npt.NDArray[np.uint64]
 Secret = npt.NDArray[np.uint64]
 State = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
