@@ -1,14 +1,15 @@
 """Snapshots: how long one of a filter of 1 GiB takes, and for how long the event loop stands still meanwhile.
 
-The worker is first fed as fast as it goes, so that the filter's memory is in use, then steadily; its own gauge tells
-the longest stall in the minute before a snapshot, and in the minute that ends with one.
+The worker is first fed as fast as it goes, so that the filter's memory is in use, then steadily. Its own histogram of
+stalls is read every second, and the seconds in which a snapshot was written are counted apart from the others.
 """
 
 import asyncio
+import math
 import re
 import tempfile
-import time
-import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,21 @@ from bench.worker.cases import Case
 from bench.worker.contenders import run_command
 from bench.worker.events import Part, parts
 from bench.worker.measuring import ERROR_RATE, Contending, contending
+from bench.worker.scrape import metrics
 from streamdedup.filters.sizing import bloom_size
 from tests.broker.topics import create_topic, delete_topic, unique_name
 
 GIB = 1 << 30
 FILLING_EVENTS = 5_000_000
 RATE = 50_000
-TICK_S = 0.02
-INTERVAL_S = 100.0
-BEFORE_S = 5.0  # the one look is so long before the snapshot is due
-SAVED_S_MAX = 300.0
-STALL = re.compile(r"^streamdedup_loop_stall_max_seconds (\S+)$", re.MULTILINE)
+TICK_S, LOOK_EVERY_S = 0.02, 1.0
+INTERVAL_S, SNAPSHOTS, SECONDS_MAX = 20.0, 5, 600.0
+LATE_S = 0.01
+STALLED = re.compile(
+    r'^streamdedup_loop_stall_seconds_bucket\{le="([^"]+)"\} (\d+)\.0$', re.MULTILINE
+)
+
+Counts = dict[float, int]  # beats of the loop that were late by so many seconds at most
 
 
 def saving(
@@ -37,8 +42,9 @@ def saving(
     filter_bytes: int = GIB,
     filling: int = FILLING_EVENTS,
     interval_s: float = INTERVAL_S,
+    snapshots: int = SNAPSHOTS,
 ) -> dict[str, Any]:
-    """The first snapshot, in seconds and MB/s, and the longest stalls before and with it, in ms."""
+    """So many snapshots, in seconds and MB/s, and the stalls of the loop with them and between them."""
     source, sink = unique_name("bench-in"), unique_name("bench-out")
     for topic in (source, sink):
         create_topic(bootstrap, topic, 1)
@@ -46,12 +52,30 @@ def saving(
         case = Case().settings(bootstrap, unique_name("bench"), source, sink)
         command = run_command(_settings(case, filter_bytes, interval_s, name), Path(name))
         with contending(command, Path(name)) as worker:
-            feed = _Feed(filling, interval_s)
-            found = asyncio.run(_watched(bootstrap, source, feed, worker, interval_s))
+            found = asyncio.run(_watched(bootstrap, source, _Feed(filling), worker, snapshots))
             worker.end()
     for topic in (source, sink):
         delete_topic(bootstrap, topic)
     return found
+
+
+def apart(looks: Sequence[Counts], saved: Iterable[tuple[int, float]]) -> dict[str, Any]:
+    """The beats of the loop between two looks, by whether a snapshot was written then."""
+    lasts = {
+        look - k for look, took_s in saved for k in range(1 + math.ceil(took_s / LOOK_EVERY_S))
+    }
+    found = {name: Counter(dict.fromkeys(looks[0], 0)) for name in ("with", "between")}
+    for look in range(1, len(looks)):
+        late = {bound: count - looks[look - 1][bound] for bound, count in looks[look].items()}
+        found["with" if look in lasts else "between"].update(late)
+    return {f"beats_{name}": counted(counts) for name, counts in found.items()}
+
+
+def counted(cumulative: Mapping[float, int]) -> dict[str, Any]:
+    """How many beats there were, how many of them late by more than 10 ms, and a bound of the latest, in ms."""
+    beats = cumulative[math.inf]
+    bound_s = min(bound for bound, count in cumulative.items() if count == beats)
+    return {"beats": beats, "late": beats - cumulative[LATE_S], "at_most_ms": 1000 * bound_s}
 
 
 def _settings(
@@ -71,17 +95,18 @@ def _settings(
 
 
 class _Feed:
-    """Events of one partition: the first as fast as they go, then `RATE` a second, for the whole interval and more."""
+    """Events of one partition: the first as fast as they go, then `RATE` a second."""
 
-    def __init__(self, filling: int, interval_s: float) -> None:
-        self._filling = filling
-        (self._model,) = parts(filling + int(RATE * (interval_s + SAVED_S_MAX)), 1, 0.2)
+    def __init__(self, filling: int) -> None:
+        self._filling, self.steady = filling, asyncio.Event()
+        (self._model,) = parts(filling + int(RATE * SECONDS_MAX), 1, 0.2)
 
     async def run(self, there: log.Log) -> None:
         """Until it is cancelled."""
         numbers, form = self._model.numbers, Case().form
         at, step = self._filling, int(RATE * TICK_S)
         await there.append(0, of_part(form, Part(numbers[:at], self._model.first[:at]), "none"))
+        self.steady.set()
         while at < len(numbers):
             await asyncio.sleep(TICK_S)
             await there.append(0, [(at, encode(form, numbers[at : at + step], at))])
@@ -89,35 +114,34 @@ class _Feed:
 
 
 async def _watched(
-    bootstrap: str, source: str, feed: _Feed, worker: Contending, interval_s: float
+    bootstrap: str, source: str, feed: _Feed, worker: Contending, snapshots: int
 ) -> dict[str, Any]:
     await asyncio.to_thread(worker.wait_for, "shard_live")
-    due = time.monotonic() + interval_s
     async with log.opened(bootstrap, source) as there:
         feeding = asyncio.create_task(feed.run(there))
-        await asyncio.sleep(due - BEFORE_S - time.monotonic())
-        before_s = await asyncio.to_thread(_longest_stall_s, worker)
-        saved = await asyncio.to_thread(
-            worker.wait_for, "snapshot_saved", 1, interval_s + SAVED_S_MAX
-        )
-        with_s = await asyncio.to_thread(_longest_stall_s, worker)
+        await feed.steady.wait()
+        looks, before = [_stalls(worker)], len(worker.lines("snapshot_saved"))
+        saved_by: list[int] = []  # the look that found a snapshot written
+        while len(saved_by) < snapshots:
+            worker.check(len(looks) < SECONDS_MAX, f"only {len(saved_by)} snapshots")
+            await asyncio.sleep(LOOK_EVERY_S)
+            looks.append(await asyncio.to_thread(_stalls, worker))
+            written = len(worker.lines("snapshot_saved")) - before - len(saved_by)
+            saved_by += [len(looks) - 1] * written
         feeding.cancel()
         await asyncio.wait([feeding])
+    saved = worker.lines("snapshot_saved")[before : before + snapshots]
     return {
         "filter_bytes": worker.lines("worker_starts")[0]["filter_bytes_in_all"],
-        "size_bytes": saved["size_bytes"],
-        "seconds": saved["seconds"],
-        "mb_a_s": round(saved["size_bytes"] / 1e6 / max(1e-3, saved["seconds"]), 1),
-        "stall_before_ms": round(1000 * before_s, 2),
-        "stall_with_ms": round(1000 * with_s, 2),
         "rate": RATE,
+        "seconds": [line["seconds"] for line in saved],
+        "mb_a_s": [round(line["size_bytes"] / 1e6 / line["seconds"], 1) for line in saved],
+        **apart(looks, zip(saved_by, (line["seconds"] for line in saved), strict=True)),
     }
 
 
-def _longest_stall_s(worker: Contending) -> float:
-    port = worker.lines("server_listens")[0]["port"]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        found = STALL.search(answer.read().decode())
-    if found is None:
+def _stalls(worker: Contending) -> Counts:
+    found = STALLED.findall(metrics(worker))
+    if not found:
         raise SystemExit("the worker does not tell how long its loop stood still")
-    return float(found[1])
+    return {float(bound): int(count) for bound, count in found}

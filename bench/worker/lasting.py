@@ -1,0 +1,137 @@
+"""Memory over time: what the worker has resident, every few seconds of ten minutes of steady events.
+
+Each event has a new key, or that of an earlier one, by chance; no filter is ever full. What the filters hold grows all
+the time; what they take of memory must not.
+"""
+
+import asyncio
+import re
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.worker import log
+from bench.worker.batches import encode, events_max
+from bench.worker.cases import BASE, Case
+from bench.worker.checking import missing_max
+from bench.worker.contenders import run_command
+from bench.worker.measuring import ERROR_RATE, Contending, contending
+from bench.worker.scrape import metrics
+from tests.broker.topics import create_topic, delete_topic, unique_name
+
+RATE = 100_000
+SECONDS, WARM_S, SPAN_S = 600.0, 120.0, 60.0
+TICK_S, LOOK_EVERY_S, DRAIN_S = 0.02, 5.0, 30.0
+JUDGED = re.compile(r'^streamdedup_events_total\{.*verdict="(\w+)".*\} (\d+)\.0$', re.MULTILINE)
+
+
+def lasting(
+    bootstrap: str,
+    *,
+    rate: int = RATE,
+    seconds: float = SECONDS,
+    warm_s: float = WARM_S,
+    span_s: float = SPAN_S,
+    look_every_s: float = LOOK_EVERY_S,
+) -> dict[str, Any]:
+    """Resident bytes every so often; how far their median over the last `span_s` is above that right after `warm_s`."""
+    source, sink = unique_name("bench-in"), unique_name("bench-out")
+    for topic in (source, sink):
+        create_topic(bootstrap, topic, BASE.partitions)
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        case = Case(capacity=int(rate * seconds))
+        settings = case.settings(bootstrap, unique_name("bench"), source, sink)
+        settings |= {"snapshot": {"directory": name}, "server": {"port": 0}}
+        with contending(run_command(settings, Path(name)), Path(name)) as worker:
+            worker.wait_for("shard_live", BASE.partitions)
+            feed = _Feed(rate, seconds)
+            resident = asyncio.run(_watched(bootstrap, source, feed, worker, look_every_s))
+            filter_bytes = worker.lines("worker_starts")[0]["filter_bytes_in_all"]
+            worker.end()
+    for topic in (source, sink):
+        delete_topic(bootstrap, topic)
+    first, last = (
+        statistics.median(size for at, size in resident if begins <= at < begins + span_s)
+        for begins in (warm_s, seconds - span_s)
+    )
+    return {
+        "rate": rate,
+        "seconds": seconds,
+        "warm_s": warm_s,
+        "span_s": span_s,
+        "events": feed.sent,
+        "filter_bytes": filter_bytes,
+        "resident": resident,
+        "first_bytes": first,
+        "last_bytes": last,
+    }
+
+
+class _Feed:
+    """`rate` events a second, `BASE.duplicates` of them with the key of an earlier one of their partition."""
+
+    def __init__(self, rate: int, seconds: float) -> None:
+        self._rate, self._seconds = rate, seconds
+        self._chance = np.random.default_rng(1)
+        self.sent = self.new = 0
+
+    async def run(self, there: log.Log) -> None:
+        """All that is due by now, every `TICK_S`, for so many seconds."""
+        partitions, most = BASE.partitions, events_max(BASE.form)
+        keys, at = [0] * partitions, [0] * partitions
+        began = time.monotonic()
+        while (passed_s := time.monotonic() - began) < self._seconds:
+            due = int(self._rate * passed_s / partitions)
+            for partition in range(partitions):
+                while at[partition] < due:
+                    count = min(most, due - at[partition])
+                    numbers = self._numbers(keys[partition], count)
+                    keys[partition] = int(max(keys[partition], numbers.max() + 1))
+                    batch = encode(BASE.form, numbers * partitions + partition, at[partition])
+                    await there.append(partition, [(at[partition], batch)])
+                    at[partition] += count
+            self.sent, self.new = sum(at), sum(keys)
+            await asyncio.sleep(TICK_S)
+
+    def _numbers(self, keys: int, count: int) -> Any:  # noqa: ANN401 - an array
+        """Of `count` events after the first `keys` keys, the number of each one's key within its partition."""
+        chance = self._chance.random(count)
+        first = chance >= BASE.duplicates
+        first[0] |= keys == 0
+        seen = keys + np.cumsum(first)
+        return np.where(first, seen - 1, (chance / BASE.duplicates * (seen - first)).astype(int))
+
+
+async def _watched(
+    bootstrap: str, source: str, feed: _Feed, worker: Contending, look_every_s: float
+) -> list[tuple[float, int]]:
+    """Seconds and resident bytes; SystemExit where the events are not judged as they should be."""
+    resident = []
+    async with log.opened(bootstrap, source) as there:
+        began, feeding = time.monotonic(), asyncio.create_task(feed.run(there))
+        while not feeding.done():
+            worker.check(True, "it ended")
+            size = worker.process.memory_info().rss
+            resident.append((round(time.monotonic() - began, 1), size))
+            await asyncio.wait([feeding], timeout=look_every_s)
+        feeding.result()
+    until = time.monotonic() + DRAIN_S
+    while sum((judged := _judged(worker)).values()) < feed.sent:
+        worker.check(time.monotonic() < until, f"{judged} of {feed.sent:,} events were judged")
+        await asyncio.sleep(look_every_s)
+    missing = feed.new - judged["pass"]
+    if not 0 <= missing <= missing_max(feed.new, ERROR_RATE):
+        raise SystemExit(f"{judged} of {feed.sent:,} events, {feed.new:,} of them with a new key")
+    return resident
+
+
+def _judged(worker: Contending) -> dict[str, int]:
+    """Events by verdict, over all partitions."""
+    found: dict[str, int] = {}
+    for verdict, count in JUDGED.findall(metrics(worker)):
+        found[verdict] = found.get(verdict, 0) + int(count)
+    return found
