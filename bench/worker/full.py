@@ -15,7 +15,8 @@ from typing import Any
 
 import psutil
 
-from bench.peers.peers import PEERS, code_id as peers_code
+from bench.peers.peers import PEERS
+from bench.peers.peers import code_id as peers_code
 from bench.worker import broker, page, results
 from bench.worker.cases import BASE, Case
 from bench.worker.contenders import CONTENDERS, COPY, OURS, Contender
@@ -37,7 +38,6 @@ RATES = (10_000, 100_000)
 INTERVALS_MS = (10, 50, 100, 500)
 KEYS = (10_000_000, 100_000_000)
 CODE = ("streamdedup", "bench/worker")
-SECTIONS = ("restart", "snapshot", "latency", "growth", "peers")
 
 Play = Callable[[str], dict[str, Any]]
 
@@ -63,16 +63,18 @@ class Cell:
 def main() -> int:
     """Measure what is not there yet."""
     parser = argparse.ArgumentParser(prog="python -m bench.worker.full", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(page.SECTIONS))
     names = parser.parse_args().sections
-    if unknown := [name for name in names if name not in SECTIONS]:
-        parser.error(f"no such section: {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+    if unknown := [name for name in names if name not in page.SECTIONS]:
+        parser.error(
+            f"no such section: {', '.join(unknown)}; choose from {', '.join(page.SECTIONS)}"
+        )
     code, there = code_id(CODE), results.read(page.FULL)
     found = there if there.get("code") == code else {}
     found = {"cells": {}, **found, "code": code}
     wanted = [
         cell
-        for name in names or SECTIONS
+        for name in names or page.SECTIONS
         for cell in cells(name)
         if not cell.is_in(found["cells"])
     ]
