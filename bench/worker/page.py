@@ -213,11 +213,10 @@ def _absent(throughput: Found, full: Found) -> Iterator[str]:
     there = {name.partition("/")[0] for name in cells}
     if left := [name for name in SECTIONS if name not in there]:
         yield f"By `make bench-full`, not yet: {', '.join(left)}."
-    if "peers" in there:
-        measured = {name for name, cell in cells.items() if "rounds" in cell}
-        absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
-        if absent:
-            yield f"Of the peers: {'; '.join(absent)}."
+    measured = {name for name, cell in cells.items() if "rounds" in cell}
+    absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
+    if absent:
+        yield f"Of the peers: {'; '.join(absent)}."
 
 
 def _spread(ratios: Sequence[float]) -> str:
