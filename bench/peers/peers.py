@@ -4,9 +4,10 @@ import hashlib
 from pathlib import Path
 
 from bench.peers.java_client import JAVA_CLIENT
+from bench.peers.kafka_streams import MEMORY, ROCKSDB
 from bench.peers.peer import Peer
 
-PEERS: dict[str, Peer] = {peer.name: peer for peer in (JAVA_CLIENT,)}
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (MEMORY, ROCKSDB, JAVA_CLIENT)}
 
 
 def code_id() -> str:
