@@ -69,6 +69,42 @@ async def checked(
     return Checked(emitted, missing)
 
 
+async def checked_anywhere(
+    log: Log, form: Form, inputs: Sequence[Part], ends: Sequence[int] | None, *, judged: bool
+) -> Checked:
+    """As `checked`, wherever in the output an event stands: what is expected is there once, and nothing else is.
+
+    Without `ends`, the output itself says how far it goes: nothing may be missing before the last that is there.
+    """
+    ends_due = ends if ends is not None else [len(part.numbers) for part in inputs]
+    starts = np.cumsum([0, *(len(part.numbers) for part in inputs)])
+    numbers = np.concatenate([part.numbers for part in inputs])
+    due = np.zeros(len(numbers), dtype=np.bool_)
+    for part, start, end in zip(inputs, starts[:-1], ends_due, strict=True):
+        due[start + part.expected(end, judged=judged)] = True
+    emitted = 0
+    for partition in range(log.partitions):
+        async for batch in log.committed(partition):
+            records = np.frombuffer(batch.records, dtype=np.uint8)
+            fault = struck(records, batch.events, numbers, starts, due, *forms(form))
+            if fault:
+                where = f"{log.topic}/{partition}, batch at {batch.offset}"
+                raise WrongOutputError(f"{where}: an event {FAULTS[fault]}")
+            emitted += batch.events
+    if ends is not None:
+        return Checked(emitted, int(due.sum()))
+    left = np.split(due, starts[1:-1])
+    expected = [part.expected(len(part.numbers), judged=judged) for part in inputs]
+    return Checked(emitted, sum(map(_gaps, left, expected)))
+
+
+def _gaps(left: npt.NDArray[np.bool_], expected: Integers) -> int:
+    """How many of those expected are left before the last that is not."""
+    left = left[expected]
+    there = np.flatnonzero(~left)
+    return int(left[: there[-1]].sum()) if len(there) else 0
+
+
 def missing_max(judged: int, error_rate: float) -> int:
     """How many of `judged` new events a filter may drop: more have a probability below one in a million (Poisson)."""
     mean = judged * error_rate
@@ -125,6 +161,28 @@ def _is(records: Bytes, at: int, form: Bytes) -> bool:
     return same
 
 
+@inlined
+def _event(records: Bytes, place: int, key_form: Bytes, value_form: Bytes) -> tuple[int, int, int]:
+    """The number and the position of the event at `place`, and where it ends; or a fault for its number."""
+    length, place = _varint(records, place)
+    stop = place + length
+    if stop > len(records) or length < KEY_SIZE + len(value_form):
+        return UNREADABLE, 0, stop
+    _, place = _varint(records, place + 1)
+    _, place = _varint(records, place)
+    key_size, key_at = _varint(records, place)
+    value_size, value_at = _varint(records, key_at + KEY_SIZE)
+    headers, end = _varint(records, value_at + len(value_form))
+    if key_size != KEY_SIZE or value_size != len(value_form) or headers != 0 or end != stop:
+        return UNREADABLE, 0, stop
+    if not (_is(records, key_at, key_form) and _is(records, value_at, value_form)):
+        return OTHER_BYTES, 0, stop
+    number = _number(records, key_at + NUMBER_AT)
+    if number != _number(records, value_at + EMAIL_AT):
+        return OTHER_BYTES, 0, stop
+    return number, _number(records, value_at + N_AT), stop
+
+
 @kernel
 def matched(
     records: Bytes,
@@ -138,29 +196,41 @@ def matched(
     """How far the expected events go after these records, each of which must be the next or a later one; or a fault."""
     place = 0
     for _ in range(count):
-        length, place = _varint(records, place)
-        stop = place + length
-        if stop > len(records) or length < KEY_SIZE + len(value_form):
-            return UNREADABLE
-        _, place = _varint(records, place + 1)
-        _, place = _varint(records, place)
-        key_size, key_at = _varint(records, place)
-        value_size, value_at = _varint(records, key_at + KEY_SIZE)
-        headers, end = _varint(records, value_at + len(value_form))
-        if key_size != KEY_SIZE or value_size != len(value_form) or headers != 0 or end != stop:
-            return UNREADABLE
-        if not (_is(records, key_at, key_form) and _is(records, value_at, value_form)):
-            return OTHER_BYTES
-        number, position = _number(records, key_at + NUMBER_AT), _number(records, value_at + N_AT)
-        if number != _number(records, value_at + EMAIL_AT):
-            return OTHER_BYTES
+        number, position, place = _event(records, place, key_form, value_form)
+        if number < 0:
+            return number
         while at < len(positions) and positions[at] != position:
             at += 1
         if at == len(positions) or numbers[at] != number:
             return UNEXPECTED
         at += 1
-        place = stop
     return at
+
+
+@kernel
+def struck(
+    records: Bytes,
+    count: int,
+    numbers: Integers,
+    starts: Integers,
+    due: npt.NDArray[np.bool_],
+    key_form: Bytes,
+    value_form: Bytes,
+) -> int:
+    """Strike these records off what is `due`, whose partitions begin at `starts`; 0, or a fault if one is not due."""
+    place, partitions = 0, len(starts) - 1
+    for _ in range(count):
+        number, position, place = _event(records, place, key_form, value_form)
+        if number < 0:
+            return number
+        start, stop = starts[number % partitions], starts[number % partitions + 1]
+        if position >= stop - start:
+            return UNEXPECTED
+        row = start + position
+        if not due[row] or numbers[row] != number:
+            return UNEXPECTED
+        due[row] = False
+    return 0
 
 
 @kernel

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import yaml
@@ -21,15 +22,29 @@ class Topics:
     sink: str
 
 
+class Clock(Enum):
+    """How it is seen from outside how far a contender is in its input."""
+
+    COMMITTED = "committed"  # by what its group has committed
+    OUTPUT = "output"  # by the ends of its output, for one that commits nothing; transactions would blur them
+
+
 @dataclass(frozen=True)
 class Contender:
-    """`command` writes what is needed into a directory and gives what is started; `seconds_max` ends a run."""
+    """`command` writes what is needed into a directory and gives what is started; `seconds_max` ends a run.
+
+    The clock begins once it has run for `warm_s`. One that is `placed` keeps an event in its partition and in order.
+    """
 
     name: str
     what: str
     command: Callable[[Case, Topics, Path], list[str]]
     judges: bool
     seconds_max: float
+    warm_s: float = 0.0
+    placed: bool = True
+    clock: Clock = Clock.COMMITTED
+    end_status: tuple[int, ...] = (0,)  # each a regular end at SIGTERM
 
 
 def worker_command(case: Case, topics: Topics, directory: Path) -> list[str]:
@@ -45,19 +60,25 @@ def run_command(settings: Mapping[str, Mapping[str, object]], directory: Path) -
     return [sys.executable, "-m", "streamdedup", "run", "-c", str(config)]
 
 
+def asked_file(case: Case, topics: Topics, directory: Path) -> str:
+    """A file that says what a program is asked to do: the only argument that it gets."""
+    path = directory / "asked.json"
+    Asked(
+        topics.bootstrap,
+        topics.group,
+        topics.source,
+        topics.sink,
+        case.key,
+        case.guarantee,
+        case.compression,
+    ).write(path)
+    return str(path)
+
+
 def _asked_of(module: str) -> Callable[[Case, Topics, Path], list[str]]:
     def command(case: Case, topics: Topics, directory: Path) -> list[str]:
-        path = directory / "asked.json"
-        Asked(
-            topics.bootstrap,
-            topics.group,
-            topics.source,
-            topics.sink,
-            case.key,
-            case.guarantee,
-            case.compression,
-        ).write(path)
-        return [sys.executable, "-m", f"bench.worker.{module}", str(path)]
+        path = asked_file(case, topics, directory)
+        return [sys.executable, "-m", f"bench.worker.{module}", path]
 
     return command
 

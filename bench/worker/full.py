@@ -1,27 +1,31 @@
-"""`make bench-full`: growth, latency and restart, an hour or more; it goes on where it was ended.
+"""`make bench-full`: restart, latency, growth, peers, an hour or more; it goes on where it was ended.
 
-Each cell is written to bench/results/worker-full.json as it is measured, and not measured again until the code changes;
-docs/benchmarks.md is written anew with each. `python -m bench.worker.full restart latency` measures these parts only.
+Each cell is written to bench/results/worker-full.json as it is measured, and not measured again until the code changes,
+unless it was left out; docs/benchmarks.md is written anew with each. `python -m bench.worker.full restart latency`
+measures these parts only.
 """
 
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import psutil
 
+from bench.peers.peers import PEERS
+from bench.peers.peers import code_id as peers_code
 from bench.worker import broker, page, results
 from bench.worker.cases import BASE, Case
-from bench.worker.contenders import CONTENDERS, COPY, OURS
+from bench.worker.contenders import CONTENDERS, COPY, OURS, Contender
 from bench.worker.latency import latency
 from bench.worker.restart import restart
-from bench.worker.rounds import Rounds
+from bench.worker.rounds import Round, Rounds
 from bench.worker.saving import saving
 from streamdedup.filters.sizing import bloom_size
+from tests.broker.base import Unavailable
 from tests.chaos.results import code_id
 
 ROUNDS = 3
@@ -34,35 +38,45 @@ RATES = (10_000, 100_000)
 INTERVALS_MS = (10, 50, 100, 500)
 KEYS = (10_000_000, 100_000_000)
 CODE = ("streamdedup", "bench/worker")
-SECTIONS = ("restart", "snapshot", "latency", "growth")
 
 Play = Callable[[str], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One thing that is measured; `bytes_needed` of memory must be free, else it is left out, with that reason."""
+    """One thing that is measured; `bytes_needed` of memory must be free, else it is left out, with that reason.
+
+    `code` is that of what runs beside the worker, for what its results depend on, too.
+    """
 
     name: str
     play: Play
     bytes_needed: int = 0
+    code: str | None = None
+
+    def is_in(self, found: Mapping[str, Any]) -> bool:
+        """Whether it was measured, and not left out."""
+        told = found.get(self.name, {"left_out": "not there"})
+        return "left_out" not in told and told.get("code") == self.code
 
 
 def main() -> int:
     """Measure what is not there yet."""
     parser = argparse.ArgumentParser(prog="python -m bench.worker.full", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(page.SECTIONS))
     names = parser.parse_args().sections
-    if unknown := [name for name in names if name not in SECTIONS]:
-        parser.error(f"no such section: {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+    if unknown := [name for name in names if name not in page.SECTIONS]:
+        parser.error(
+            f"no such section: {', '.join(unknown)}; choose from {', '.join(page.SECTIONS)}"
+        )
     code, there = code_id(CODE), results.read(page.FULL)
     found = there if there.get("code") == code else {}
     found = {"cells": {}, **found, "code": code}
     wanted = [
         cell
-        for name in names or SECTIONS
+        for name in names or page.SECTIONS
         for cell in cells(name)
-        if cell.name not in found["cells"]
+        if not cell.is_in(found["cells"])
     ]
     if not wanted:
         print(f"all there is was measured: {page.FULL}")
@@ -94,6 +108,9 @@ def cells(section: str) -> Iterator[Cell]:
             for interval_ms in INTERVALS_MS:
                 play = partial(latency, rate=rate, commit_interval_ms=interval_ms)
                 yield Cell(f"latency/{rate}/{interval_ms}", play)
+    elif section == "peers":
+        for name in PEERS:
+            yield Cell(f"peers/{name}", partial(beside, name), code=peers_code())
     else:
         for case in growth_cases():
             yield Cell(f"growth/{case.name}", partial(_grown, case), _filter_bytes(case.capacity))
@@ -109,6 +126,26 @@ def growth_cases() -> Iterator[Case]:
     for size in SIZES:
         events = min(EVENTS_MAX, INPUT_BYTES_MAX // size)
         yield replace(BASE, name=f"size/{size}", size=size, events=events)
+
+
+def beside(name: str, bootstrap: str, case: Case = BASE, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Rounds of the worker, the copy and a peer; the peer is left out where it cannot be had."""
+    peer = PEERS[name]
+    told = {
+        "what": peer.what,
+        "version": peer.version,
+        "guarantee": peer.guarantee,
+        "configured": peer.configured,
+        "seconds_max": peer.seconds_max,
+        "warm_s": peer.warm_s,
+        "code": peers_code(),
+    }
+    try:
+        peer.prepare()
+    except Unavailable as error:
+        return {**told, "left_out": " ".join(str(error).split())}
+    contenders = [CONTENDERS[OURS], CONTENDERS[COPY], peer]
+    return {**told, "case": asdict(case), "rounds": _rounds(case, contenders, bootstrap, rounds)}
 
 
 def _filter_bytes(capacity: int) -> int:
@@ -127,10 +164,16 @@ def _played(cell: Cell, bootstrap: str) -> dict[str, Any]:
 
 def _grown(case: Case, bootstrap: str) -> dict[str, Any]:
     contenders = [CONTENDERS[OURS], CONTENDERS[COPY]]
-    rounds = Rounds(bootstrap, contenders, math.inf, partial(print, flush=True))
-    rounds.play([case], ROUNDS)
-    rounds.close()
-    return {"case": asdict(case), "rounds": rounds.found[case.name]}
+    return {"case": asdict(case), "rounds": _rounds(case, contenders, bootstrap, ROUNDS)}
+
+
+def _rounds(
+    case: Case, contenders: Sequence[Contender], bootstrap: str, count: int
+) -> Sequence[Round]:
+    playing = Rounds(bootstrap, contenders, math.inf, partial(print, flush=True))
+    playing.play([case], count)
+    playing.close()
+    return playing.found[case.name]
 
 
 if __name__ == "__main__":

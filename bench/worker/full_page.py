@@ -16,13 +16,20 @@ GROWTH = {
     "size": "Bytes of an event",
 }
 
+PEERS_HOW = """\
+What else one would take, in the base case: each in rounds of streamdedup, the copy and itself, and its output checked
+as theirs. Where a peer chooses the partitions of its output by itself, its events may stand in any, but each is there
+once, byte for byte, and nothing else is. The time of one that compiles its code as it runs begins when it is warm, or
+has half of the input behind it. Processor and memory are those of all processes that it starts.
+"""
+
 Found = Mapping[str, Any]
 
 
 def sections(full: Found) -> Iterator[str]:
-    """Restart, snapshot, latency, growth."""
+    """Restart, snapshot, latency, growth, peers."""
     cells = full["cells"]
-    yield "## Restart, snapshots, latency, growth\n"
+    yield "## Restart, snapshots, latency, growth, peers\n"
     yield _circumstances(full)
     if found := _below(cells, "restart/"):
         yield "### Restart\n"
@@ -49,6 +56,11 @@ def sections(full: Found) -> Iterator[str]:
     if _below(cells, "growth/"):
         yield "Filters are empty at the start; all else is as in the base case.\n"
         yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
+    if found := _below(cells, "peers/"):
+        yield "### Peers\n"
+        yield PEERS_HOW
+        yield _peers(found)
+        yield _configured(found)
 
 
 def _circumstances(full: Found) -> str:
@@ -151,6 +163,56 @@ def _growth(head: str, found: Found) -> str:
         "of these filters",
     ]
     return markdown(heads, rows)
+
+
+def _peers(found: Found) -> str:
+    rows = []
+    for name, cell in found.items():
+        about = [cell["what"], cell["version"], cell["guarantee"]]
+        if "left_out" in cell:
+            reason = cell["left_out"].replace("|", "\\|")
+            rows.append([*about, f"left out: {reason}", "", "", "", "", ""])
+            continue
+        rounds = cell["rounds"]
+        ratios = results.ratios(rounds, name)
+        loads = [each["other_load"] for each in rounds]
+        rows.append(
+            [
+                *about,
+                f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}",
+                f"**{statistics.median(ratios):.1f}** ({', '.join(f'{each:.1f}' for each in ratios)})",
+                f"{statistics.median(results.ratios(rounds, COPY, of=name)):.2f}",
+                f"{results.cpu_us(rounds, name):.1f}",
+                f"{results.rss_bytes(rounds, name) / 1e6:,.0f}",
+                "not told" if None in loads else f"{max(loads):.1%}",
+            ]
+        )
+    heads = [
+        "Peer",
+        "Version",
+        "Guarantee",
+        "k events/s",
+        "streamdedup's rate by its (all rounds)",
+        "its rate by the copy's",
+        "µs an event",
+        "MB",
+        "Other load, at most",
+    ]
+    return markdown(heads, rows)
+
+
+def _configured(found: Found) -> str:
+    """A line for each."""
+    lines = []
+    for cell in found.values():
+        warm = (
+            f"after {cell['warm_s']:g} s of warming up"
+            if cell["warm_s"]
+            else "from its first event on"
+        )
+        measured = f"measured for {cell['seconds_max']:g} s at most, {warm}"
+        lines.append(f"- **{cell['what']}**: {cell['configured']}; {measured}.\n")
+    return "".join(lines)
 
 
 def _each(seconds: Sequence[float]) -> str:

@@ -20,7 +20,7 @@ from bench.worker.cases import BASE, Case
 from bench.worker.checking import missing_max, positions_of
 from bench.worker.contenders import run_command
 from bench.worker.events import Form, Integers, Part, parts
-from bench.worker.load import OtherLoad
+from bench.worker.load import OtherLoad, Tree
 from bench.worker.measuring import ERROR_RATE, contending
 from tests.broker.topics import create_topic, delete_topic, unique_name
 
@@ -50,7 +50,7 @@ def latency(
         )
         with contending(command, Path(name)) as worker:
             worker.wait_for("shard_live", BASE.partitions)
-            other = OtherLoad(bootstrap, [worker.process])
+            other = OtherLoad(bootstrap, Tree(worker.process))
             schedule = _Schedule(model, rate, time.monotonic() + TICK_S)
             asyncio.run(schedule.play(bootstrap, source, sink, BASE.form))
             load = other.share()

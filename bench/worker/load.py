@@ -6,20 +6,46 @@ On Linux only, and only where the broker's process can be told by the port that 
 import os
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import psutil
 
 JAVA = "java"
+CHILDREN_EVERY_S = 1.0  # to find them goes through all processes
+
+
+class Tree:
+    """A process and all that it started, and that those started."""
+
+    def __init__(self, root: psutil.Process) -> None:
+        self._root, self._known, self._looked = root, [root], -CHILDREN_EVERY_S
+
+    def cpu_s(self) -> float:
+        """The time of processors that all of them took, those that ended included, in seconds; 0 once they are gone."""
+        return sum(cpu_s(process, children=True) for process in self._processes())
+
+    def rss_bytes(self) -> int:
+        """What is resident of each, added up."""
+        resident = 0
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                resident += process.memory_info().rss
+        return resident
+
+    def _processes(self) -> list[psutil.Process]:
+        if (now := time.monotonic()) >= self._looked + CHILDREN_EVERY_S:
+            with suppress(psutil.NoSuchProcess):
+                self._known = [self._root, *self._root.children(recursive=True)]
+            self._looked = now
+        return self._known
 
 
 class OtherLoad:
-    """From its making on; `known` are processes whose time is not others'. Our own is known, too."""
+    """From its making on; `known` is what was started, whose time is not others'. Our own is known, too."""
 
-    def __init__(self, bootstrap: str, known: Sequence[psutil.Process]) -> None:
+    def __init__(self, bootstrap: str, known: Tree) -> None:
         brokers = brokers_at(bootstrap)
-        self._known = [psutil.Process(), *known, *brokers] if brokers else []
+        self._tree, self._known = known, [psutil.Process(), *brokers] if brokers else []
         self._began, self._busy, self._ours = time.monotonic(), _busy_s(), self._known_s()
 
     def share(self) -> float | None:
@@ -31,7 +57,7 @@ class OtherLoad:
         return round(max(0.0, others_s / processors_s), 4) if processors_s else 0.0
 
     def _known_s(self) -> float:
-        return sum(cpu_s(process) for process in self._known)
+        return self._tree.cpu_s() + sum(cpu_s(process) for process in self._known)
 
 
 def brokers_at(bootstrap: str) -> list[psutil.Process]:
@@ -48,11 +74,15 @@ def brokers_at(bootstrap: str) -> list[psutil.Process]:
     return [process for process in processes if process.name() == JAVA]
 
 
-def cpu_s(process: psutil.Process) -> float:
-    """The time of processors that a process took, its own and the kernel's for it, in seconds; 0 once it is gone."""
+def cpu_s(process: psutil.Process, *, children: bool = False) -> float:
+    """The time of processors that a process took, its own and the kernel's for it, in seconds; 0 once it is gone.
+
+    `children` adds that of its children which have ended.
+    """
     with suppress(psutil.NoSuchProcess):
         times = process.cpu_times()
-        return float(times.user + times.system)
+        ended = times.children_user + times.children_system if children else 0.0
+        return float(times.user + times.system + ended)
     return 0.0
 
 

@@ -48,6 +48,11 @@ class Log:
     def __init__(self, client: Any, topic: str, leaders: list[int]) -> None:  # noqa: ANN401 - no types
         self._client, self.topic, self._leaders = client, topic, leaders
 
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return len(self._leaders)
+
     async def led(self) -> None:
         """Wait until every leader knows that it is one: after the topic was made, that takes a moment."""
         everywhere = dict.fromkeys(range(len(self._leaders)), 0)

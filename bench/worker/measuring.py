@@ -1,7 +1,7 @@
 """One run of one contender, watched from outside: the same clock for all.
 
-It starts when the contender says that it has partitions, and stops at the last commit of its group that is seen before
-the input ends or the contender's time is over. Then the contender is asked to end, and its output is checked.
+It starts when the contender says that it has partitions, or once it is warm, and stops at the last commit of its group
+that is seen before the input ends or its time is over. Then it is asked to end, and its output is checked.
 """
 
 import asyncio
@@ -10,23 +10,29 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from bench.worker import log
 from bench.worker.batches import of_part
 from bench.worker.cases import Case
-from bench.worker.checking import Checked, WrongOutputError, checked, missing_max
-from bench.worker.contenders import OURS, Contender, Topics
+from bench.worker.checking import (
+    Checked,
+    WrongOutputError,
+    checked,
+    checked_anywhere,
+    missing_max,
+)
+from bench.worker.contenders import OURS, Clock, Contender, Topics
 from bench.worker.events import Part, parts
-from bench.worker.load import OtherLoad, cpu_s
-from tests.broker.base import client_config
+from bench.worker.load import OtherLoad, Tree
+from bench.worker.progress import Ends, followed
+from tests.broker.base import admin_client
 from tests.broker.topics import create_topic, delete_topic, unique_name
 
 ASSIGNED_S_MAX = 180.0  # inner loops may have to be compiled first
@@ -47,7 +53,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured: over `seconds`, `events` were consumed and committed."""
+    """What was measured: over `seconds`, `events` were consumed and committed; the output is that of the whole run."""
 
     events: int
     seconds: float
@@ -80,8 +86,8 @@ class Contending:
     def lines(self, event: str) -> list[dict[str, Any]]:
         """The lines of one event in its log."""
         text = self._log.read_text("utf-8", errors="replace").splitlines()
-        parsed = [json.loads(line) for line in text if line.startswith("{") and line.endswith("}")]
-        return [line for line in parsed if line["event"] == event]
+        parsed = [_fields(line) for line in text if line.startswith("{") and line.endswith("}")]
+        return [line for line in parsed if line.get("event") == event]
 
     def wait_for(self, event: str, count: int = 1, within_s: float = ASSIGNED_S_MAX) -> Any:  # noqa: ANN401 - JSON
         """The last of so many lines of one event."""
@@ -97,10 +103,10 @@ class Contending:
             tail = self._log.read_text("utf-8", errors="replace")[-LOG_TAIL:]
             raise SystemExit(f"{' '.join(self._child.args)}: {otherwise}; its log ends:\n{tail}")  # type: ignore[arg-type]  # args are texts
 
-    def end(self) -> None:
+    def end(self, regular: Collection[int] = (0,)) -> None:
         """SIGTERM: it finishes what it has in hand."""
         self._child.send_signal(signal.SIGTERM)
-        if status := self._child.wait(END_S_MAX):
+        if (status := self._child.wait(END_S_MAX)) not in regular:
             tail = self._log.read_text("utf-8", errors="replace")[-LOG_TAIL:]
             raise SystemExit(f"a contender ended with status {status}; its log ends:\n{tail}")
 
@@ -108,6 +114,14 @@ class Contending:
         """Whatever it does."""
         self._child.kill()
         self._child.wait()
+
+
+def _fields(line: str) -> dict[str, Any]:
+    """Of a line of log; none where it only looks like JSON."""
+    with suppress(ValueError):
+        fields: dict[str, Any] = json.loads(line)
+        return fields
+    return {}
 
 
 @contextmanager
@@ -147,16 +161,19 @@ def measured(
     sink, group = unique_name(f"bench-{contender.name}"), unique_name("bench")
     create_topic(bootstrap, sink, case.partitions)
     topics = Topics(bootstrap, group, source.topic, sink)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name, _offsets(topics, case) as ends:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+        followed(topics, contender, source.parts) as ends,
+    ):
         directory = Path(name)
         with contending(contender.command(case, topics, directory), directory) as process:
             process.wait_for("assigned")
             with beside(process.process.pid):
                 watched = _watch(process, contender, case, bootstrap, ends)
-            process.end()
+            process.end(contender.end_status)
             starts = process.lines("worker_starts")
         found = _checked(topics, case, contender, source, ends())
-    delete_topic(bootstrap, sink)
+    _clean(topics)
     filter_bytes = int(starts[0]["filter_bytes_in_all"]) if starts else None
     return Run(**watched, emitted=found.emitted, missing=found.missing, filter_bytes=filter_bytes)
 
@@ -166,18 +183,20 @@ def _watch(
     contender: Contender,
     case: Case,
     bootstrap: str,
-    ends: Any,  # noqa: ANN401
+    ends: Ends,
 ) -> dict[str, Any]:
-    """From now until the input is consumed, or time is over."""
-    began, cpu_before = time.monotonic(), cpu_s(process.process)
-    other = OtherLoad(bootstrap, [process.process])
+    """From now, or once it is warm, until the input is consumed, or time is over."""
+    before = _warmed(process, contender, case, ends) if contender.warm_s else 0
+    tree = Tree(process.process)
+    began, cpu_before = time.monotonic(), tree.cpu_s()
+    other = OtherLoad(bootstrap, tree)
     events, seconds, cpu, rss = 0, 0.0, 0.0, 0
-    while events < case.events:
+    while before + events < case.events:
         process.check(True, "it ended")
-        rss = max(rss, process.process.memory_info().rss)
-        consumed, now = sum(ends()), time.monotonic() - began
+        rss = max(rss, tree.rss_bytes())
+        consumed, now = sum(ends()) - before, time.monotonic() - began
         if consumed > events:
-            events, seconds, cpu = consumed, now, cpu_s(process.process) - cpu_before
+            events, seconds, cpu = consumed, now, tree.cpu_s() - cpu_before
         process.check(now - seconds < SILENT_S_MAX, f"nothing committed for {SILENT_S_MAX:g} s")
         if events and now >= contender.seconds_max:
             break
@@ -191,20 +210,17 @@ def _watch(
     }
 
 
-@contextmanager
-def _offsets(topics: Topics, case: Case) -> Iterator[Any]:
-    """A function that tells the group's committed offsets, by partition; 0 where it has none."""
-    asked = [TopicPartition(topics.source, partition) for partition in range(case.partitions)]
-    consumer = Consumer(client_config(topics.bootstrap) | {"group.id": topics.group})
-
-    def ends() -> list[int]:
-        answer = consumer.committed(asked, SILENT_S_MAX)
-        return [0 if where.offset == OFFSET_INVALID else where.offset for where in answer]
-
-    try:
-        yield ends
-    finally:
-        consumer.close()
+def _warmed(process: Contending, contender: Contender, case: Case, ends: Ends) -> int:
+    """How much is consumed at a commit, after `warm_s` or half of the input: enough is left to be measured."""
+    began, before = time.monotonic(), 0
+    while True:
+        consumed, ran_s = sum(ends()), time.monotonic() - began
+        process.check(ran_s < contender.warm_s + SILENT_S_MAX, "nothing committed once it was warm")
+        process.check(consumed < case.events, "the input was over before it was warm")
+        if consumed > before > 0 and (ran_s >= contender.warm_s or consumed >= case.events // 2):
+            return consumed
+        before = consumed
+        time.sleep(LOOK_EVERY_S)
 
 
 def _checked(
@@ -212,7 +228,12 @@ def _checked(
 ) -> Checked:
     async def check() -> Checked:
         async with log.opened(topics.bootstrap, topics.sink) as there:
-            return await checked(there, case.form, source.parts, ends, judged=contender.judges)
+            if contender.placed:
+                return await checked(there, case.form, source.parts, ends, judged=contender.judges)
+            exact = ends if contender.clock is Clock.COMMITTED else None
+            return await checked_anywhere(
+                there, case.form, source.parts, exact, judged=contender.judges
+            )
 
     try:
         found = asyncio.run(check())
@@ -225,3 +246,11 @@ def _checked(
             f"{case.name}, {contender.name}: {found.missing:,} events are missing, {allowed} may be"
         )
     return found
+
+
+def _clean(topics: Topics) -> None:
+    """Delete the output, and what a contender made for itself: a changelog is named after the group."""
+    listed = admin_client(topics.bootstrap).list_topics(timeout=SILENT_S_MAX).topics
+    for name in listed:
+        if name == topics.sink or topics.group in name:
+            delete_topic(topics.bootstrap, name)

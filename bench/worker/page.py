@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.peers.peers import PEERS
 from bench.report import markdown
 from bench.worker import full_page, plots, results
 from bench.worker.batches import BYTES_MAX
@@ -13,6 +14,7 @@ from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX
 
 THROUGHPUT = results.DIRECTORY / "worker.json"
 FULL = results.DIRECTORY / "worker-full.json"
+SECTIONS = ("restart", "snapshot", "latency", "growth", "peers")
 PAGE = results.ROOT / "docs" / "benchmarks.md"
 
 Found = Mapping[str, Any]
@@ -66,7 +68,7 @@ def page(throughput: Found, full: Found) -> str:
         "\nmachines better than rates do.\n",
     ]
     if throughput:
-        parts += _throughput(throughput)
+        parts += _throughput(throughput, full.get("cells", {}))
     if full:
         parts += full_page.sections(full)
     parts.append("## What is not measured\n")
@@ -74,13 +76,14 @@ def page(throughput: Found, full: Found) -> str:
     return "\n".join(parts)
 
 
-def _throughput(found: Found) -> Iterator[str]:
+def _throughput(found: Found, cells: Found) -> Iterator[str]:
     seconds = ", ".join(f"{each.seconds_max:g} s ({each.what})" for each in CONTENDERS.values())
     cases = found["cases"]
     yield "## Throughput\n"
     yield circumstances(found) + f"- `{found['command']}`, {found['minutes']} minutes\n"
     yield "### Targets\n"
-    yield _targets(results.targets(cases["base"]["rounds"]))
+    streams = results.streams_target(cells)
+    yield _targets([*results.targets(cases["base"]["rounds"]), *([streams] if streams else [])])
     yield "### One thing changed at a time\n"
     base = cases["base"]["case"]
     yield (
@@ -126,9 +129,9 @@ def _targets(targets: Sequence[Found]) -> str:
         ]
         for told in targets
     ]
-    rows.append(
-        ["rate, as a ratio to Kafka Streams, exactly once", "at least 10", "-", "not measured"]
-    )
+    if all(told["claim"] != results.STREAMS_CLAIM for told in targets):
+        wanted = f"at least {results.STREAMS_RATIO_MIN:g}"
+        rows.append([results.STREAMS_CLAIM, wanted, "-", "not measured"])
     return markdown(["In the base case", "Wanted", "Measured", ""], rows)
 
 
@@ -206,14 +209,14 @@ def _quiet(cases: Found) -> str:
 def _absent(throughput: Found, full: Found) -> Iterator[str]:
     if not throughput:
         yield "Throughput against others: `make bench`."
-    there = {name.partition("/")[0] for name in full.get("cells", ())}
-    left = [name for name in ("growth", "latency", "restart", "snapshot") if name not in there]
-    if left:
+    cells = full.get("cells", {})
+    there = {name.partition("/")[0] for name in cells}
+    if left := [name for name in SECTIONS if name not in there]:
         yield f"By `make bench-full`, not yet: {', '.join(left)}."
-    yield (
-        "Kafka Streams, Quix Streams, Bytewax, tkati-node-dedup and a plain Java client: none of them is among the"
-        " contenders."
-    )
+    measured = {name for name, cell in cells.items() if "rounds" in cell}
+    absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
+    if absent:
+        yield f"Of the peers: {'; '.join(absent)}."
 
 
 def _spread(ratios: Sequence[float]) -> str:

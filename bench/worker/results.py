@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 DIRECTORY = ROOT / "bench" / "results"
 PACKAGES = ("streamdedup-kafka", "aiokafka", "confluent-kafka", "numba", "numpy", "orjson")
 RATIO_MIN = {COPY: 3.0, LOOP: 3.0}
+STREAMS, STREAMS_RATIO_MIN = ("kafka-streams-memory", "kafka-streams-rocksdb"), 10.0
+STREAMS_CLAIM = "rate, as a ratio to Kafka Streams, exactly once, the faster of two stores"
 CPU_US_MAX = 0.6
 RSS_BYTES_MAX = 300_000_000  # beside the filters
 
@@ -59,10 +61,10 @@ def rates(rounds: Sequence[Found], contender: str) -> list[float]:
     return [run["events"] / run["seconds"] for run in runs]
 
 
-def ratios(rounds: Sequence[Found], other: str) -> list[float]:
-    """Our rate by another's, round by round."""
-    pairs = zip(rates(rounds, OURS), rates(rounds, other), strict=True)
-    return [ours / theirs for ours, theirs in pairs]
+def ratios(rounds: Sequence[Found], other: str, of: str = OURS) -> list[float]:
+    """Our rate, or that of a third, by another's, round by round."""
+    pairs = zip(rates(rounds, of), rates(rounds, other), strict=True)
+    return [one / theirs for one, theirs in pairs]
 
 
 def cpu_us(rounds: Sequence[Found], contender: str) -> float:
@@ -98,6 +100,18 @@ def targets(rounds: Sequence[Found]) -> list[dict[str, Any]]:
             beside <= RSS_BYTES_MAX,
         ),
     ]
+
+
+def streams_target(cells: Found) -> dict[str, Any] | None:
+    """The ratio to Kafka Streams with the faster of its stores; None where one of them was not measured."""
+    rounds = [cells.get(f"peers/{name}", {}).get("rounds") for name in STREAMS]
+    if not all(rounds):
+        return None
+    ratio = min(
+        statistics.median(ratios(found, name)) for name, found in zip(STREAMS, rounds, strict=True)
+    )
+    met = ratio >= STREAMS_RATIO_MIN
+    return _target(STREAMS_CLAIM, f"at least {STREAMS_RATIO_MIN:g}", ratio, met)
 
 
 def _target(claim: str, wanted: str, measured: float, met: bool) -> dict[str, Any]:

@@ -1,0 +1,123 @@
+import static org.apache.kafka.clients.consumer.ConsumerConfig.AUTO_OFFSET_RESET_CONFIG;
+import static org.apache.kafka.clients.consumer.ConsumerConfig.MAX_POLL_RECORDS_CONFIG;
+import static org.apache.kafka.clients.producer.ProducerConfig.BATCH_SIZE_CONFIG;
+import static org.apache.kafka.clients.producer.ProducerConfig.COMPRESSION_TYPE_CONFIG;
+import static org.apache.kafka.streams.StreamsConfig.*;
+
+import java.io.IOException;
+import java.util.Properties;
+import java.util.Set;
+import java.util.stream.Collectors;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.state.KeyValueBytesStoreSupplier;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.StoreBuilder;
+import org.apache.kafka.streams.state.Stores;
+
+/** A stream, a store of the keys that were there, and what is new passes on: exactly once, the store with a changelog. */
+public final class StreamsDedup {
+    private static final String STORE = "seen";
+    private static final byte[] SEEN = {1};
+    private static final int THREADS = 2;
+    private static final int COMMIT_MS = 100;
+    private static final int POLL_EVENTS = 10_000;
+    private static final int BATCH_BYTES = 128 << 10;
+
+    private StreamsDedup() {}
+
+    /** The second argument names the store: `memory` or `rocksdb`. */
+    public static void main(String[] arguments) throws IOException {
+        var asked = Asked.read(arguments);
+        var streams = new KafkaStreams(topology(asked, store(arguments[1])), settings(asked));
+        streams.setStateListener((state, before) -> {
+            if (state == KafkaStreams.State.RUNNING) {
+                Asked.tellAssigned(sources(streams, asked.source()));
+            }
+        });
+        // At SIGTERM it commits what is in hand.
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.start();
+    }
+
+    private static Topology topology(Asked asked, KeyValueBytesStoreSupplier kind) {
+        var store = Stores.keyValueStoreBuilder(kind, Serdes.Bytes(), Serdes.ByteArray());
+        var builder = new StreamsBuilder();
+        builder.stream(asked.source(), Consumed.with(Serdes.Bytes(), Serdes.ByteArray()))
+                .processValues(new New(store))
+                .to(asked.sink(), Produced.with(Serdes.Bytes(), Serdes.ByteArray()));
+        return builder.build();
+    }
+
+    private static KeyValueBytesStoreSupplier store(String named) {
+        return switch (named) {
+            case "memory" -> Stores.inMemoryKeyValueStore(STORE);
+            case "rocksdb" -> Stores.persistentKeyValueStore(STORE);
+            default -> throw new IllegalArgumentException("no such store: " + named);
+        };
+    }
+
+    private static Properties settings(Asked asked) {
+        var settings = new Properties();
+        settings.put(APPLICATION_ID_CONFIG, asked.group());
+        settings.put(BOOTSTRAP_SERVERS_CONFIG, asked.bootstrap());
+        settings.put(PROCESSING_GUARANTEE_CONFIG, EXACTLY_ONCE_V2);
+        settings.put(COMMIT_INTERVAL_MS_CONFIG, COMMIT_MS);
+        settings.put(NUM_STREAM_THREADS_CONFIG, THREADS);
+        settings.put(STATE_DIR_CONFIG, asked.directory().resolve("state").toString());
+        settings.put(StreamsConfig.consumerPrefix(AUTO_OFFSET_RESET_CONFIG), "earliest");
+        settings.put(StreamsConfig.consumerPrefix(MAX_POLL_RECORDS_CONFIG), POLL_EVENTS);
+        settings.put(StreamsConfig.producerPrefix(BATCH_SIZE_CONFIG), BATCH_BYTES);
+        settings.put(StreamsConfig.producerPrefix(COMPRESSION_TYPE_CONFIG), asked.compression());
+        return settings;
+    }
+
+    private static Set<TopicPartition> sources(KafkaStreams streams, String topic) {
+        return streams.metadataForLocalThreads().stream()
+                .flatMap(thread -> thread.activeTasks().stream())
+                .flatMap(task -> task.topicPartitions().stream())
+                .filter(partition -> partition.topic().equals(topic))
+                .collect(Collectors.toSet());
+    }
+
+    /** Passes on what has a key that its store does not have yet. */
+    private record New(StoreBuilder<KeyValueStore<Bytes, byte[]>> store)
+            implements FixedKeyProcessorSupplier<Bytes, byte[], byte[]> {
+        @Override
+        public Set<StoreBuilder<?>> stores() {
+            return Set.of(store);
+        }
+
+        @Override
+        public FixedKeyProcessor<Bytes, byte[], byte[]> get() {
+            return new FixedKeyProcessor<>() {
+                private FixedKeyProcessorContext<Bytes, byte[]> context;
+                private KeyValueStore<Bytes, byte[]> seen;
+
+                @Override
+                public void init(FixedKeyProcessorContext<Bytes, byte[]> given) {
+                    context = given;
+                    seen = given.getStateStore(STORE);
+                }
+
+                @Override
+                public void process(FixedKeyRecord<Bytes, byte[]> event) {
+                    if (seen.putIfAbsent(event.key(), SEEN) == null) {
+                        context.forward(event);
+                    }
+                }
+            };
+        }
+    }
+}

@@ -1,0 +1,19 @@
+"""All peers, and a digest of what they are made of: they are measured again when it changes."""
+
+import hashlib
+from pathlib import Path
+
+from bench.peers.java_client import JAVA_CLIENT
+from bench.peers.kafka_streams import MEMORY, ROCKSDB
+from bench.peers.peer import Peer
+
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (MEMORY, ROCKSDB, JAVA_CLIENT)}
+
+
+def code_id() -> str:
+    """Changes with any file of this package."""
+    here, digest = Path(__file__).parent, hashlib.sha256()
+    for path in sorted(here.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(str(path.relative_to(here)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,69 @@
+"""How far a contender is in its input, as seen from outside: by what it commits, or by what it puts out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+
+from bench.worker.contenders import Clock, Contender, Topics
+from bench.worker.events import Integers, Part
+from tests.broker.base import client_config
+
+ANSWER_S_MAX = 60.0
+
+Ends = Callable[[], list[int]]
+"""How many events of each partition of the input are done with."""
+
+
+@contextmanager
+def followed(topics: Topics, contender: Contender, inputs: Sequence[Part]) -> Iterator[Ends]:
+    """A function that tells it."""
+    consumer = Consumer(client_config(topics.bootstrap) | {"group.id": topics.group})
+    if contender.clock is Clock.COMMITTED:
+        ends = _committed(consumer, topics.source, len(inputs))
+    else:
+        ends = _put_out(consumer, topics.sink, inputs, contender)
+    try:
+        yield ends
+    finally:
+        consumer.close()
+
+
+def _committed(consumer: Consumer, topic: str, partitions: int) -> Ends:
+    """The group's offsets; 0 where it has none."""
+    asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+
+    def ends() -> list[int]:
+        answer = consumer.committed(asked, ANSWER_S_MAX)
+        return [0 if where.offset == OFFSET_INVALID else where.offset for where in answer]
+
+    return ends
+
+
+def _put_out(consumer: Consumer, topic: str, inputs: Sequence[Part], contender: Contender) -> Ends:
+    """So much of the input as has so much output; where events leave their partition, all are taken for equally far."""
+    expected = [part.expected(len(part.numbers), judged=contender.judges) for part in inputs]
+
+    def ends() -> list[int]:
+        asked = [TopicPartition(topic, partition) for partition in range(len(inputs))]
+        counts = [consumer.get_watermark_offsets(each, ANSWER_S_MAX)[1] for each in asked]
+        if not contender.placed:
+            counts = _shared(sum(counts), [len(positions) for positions in expected])
+        return [
+            _consumed(part, positions, count)
+            for part, positions, count in zip(inputs, expected, counts, strict=True)
+        ]
+
+    return ends
+
+
+def _shared(count: int, sizes: Sequence[int]) -> list[int]:
+    """`count` in shares as of `sizes`, rounded down; all of them where it is all."""
+    return [count * size // sum(sizes) for size in sizes]
+
+
+def _consumed(part: Part, positions: Integers, count: int) -> int:
+    """How many events of a partition give `count` of its expected output, at least; all where that is all of it."""
+    if count >= len(positions):
+        return len(part.numbers)
+    return int(positions[count - 1]) + 1 if count else 0
