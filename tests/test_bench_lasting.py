@@ -2,8 +2,17 @@
 
 import math
 
-from bench.worker import lasting, saving
+import pytest
+
+from bench.worker import full_page, lasting, saving
 from tests.broker.base import Broker
+
+CIRCUMSTANCES = {
+    "measured": "2026-01-01",
+    "commit": "abc",
+    "broker": "one",
+    "machine": {"processor": "P", "cores": 2, "memory_bytes": 1 << 34},
+}
 
 
 def test_memory_is_measured_while_every_event_is_judged(broker: Broker) -> None:
@@ -36,3 +45,35 @@ def test_the_beats_of_a_snapshot_are_those_between_the_looks_that_it_touches() -
     found = saving.apart(looks, [(4, 1.5)])
     assert found["beats_with"] == {"beats": 30, "late": 3, "at_most_ms": math.inf}
     assert found["beats_between"] == {"beats": 30, "late": 0, "at_most_ms": 10.0}
+
+
+@pytest.mark.parametrize(("late", "grown", "said"), [(0, 10, "met"), (1, 11, "**missed**")])
+def test_the_page_says_whether_stalls_and_growth_are_within_their_bounds(
+    late: int, grown: int, said: str
+) -> None:
+    """One late beat with a snapshot is too many, and so is growth above 10 MB; late beats between are only told."""
+    snapshot = {
+        "filter_bytes": 1 << 30,
+        "rate": 50_000,
+        "seconds": [0.9, 1.1, 1.0],
+        "mb_a_s": [1190.0, 976.0, 1073.0],
+        "beats_with": {"beats": 150, "late": late, "at_most_ms": 10.0 + 15 * late},
+        "beats_between": {"beats": 900, "late": 2, "at_most_ms": 25.0},
+    }
+    memory = {
+        "rate": 1000,
+        "warm_s": 120.0,
+        "span_s": 60.0,
+        "events": 600_000,
+        "filter_bytes": 9_000_000,
+        "resident": [[second, 200_000_000] for second in range(0, 600, 5)],
+        "first_bytes": 200_000_000,
+        "last_bytes": 200_000_000 + grown * 1_000_000,
+    }
+    found = {"cells": {"snapshot": snapshot, "memory": memory}, **CIRCUMSTANCES}
+    text = "\n".join(full_page.sections(found))
+    assert f"below 10 ms: {said}" in text
+    assert f"it grew by {grown:.1f} MB; at most 10 MB: {said}" in text
+    assert "| **1.00** (0.90, 1.10, 1.00) | 1,073 |" in text
+    assert f"{late} of 150, at most" in text
+    assert "| 10 | 200.0 | 200.0 |" in text

@@ -1,4 +1,4 @@
-"""`make bench-full`: restart, latency, growth, peers, an hour or more; it goes on where it was ended.
+"""`make bench-full`: restart, memory, latency, growth, peers, an hour or more; it goes on where it was ended.
 
 Each cell is written to bench/results/worker-full.json as it is measured, and not measured again until the code changes,
 unless it was left out; docs/benchmarks.md is written anew with each. `python -m bench.worker.full restart latency`
@@ -17,7 +17,7 @@ import psutil
 
 from bench.peers.peers import PEERS
 from bench.peers.peers import code_id as peers_code
-from bench.worker import broker, page, results
+from bench.worker import broker, lasting, page, results
 from bench.worker.cases import BASE, Case
 from bench.worker.contenders import CONTENDERS, COPY, OURS, Contender
 from bench.worker.latency import latency
@@ -103,6 +103,8 @@ def cells(section: str) -> Iterator[Cell]:
             yield Cell(f"restart/{keys}", partial(restart, keys=keys), 2 * _filter_bytes(keys))
     elif section == "snapshot":
         yield Cell("snapshot", saving, 3 << 30)
+    elif section == "memory":
+        yield Cell("memory", lasting.lasting, _filter_bytes(lasting.EVENTS))
     elif section == "latency":
         for rate in RATES:
             for interval_ms in INTERVALS_MS:

@@ -25,6 +25,7 @@ from tests.broker.topics import create_topic, delete_topic, unique_name
 
 RATE = 100_000
 SECONDS, WARM_S, SPAN_S = 600.0, 120.0, 60.0
+EVENTS = int(RATE * SECONDS)
 TICK_S, LOOK_EVERY_S, DRAIN_S = 0.02, 5.0, 30.0
 JUDGED = re.compile(r'^streamdedup_events_total\{.*verdict="(\w+)".*\} (\d+)\.0$', re.MULTILINE)
 

@@ -14,7 +14,7 @@ from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX
 
 THROUGHPUT = results.DIRECTORY / "worker.json"
 FULL = results.DIRECTORY / "worker-full.json"
-SECTIONS = ("restart", "snapshot", "latency", "growth", "peers")
+SECTIONS = ("restart", "snapshot", "memory", "latency", "growth", "peers")
 PAGE = results.ROOT / "docs" / "benchmarks.md"
 
 Found = Mapping[str, Any]

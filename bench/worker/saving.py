@@ -27,7 +27,7 @@ GIB = 1 << 30
 FILLING_EVENTS = 5_000_000
 RATE = 50_000
 TICK_S, LOOK_EVERY_S = 0.02, 1.0
-INTERVAL_S, SNAPSHOTS, SECONDS_MAX = 20.0, 5, 600.0
+INTERVAL_S, SNAPSHOTS, SLOW_S, SECONDS_MAX = 20.0, 5, 10.0, 600.0
 LATE_S = 0.01
 STALLED = re.compile(
     r'^streamdedup_loop_stall_seconds_bucket\{le="([^"]+)"\} (\d+)\.0$', re.MULTILINE
@@ -52,7 +52,8 @@ def saving(
         case = Case().settings(bootstrap, unique_name("bench"), source, sink)
         command = run_command(_settings(case, filter_bytes, interval_s, name), Path(name))
         with contending(command, Path(name)) as worker:
-            found = asyncio.run(_watched(bootstrap, source, _Feed(filling), worker, snapshots))
+            feed = _Feed(filling, (snapshots + 1) * (interval_s + SLOW_S))
+            found = asyncio.run(_watched(bootstrap, source, feed, worker, snapshots))
             worker.end()
     for topic in (source, sink):
         delete_topic(bootstrap, topic)
@@ -95,14 +96,14 @@ def _settings(
 
 
 class _Feed:
-    """Events of one partition: the first as fast as they go, then `RATE` a second."""
+    """Events of one partition: the first as fast as they go, then `RATE` a second for some `seconds`."""
 
-    def __init__(self, filling: int) -> None:
+    def __init__(self, filling: int, seconds: float) -> None:
         self._filling, self.steady = filling, asyncio.Event()
-        (self._model,) = parts(filling + int(RATE * SECONDS_MAX), 1, 0.2)
+        (self._model,) = parts(filling + int(RATE * seconds), 1, 0.2)
 
     async def run(self, there: log.Log) -> None:
-        """Until it is cancelled."""
+        """For so many seconds, or until it is cancelled."""
         numbers, form = self._model.numbers, Case().form
         at, step = self._filling, int(RATE * TICK_S)
         await there.append(0, of_part(form, Part(numbers[:at], self._model.first[:at]), "none"))
@@ -135,7 +136,9 @@ async def _watched(
         "filter_bytes": worker.lines("worker_starts")[0]["filter_bytes_in_all"],
         "rate": RATE,
         "seconds": [line["seconds"] for line in saved],
-        "mb_a_s": [round(line["size_bytes"] / 1e6 / line["seconds"], 1) for line in saved],
+        "mb_a_s": [
+            round(line["size_bytes"] / 1e6 / max(1e-3, line["seconds"]), 1) for line in saved
+        ],
         **apart(looks, zip(saved_by, (line["seconds"] for line in saved), strict=True)),
     }
 
