@@ -122,10 +122,11 @@ class Deployment:
         return self.directory / "snapshots" / self.group / self.sink
 
     def write_config(self) -> Path:
-        """The configuration as a file."""
+        """The configuration as a file, which another worker may be reading."""
         path = self.directory / "config.yaml"
-        path.write_text(yaml.safe_dump(self.config), "utf-8")
-        return path
+        beside = path.with_suffix(".part")
+        beside.write_text(yaml.safe_dump(self.config), "utf-8")
+        return beside.replace(path)
 
     def start(
         self, log: str = "worker.log", environ: Mapping[str, str] | None = None
