@@ -115,4 +115,4 @@ def _run(command: Sequence[str]) -> None:
         raise Unavailable(str(error)) from error
     if done.returncode:
         last_line = (done.stdout.strip().splitlines() or ["no output"])[-1]
-        raise Unavailable(f"{' '.join(command[1:4])} failed: {last_line}")
+        raise Unavailable(f"python {' '.join(command[1:3])} failed: {last_line}")
