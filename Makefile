@@ -36,7 +36,7 @@ acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.hashes
 
 # The worker against a plain copy and a loop by hand: a quarter of an hour.
-# bench-full adds restart, snapshots, latency and growth: an hour or more; it goes on where it was ended.
+# bench-full adds restart, snapshots, latency, growth and peers: an hour or more; it goes on where it was ended.
 bench: $(VENV)/.dev $(VENV)/.bench
 	$(BIN)/python -m bench.worker
 

@@ -174,6 +174,14 @@ def test_a_peer_that_cannot_be_had_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     assert "rounds" not in found
 
 
+def test_without_a_compiler_there_are_no_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has only a Java to run is told what to install."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Unavailable, match="install a JDK"):
+        jvm.find_javac()
+
+
 def test_what_was_left_out_or_has_changed_is_measured_again() -> None:
     """A cell holds until the peers' code changes."""
     cell = next(full.cells("peers"))

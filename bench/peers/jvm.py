@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.worker.cases import Case
@@ -49,6 +50,17 @@ def command(main: str, case: Case, topics: Topics, directory: Path, *options: st
     return [*java, main, asked_file(case, topics, directory), *options]
 
 
+def find_javac() -> str:
+    """JAVA_HOME's compiler, else the PATH's; raises `Unavailable`."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("javac", path=os.path.join(home, "bin")) if home else None  # noqa: PTH118 (a search path)
+    if not (compiler := found or shutil.which("javac")):
+        raise Unavailable(
+            f"no javac, neither JAVA_HOME's nor on PATH: install a JDK {OLDEST} or newer"
+        )
+    return compiler
+
+
 def _classes() -> Path:
     """Named by what they are made of."""
     digest = hashlib.sha256(LOCK.read_bytes())
@@ -58,34 +70,22 @@ def _classes() -> Path:
     return jars.with_name(f"{jars.name}-classes-{digest.hexdigest()[:12]}")
 
 
-def _compile(jars: list[Path], classes: Path) -> None:
+def _compile(jars: Sequence[Path], classes: Path) -> None:
     """In a directory of its own, which is renamed when all is compiled."""
-    staging = Path(tempfile.mkdtemp(prefix=".compile-", dir=classes.parent))
+    javac, staging = find_javac(), Path(tempfile.mkdtemp(prefix=".compile-", dir=classes.parent))
+    command = [
+        *(javac, "--release", str(OLDEST), "-d", str(staging / "classes")),
+        *("-cp", os.pathsep.join(map(str, jars))),
+        *map(str, sorted(SOURCES.glob("*.java"))),
+    ]
     try:
         done = subprocess.run(
-            [
-                *(_javac(), "--release", str(OLDEST), "-Xlint:all,-processing", "-Werror"),
-                *("-cp", os.pathsep.join(map(str, jars)), "-d", str(staging / "classes")),
-                *map(str, sorted(SOURCES.glob("*.java"))),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_S_MAX,
+            command, check=False, capture_output=True, text=True, timeout=COMPILE_S_MAX
         )
         if done.returncode:
-            raise SystemExit(f"bench/peers/java does not compile:\n{done.stdout}{done.stderr}")
+            raise Unavailable(f"javac failed: {done.stderr.strip() or done.stdout.strip()}")
         (staging / "classes").rename(classes)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"javac took more than {COMPILE_S_MAX:g} s") from error
     finally:
         shutil.rmtree(staging)
-
-
-def _javac() -> str:
-    """JAVA_HOME's, else the PATH's."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("javac", path=os.path.join(home, "bin")) if home else None  # noqa: PTH118 (a search path)
-    if not (javac := found or shutil.which("javac")):
-        raise Unavailable(
-            f"no javac, neither JAVA_HOME's nor on PATH: install a JDK {OLDEST} or newer"
-        )
-    return javac
