@@ -69,13 +69,14 @@ async def test_a_wrong_event_ends_it(wrong: str) -> None:
     output, part = _exact(), MODEL[0]
     again = int(np.flatnonzero(~part.first[: ENDS[0]])[0])
     behind = int(part.expected(len(part.numbers), judged=True)[-1])
+    last = int(part.expected(ENDS[0], judged=True)[-1])
     changed = bytearray(output[0].pop())
     changed[-2] ^= 1
     output[3].append(
         {
             "doubled": output[0][0],
             "duplicate": _record(part, again),
-            "foreign": encode(FORM, part.numbers[:1] + 4, 0)[HEAD.size :],
+            "foreign": encode(FORM, part.numbers[last : last + 1] + 4, last)[HEAD.size :],
             "changed": bytes(changed),
             "too far": _record(part, behind),
         }[wrong]
