@@ -4,7 +4,9 @@ Nothing is dropped that the operator did not ask to drop: what the output would 
 stops the shard where there is none.
 """
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import structlog
@@ -19,6 +21,9 @@ from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import Settings
 
+LETTERS_A_TURN = 500  # of the loop: objects, made one by one
+TELL_EVERY_S = 60.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -29,6 +34,7 @@ class Emission:
         self._sink, self._on_malformed = settings.sink, settings.key.on_malformed
         self._writer = writer
         self._limits: dict[str, Limits] = {}
+        self._untold, self._tell_at = 0, -math.inf  # malformed events
 
     def observe(self, topology: Topology) -> None:
         """Take the topics' limits as they are now."""
@@ -76,26 +82,44 @@ class Emission:
                 " or delete it at once; set sink.dead_letter_topic and on_rejected: dead_letter, or raise the limits of"
                 f" {sink.topic}"
             )
+        if malformed := np.flatnonzero(verdicts == Verdict.MALFORMED).tolist():
+            self._tell_malformed(part, malformed)
         if on_malformed == "dead_letter":
-            reasons |= {
-                row: part.malformed[row]
-                for row in np.flatnonzero(verdicts == Verdict.MALFORMED).tolist()
-            }
+            reasons |= {row: part.malformed[row] for row in malformed}
         if reasons and sink.dead_letter_topic:
-            letters = self._dead_letters(batch, dict(sorted(reasons.items())), part.now_ms)
             bytes_max = self._limits[sink.dead_letter_topic].bytes_max
-            await self._writer.send(sink.dead_letter_topic, letters, bytes_max)
+            ordered = sorted(reasons.items())
+            for at in range(0, len(ordered), LETTERS_A_TURN):
+                letters = self._dead_letters(batch, ordered[at : at + LETTERS_A_TURN], part.now_ms)
+                await self._writer.send(sink.dead_letter_topic, letters, bytes_max)
+                await asyncio.sleep(0)
 
     async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
         await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
 
+    def _tell_malformed(self, part: Part, rows: Sequence[int]) -> None:
+        """At once, then once in a while: where a setting is wrong, no event is judged, and nothing else shows it."""
+        self._untold += len(rows)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._tell_at:
+            log.warning(
+                "malformed",
+                topic=part.batch.topic,
+                partition=part.batch.partition,
+                offset=int(part.batch.offsets[rows[0]]),
+                reason=part.malformed[rows[0]],
+                events=self._untold,
+                not_judged=self._on_malformed,
+            )
+            self._untold, self._tell_at = 0, now_s + TELL_EVERY_S
+
     def _dead_letters(
-        self, batch: EventBatch, reasons: dict[int, str], now_ms: int
+        self, batch: EventBatch, reasons: Iterable[tuple[int, str]], now_ms: int
     ) -> list[Record]:
         """The events with where they came from and why; stamped now, and cut as far as the topic's limit asks for."""
         limits = self._limits[self._sink.dead_letter_topic or ""]
         letters, cut = [], []
-        for row, reason in reasons.items():
+        for row, reason in reasons:
             *longer, shortest = _letters(batch, row, reason, now_ms)
             letter = next(filter(limits.takes, longer), shortest)
             letters.append(letter)

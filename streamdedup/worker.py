@@ -145,6 +145,7 @@ class Worker:
         )
         what = "memory for a filter, and compiled code"
         await threads.memory.run(THE_WORKER, what, try_filter, context, topology)
+        gc.collect()
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
         self._source = status.source = source

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
@@ -93,6 +94,10 @@ async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start
         await ready(worker)
         _, text = await get(worker, "/metrics")
         samples = await scraped(worker)
+    resident = of_worker(samples, "process_resident_memory_bytes")
+    assert (
+        abs(resident / psutil.Process().memory_info().rss - 1) < 0.2
+    )  # the worker is in this process
     families = list(text_string_to_metric_families(text))
     types = {line.split()[2]: line.split()[3] for line in text.splitlines() if "# TYPE" in line}
     helps = [line.split()[2] for line in text.splitlines() if "# HELP" in line]

@@ -6,6 +6,8 @@ The objects are the oracle: aiokafka parses and builds them.
 import asyncio
 import random
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path as FilePath
@@ -370,6 +372,27 @@ async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
             async with kafka_cluster(options) as cluster:
                 assert cluster._make_consumer is EventConsumer
         assert [line["event"] for line in lines] == ["record_path_objects"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("aiokafka.consumer.fetcher", "PartitionRecords"), ("aiokafka.conn", "CloseReason")],
+)
+def test_an_aiokafka_that_lacks_what_our_classes_are_made_of_is_told(
+    module: str, name: str
+) -> None:
+    """Not by a traceback of the import, but by the same line, with the name; events are read as objects."""
+    program = (
+        f"import {module} as changed; del changed.{name}\n"
+        "from streamdedup.kafka import cluster\n"
+        "print(cluster._columnar())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "None"), done.stderr
+    assert "record_path_objects" in done.stdout
+    assert name in done.stdout
 
 
 async def test_answers_are_read_in_one_piece(broker: Broker) -> None:

@@ -111,7 +111,7 @@ class TestSources:
         settings = read(
             file,
             "kafka.consumer.session_timeout_ms=6000",
-            "kafka.producer={linger_ms: 5, transaction_timeout_ms: 1m}",
+            "kafka.producer={retry_backoff_ms: 5, transaction_timeout_ms: 1m}",
             KAFKA__CONSUMER__SESSION_TIMEOUT_MS="5s",
             KAFKA__CONSUMER="{heartbeat_interval_ms: 1s}",
         )
@@ -121,7 +121,10 @@ class TestSources:
             "session_timeout_ms": 6000,
             "heartbeat_interval_ms": 1000,
         }
-        assert settings.kafka.producer == {"linger_ms": 5, "transaction_timeout_ms": 60_000}
+        assert settings.kafka.producer == {
+            "retry_backoff_ms": 5,
+            "transaction_timeout_ms": 60_000,
+        }
 
     @pytest.mark.parametrize("written", ["a:1,b:2", "[a:1, b:2]", '["a:1","b:2"]'])
     def test_a_list_may_come_from_anywhere(self, file: Path, written: str) -> None:
@@ -380,7 +383,7 @@ UNKNOWN = [
     ("kafka.sasl_username", "did you mean kafka.sasl_plain_username?"),
     ("kafka.session.timeout.ms", "did you mean kafka.consumer.session_timeout_ms?"),
     ("kafka.session_timeout_ms", "did you mean kafka.consumer.session_timeout_ms?"),
-    ("kafka.linger.ms", "did you mean kafka.producer.linger_ms?"),
+    ("kafka.transaction.timeout.ms", "did you mean kafka.producer.transaction_timeout_ms?"),
     ("kafka.auto.offset.reset", "did you mean source.start?"),
     ("kafka.topic", "did you mean source.topic?"),
     ("sinks.topic", "did you mean sink.topic?"),
@@ -442,7 +445,7 @@ class TestRefusals:
             ("KAFKA_SASL_PLAIN_PASSWORD", "KAFKA__SASL_PLAIN_PASSWORD"),
             ("KAFKA_CONSUMER", "KAFKA__CONSUMER"),
             ("KAFKA_CONSUMER_CLIENT_RACK", "KAFKA__CONSUMER__CLIENT_RACK"),
-            ("KAFKA_PRODUCER_LINGER_MS", "KAFKA__PRODUCER__LINGER_MS"),
+            ("KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", "KAFKA__PRODUCER__TRANSACTION_TIMEOUT_MS"),
         ],
     )
     def test_a_variable_that_lacks_an_underscore_is_refused(
@@ -494,9 +497,9 @@ class TestRefusals:
         file.write_text(MINIMAL.replace("filter:\n  capacity: 1000\n", "filter.capacity: 1000\n"))
         (line,) = problems(file)
         assert line.startswith("dedup.yaml:8: filter.capacity: must be written as a section: ")
-        file.write_text(MINIMAL.replace("source:", "  producer.linger_ms: 5\nsource:"))
+        file.write_text(MINIMAL.replace("source:", "  producer.transaction_timeout_ms: 5\nsource:"))
         (line,) = problems(file)
-        assert "kafka.producer.linger_ms: must be written as a section" in line
+        assert "kafka.producer.transaction_timeout_ms: must be written as a section" in line
 
     def test_a_secret_by_its_dotted_name_is_refused_as_such(self, file: Path) -> None:
         """A section would be no better a place for it."""
@@ -589,6 +592,7 @@ REFUSED_OPTIONS = [
     ("consumer.enable.auto.commit", "offsets are committed together with the output"),
     ("consumer.isolation_level", "aborted events must not be judged"),
     ("consumer.auto_offset_reset", "set source.start and source.on_gap instead"),
+    ("producer.linger_ms", "set delivery.commit_interval_ms instead"),
     ("consumer.group_id", "set kafka.group_id instead"),
     ("consumer.group_instance_id", "set kafka.group_instance_id instead"),
     ("consumer.max_poll_records", "set delivery.batch_events_max instead"),
@@ -612,7 +616,10 @@ REFUSED_OPTIONS = [
 UNKNOWN_OPTIONS = [
     ("consumer.session.timeout.ms", "is Kafka's name; write session_timeout_ms"),
     ("consumer.sesion_timeout_ms", "did you mean session_timeout_ms?"),
-    ("consumer.linger_ms", "is an option of kafka.producer; set kafka.producer.linger_ms"),
+    (
+        "consumer.transaction_timeout_ms",
+        "is an option of kafka.producer; set kafka.producer.transaction_timeout_ms",
+    ),
     ("producer.batch.size", "set kafka.producer.max_batch_size instead"),
     ("producer.session_timeout_ms", "set kafka.consumer.session_timeout_ms instead"),
     ("consumer.sasl.password", "set kafka.sasl_plain_password instead"),
@@ -624,8 +631,8 @@ WRONG_OPTIONS = [
     ("consumer.session_timeout_ms=soon", "= 'soon': is not a duration"),
     ("consumer.fetch_max_bytes=64M", "= '64M': has the unknown unit 'M'; did you mean MiB?"),
     ("consumer.client_rack=[a]", "= ['a']: must be a text"),
-    ("producer.linger_ms=-5", "= '-5': out of range, must be 0 or more"),
-    ("producer.linger_ms={a: b}", "= {'a': 'b'}: is not a duration"),
+    ("producer.transaction_timeout_ms=-5", "= '-5': out of range, must be 0 or more"),
+    ("producer.transaction_timeout_ms={a: b}", "= {'a': 'b'}: is not a duration"),
 ]
 
 

@@ -748,3 +748,22 @@ def test_what_does_not_compress_is_not_made_larger(codec: int) -> None:
     batches = encoded(decode(list(record_batches(built(rows)))), codec=codec, bytes_max=100_000)
     assert max(len(batch.data) for batch in batches) <= 100_000
     assert contents(read_back(batches)) == contents(rows)
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_levels_are_those_that_are_fast(codec: int) -> None:
+    """What is compressed has about the size that level 1 gives, and not that of a higher one."""
+    text = b"".join(b'{"user":%d,"page":"/p/%d"}' % (i * i, i % 97) for i in range(20_000))
+    (batch,) = encoded(
+        decode(list(record_batches(built([(0, NOW_MS, None, text, ())])))), codec=codec
+    )
+    fast, slow = (
+        {
+            GZIP: cramjam.gzip.compress,
+            LZ4: cramjam.lz4.compress,
+            ZSTD: cramjam.zstd.compress,
+        }[codec](text, level)
+        for level in (1, 6)
+    )
+    off_fast, off_slow = (abs(len(batch.data) - len(made)) for made in (fast, slow))
+    assert 2 * off_fast < off_slow

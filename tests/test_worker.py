@@ -1,6 +1,7 @@
 """What the worker does where a part of it fails, in this process, on a real broker."""
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 from shutil import rmtree
@@ -48,6 +49,19 @@ async def test_a_birth_that_fails_is_still_a_birth(
     await worker.stop()
     assert len(calls) > 1
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 10
+
+
+async def test_a_full_collection_does_not_visit_what_was_there_at_the_start(
+    deployment: Deployment, start: Start
+) -> None:
+    """Modules and compiled code are frozen before the first event is read."""
+    gc.unfreeze()
+    worker = start(deployment)
+    await worker.live()
+    frozen, kept = gc.get_freeze_count(), len(gc.get_objects())
+    await worker.stop()
+    gc.unfreeze()
+    assert frozen > 10 * kept
 
 
 async def test_a_cancel_from_within_is_an_error(

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
+import aiokafka
 import structlog
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
-from streamdedup.kafka.columns import ColumnarConsumer, unfit
 from streamdedup.kafka.connection import bootstrap, let_go
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -34,8 +34,8 @@ class KafkaCluster:
     def __init__(self, options: KafkaOptions, client: Any, patience: Patience) -> None:
         self.patience = patience
         self._options, self._client = options, client
-        columns = options.record_path == "columns" and not _unfit()
-        self._make_consumer = ColumnarConsumer if columns else EventConsumer
+        columnar = _columnar() if options.record_path == "columns" else None
+        self._make_consumer = columnar or EventConsumer
 
     def source(self, topic: str) -> Source:
         """As `Cluster.source`."""
@@ -121,16 +121,22 @@ class KafkaCluster:
         )
 
 
-def _unfit() -> bool:
-    """Whether columns cannot be had, which is told."""
-    if reason := unfit():
-        told.warning(
-            "record_path_objects",
-            reason=reason,
-            instead="every event is read as an object, which is slower",
-            remedy="install an aiokafka that this version knows, or set kafka.record_path: objects",
-        )
-    return reason is not None
+def _columnar() -> type[EventConsumer] | None:
+    """The consumer that gives columns; None where the aiokafka that is installed is not known to it, which is told."""
+    try:
+        from streamdedup.kafka import columns  # whose classes are made of aiokafka's
+
+        if (reason := columns.unfit()) is None:
+            return columns.ColumnarConsumer
+    except (ImportError, AttributeError) as error:
+        reason = f"aiokafka {aiokafka.__version__}: {error}"
+    told.warning(
+        "record_path_objects",
+        reason=reason,
+        instead="every event is read as an object, which is slower",
+        remedy="install an aiokafka that this version knows, or set kafka.record_path: objects",
+    )
+    return None
 
 
 @asynccontextmanager

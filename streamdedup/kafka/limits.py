@@ -61,6 +61,9 @@ class Limits:
     def takes(self, record: Record) -> bool:
         """Whether a record batch of this record alone is small enough."""
         timestamp, key, value, headers = record
+        size = len(key or b"") + len(value or b"") + _header_bytes(headers)
+        if size + ENVELOPE_BYTES_MAX <= self.bytes_max:
+            return True
         batch = DefaultRecordBatchBuilder(2, self.codec, 1, -1, -1, 0, self.bytes_max)
         batch.append(0, timestamp=timestamp, key=key, value=value, headers=list(headers))
         return len(batch.build()) <= self.bytes_max

@@ -160,7 +160,7 @@ class KafkaOptions(BaseModel):
         default={},
         description="Further options of `AIOKafkaProducer`, by its names, but for those on which "
         "the guarantee rests.",
-        examples=[{"linger_ms": 5}],
+        examples=[{"retry_backoff_ms": 200}],
     )
 
     _read_secrets = field_validator("ssl_password", "sasl_plain_password")(read_secret)

@@ -77,6 +77,8 @@ _REFUSED: Mapping[str, str] = {
     "enable_auto_commit": "offsets are committed together with the output; delete it",
     "auto_commit_interval_ms": "offsets are committed together with the output; "
     "set delivery.commit_interval_ms instead",
+    "linger_ms": "a batch is sent as soon as it is full or its transaction ends; "
+    "set delivery.commit_interval_ms instead",
     "isolation_level": "aborted events must not be judged; delete it",
     "auto_offset_reset": "the worker says where reading begins; set source.start and source.on_gap "
     "instead",

@@ -3,6 +3,9 @@
 Exactly once, everything of one commit is one transaction, and the fence is named after what it protects: the
 transactional id is `output topic/partition`. Any exception, time-out or replaced connection leaves the outcome in
 doubt: drop the writer, fence again, and ask the broker.
+
+Record batches are made in `open_batches`, the produce seam. Here, we rely on these private names of `AIOKafkaProducer`:
+`_closed`, `_sender.sender_task`, `_txn_manager._transaction_waiter`, and the client's `_conns`.
 """
 
 import asyncio

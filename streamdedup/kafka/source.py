@@ -2,6 +2,10 @@
 
 The listener only notes an assignment and counts the epoch up; whoever reads compares epochs and drops what belongs to
 an earlier one. `auto_offset_reset` is "none": where reading begins is decided by the shard alone.
+
+Events come through the seam in `columns`. Here, we rely on these private names of `AIOKafkaConsumer`: `_client`;
+`_coordinator`, with `_coordination_task`, `member_id`, `generation`, `coordinator_id` and `request_rejoin`; and
+`_fetcher.error_future`.
 """
 
 import asyncio
@@ -24,11 +28,10 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import EventBatch
-from streamdedup.kafka.columns import CHUNK_EVENTS
 from streamdedup.kafka.connection import client_arguments, let_go
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.records import EventConsumer
+from streamdedup.kafka.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.wire import DamagedError
 
 # Of a partition: the largest record batch that a broker takes unless told otherwise.
