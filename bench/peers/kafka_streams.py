@@ -1,5 +1,6 @@
 """Kafka Streams with a store of the keys it has seen, in memory or in RocksDB, and the store's changelog."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -8,16 +9,18 @@ from bench.peers.peer import Peer
 from bench.worker.cases import Case
 from bench.worker.contenders import Topics
 
-
-def _command(store: str, case: Case, topics: Topics, directory: Path) -> list[str]:
-    return jvm.command("StreamsDedup", case, topics, directory, store)
+TUNED = "`max.poll.records` 10,000, batches of 128 KiB"
 
 
-def _peer(store: str, what: str, keeps: str) -> Peer:
+def _command(options: Sequence[str], case: Case, topics: Topics, directory: Path) -> list[str]:
+    return jvm.command("StreamsDedup", case, topics, directory, *options)
+
+
+def _peer(options: Sequence[str], what: str, keeps: str, clients: str = TUNED) -> Peer:
     return Peer(
-        name=f"kafka-streams-{store}",
+        name="-".join(("kafka-streams", *options)),
         what=what,
-        command=partial(_command, store),
+        command=partial(_command, options),
         judges=True,
         seconds_max=20.0,
         warm_s=jvm.WARM_S,
@@ -27,11 +30,17 @@ def _peer(store: str, what: str, keeps: str) -> Peer:
         guarantee="exactly once",
         configured=(
             f"a processor with {keeps} and its changelog, `exactly_once_v2`, `commit.interval.ms` 100, 2 threads,"
-            " `max.poll.records` 10,000, batches of 128 KiB, a heap of 2 GiB"
+            f" {clients}, a heap of 2 GiB"
         ),
         prepare=jvm.prepare,
     )
 
 
-MEMORY = _peer("memory", "Kafka Streams, store in memory", "an in-memory key-value store")
-ROCKSDB = _peer("rocksdb", "Kafka Streams, store in RocksDB", "a persistent key-value store")
+MEMORY = _peer(["memory"], "Kafka Streams, store in memory", "an in-memory key-value store")
+ROCKSDB = _peer(["rocksdb"], "Kafka Streams, store in RocksDB", "a persistent key-value store")
+DEFAULTS = _peer(
+    ["rocksdb", "defaults"],
+    "Kafka Streams, store in RocksDB, clients as they come",
+    "a persistent key-value store",
+    "all else of its clients by default",
+)

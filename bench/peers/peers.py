@@ -5,14 +5,17 @@ from pathlib import Path
 
 from bench.peers.bytewax import BYTEWAX
 from bench.peers.java_client import JAVA_CLIENT
-from bench.peers.kafka_streams import MEMORY, ROCKSDB
+from bench.peers.kafka_streams import DEFAULTS, MEMORY, ROCKSDB
 from bench.peers.peer import Peer
 from bench.peers.quix import QUIX, QUIX_AT_LEAST_ONCE
 from bench.peers.tkati import TKATI
 
 PEERS: dict[str, Peer] = {
     peer.name: peer
-    for peer in (MEMORY, ROCKSDB, JAVA_CLIENT, TKATI, BYTEWAX, QUIX, QUIX_AT_LEAST_ONCE)
+    for peer in (
+        *(MEMORY, ROCKSDB, DEFAULTS, JAVA_CLIENT),
+        *(TKATI, BYTEWAX, QUIX, QUIX_AT_LEAST_ONCE),
+    )
 }
 
 

@@ -10,13 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 from bench.worker import broker, page, results
 from bench.worker.cases import CASES, Case
 from bench.worker.contenders import CONTENDERS, OURS, Contender
 from bench.worker.profile import profile
-from bench.worker.rounds import Rounds
+from bench.worker.rounds import OTHER_LOAD_MAX, Rounds
 
 LIMIT_S = 13.5 * 60  # and a minute for the profile
 ROUNDS = 3
@@ -71,8 +72,13 @@ def summary(found: Mapping[str, Any], contenders: Sequence[Contender]) -> str:
     for name, told in found["cases"].items():
         for other in others if len(others) < len(contenders) else []:
             each = results.ratios(told["rounds"], other.name)
-            lines.append(f"{name:14} {sorted(each)[len(each) // 2]:6.2f} times the {other.what}")
+            lines.append(f"{name:14} {median(each):6.2f} times the {other.what}{_doubts(told)}")
     return "\n".join(lines)
+
+
+def _doubts(told: Mapping[str, Any]) -> str:
+    most = max(found["other_load"] or 0.0 for found in told["rounds"])
+    return f", while others took up to {most:.0%}: not a quiet machine" * (most > OTHER_LOAD_MAX)
 
 
 def _written(found: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What is measured: one base case, and others that differ from it in one thing."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench.worker.events import Form
@@ -11,7 +12,11 @@ OURS_S = 6.0
 
 @dataclass(frozen=True)
 class Case:
-    """One setting of everything; `events` are in the input, `size` is that of a key and its value, in bytes."""
+    """One setting of everything; `events` are in the input, `size` is that of a key and its value, in bytes.
+
+    `compression` is that of the input, and of the output where that has no `output_compression`; `worker` is further
+    configuration of ours.
+    """
 
     name: str = "base"
     what: str = "the base case"
@@ -24,6 +29,13 @@ class Case:
     kind: str = "bloom"
     capacity: int = 10_000_000
     compression: str = "none"
+    output_compression: str | None = None
+    worker: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    @property
+    def written(self) -> str:
+        """How the output is compressed."""
+        return self.output_compression or self.compression
 
     @property
     def form(self) -> Form:
@@ -37,14 +49,17 @@ class Case:
 
     def settings(self, bootstrap: str, group: str, source: str, sink: str) -> dict[str, Any]:
         """The worker's configuration; all that is not here has its default. The snapshots' directory is not here."""
-        field = {"field": "email"} if self.key == "json" else {}
-        return {
+        key_field = {"field": "email"} if self.key == "json" else {}
+        settings: dict[str, dict[str, object]] = {
             "kafka": {"bootstrap_servers": bootstrap, "group_id": group},
             "source": {"topic": source},
-            "key": {"from": self.key, **field},
+            "key": {"from": self.key, **key_field},
             "filter": {"kind": self.kind, "capacity": self.capacity},
-            "sink": {"topic": sink, "compression": self.compression},
+            "sink": {"topic": sink, "compression": self.written},
             "delivery": {"guarantee": self.guarantee},
+        }
+        return {
+            name: {**section, **self.worker.get(name, {})} for name, section in settings.items()
         }
 
 
@@ -53,6 +68,26 @@ CASES = (
     BASE,
     replace(BASE, name="size-1k", what="events of 1,000 bytes", size=1000, events=1_500_000),
     replace(BASE, name="key-json", what="key from a JSON field", key="json"),
+    replace(
+        BASE,
+        name="key-normalized",
+        what="key from a JSON field, `lowercase`",
+        key="json",
+        worker={"key": {"normalize": "lowercase"}},
+    ),
+    replace(
+        BASE,
+        name="key-fields",
+        what="key from two JSON fields",
+        key="json",
+        worker={"key": {"field": ["email", "pad"]}},
+    ),
+    replace(
+        BASE,
+        name="objects",
+        what="`record_path: objects`",
+        worker={"kafka": {"record_path": "objects"}},
+    ),
     replace(BASE, name="partitions-1", what="1 partition", partitions=1),
     replace(BASE, name="partitions-16", what="16 partitions", partitions=16),
     replace(BASE, name="duplicates-0", what="no duplicates", duplicates=0.0),
@@ -61,6 +96,12 @@ CASES = (
     replace(BASE, name="kind-blocked", what="filter `blocked`", kind="blocked"),
     replace(BASE, name="kind-cuckoo", what="filter `cuckoo`", kind="cuckoo"),
     replace(BASE, name="kind-exact", what="filter `exact`", kind="exact"),
+    replace(
+        BASE,
+        name="output-lz4",
+        what="output in lz4, the default",
+        output_compression="lz4",
+    ),
     replace(BASE, name="lz4", what="input and output in lz4", compression="lz4"),
     replace(BASE, name="zstd", what="input and output in zstd", compression="zstd"),
 )

@@ -70,7 +70,7 @@ def asked_file(case: Case, topics: Topics, directory: Path) -> str:
         topics.sink,
         case.key,
         case.guarantee,
-        case.compression,
+        case.written,
     ).write(path)
     return str(path)
 

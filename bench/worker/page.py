@@ -27,7 +27,8 @@ HOW = f"""\
   group that is seen from outside. Each runs in a process of its own, to the end of the input or for
   {{seconds}};
   rates are those of the events that were consumed and committed by then.
-- **streamdedup** is `streamdedup run -c config.yaml`; options that the case does not name have their defaults.
+- **streamdedup** is `streamdedup run -c config.yaml`; options that neither the case nor the base case names have their
+  defaults.
 - **The input** is the same for all contenders of a case, made from a seed, in record batches of up to
   {BYTES_MAX >> 10} KiB. An event of 120 bytes has a key of 28, an address, and a JSON value of 92; it
   compresses well, to about a sixth by lz4 and a twelfth by zstd.
@@ -36,7 +37,8 @@ HOW = f"""\
   than its error rate of 1e-6 explains, or anything else differs, there is no figure but an error.
 - **Other load** is what the machine does beside contender, broker and clock: a round with more than
   {OTHER_LOAD_MAX:.0%} of all processors is measured again, {REPEATS_MAX} times at most, and the quietest counts.
-- **The copy** goes through aiokafka's objects, judges nothing and has no transactions. **The loop** is what one would
+- **The copy** goes through aiokafka's objects, judges nothing and has no transactions; it compresses at
+  aiokafka's levels, which are slow for lz4. **The loop** is what one would
   write by hand, with confluent-kafka and a set, in batches of up to {BATCH_EVENTS:,} events: exactly once each is a
   transaction, at least once it is flushed before its offsets are committed. Its set is gone after a restart.
 - **Processor** is the contender's own user and system time by event, **memory** its most resident, both within the time

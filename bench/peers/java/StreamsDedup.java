@@ -37,10 +37,11 @@ public final class StreamsDedup {
 
     private StreamsDedup() {}
 
-    /** The second argument names the store: `memory` or `rocksdb`. */
+    /** The second argument names the store: `memory` or `rocksdb`; a third, `defaults`, leaves the clients as they are. */
     public static void main(String[] arguments) throws IOException {
         var asked = Asked.read(arguments);
-        var streams = new KafkaStreams(topology(asked, store(arguments[1])), settings(asked));
+        var streams = new KafkaStreams(
+                topology(asked, store(arguments[1])), settings(asked, arguments.length == 2));
         streams.setStateListener((state, before) -> {
             if (state == KafkaStreams.State.RUNNING) {
                 Asked.tellAssigned(sources(streams, asked.source()));
@@ -68,7 +69,7 @@ public final class StreamsDedup {
         };
     }
 
-    private static Properties settings(Asked asked) {
+    private static Properties settings(Asked asked, boolean tuned) {
         var settings = new Properties();
         settings.put(APPLICATION_ID_CONFIG, asked.group());
         settings.put(BOOTSTRAP_SERVERS_CONFIG, asked.bootstrap());
@@ -77,9 +78,11 @@ public final class StreamsDedup {
         settings.put(NUM_STREAM_THREADS_CONFIG, THREADS);
         settings.put(STATE_DIR_CONFIG, asked.directory().resolve("state").toString());
         settings.put(StreamsConfig.consumerPrefix(AUTO_OFFSET_RESET_CONFIG), "earliest");
-        settings.put(StreamsConfig.consumerPrefix(MAX_POLL_RECORDS_CONFIG), POLL_EVENTS);
-        settings.put(StreamsConfig.producerPrefix(BATCH_SIZE_CONFIG), BATCH_BYTES);
         settings.put(StreamsConfig.producerPrefix(COMPRESSION_TYPE_CONFIG), asked.compression());
+        if (tuned) {
+            settings.put(StreamsConfig.consumerPrefix(MAX_POLL_RECORDS_CONFIG), POLL_EVENTS);
+            settings.put(StreamsConfig.producerPrefix(BATCH_SIZE_CONFIG), BATCH_BYTES);
+        }
         return settings;
     }
 
