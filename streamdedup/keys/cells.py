@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import Column, Integers
+from streamdedup.events import Column, HeaderColumn, Integers
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 
 Cell = TypeVar("Cell")
@@ -29,7 +29,7 @@ def located(column: Column, fill: Callable[..., int]) -> Column:
 
 
 def completed(
-    found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Column
+    found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Column | HeaderColumn
 ) -> tuple[Column, dict[int, str]]:
     """`found` with what `read` makes of `cells` in the rows `asked`, and why some of them have none, as `each`."""
     if not len(asked):

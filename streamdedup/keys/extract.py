@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import NULL, Column, EventBatch, Headers, Integers
+from streamdedup.events import NULL, Column, EventBatch, HeaderColumn, Headers, Integers
 from streamdedup.keys.cells import completed, each
 from streamdedup.keys.normalize import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
@@ -83,7 +83,7 @@ class Extractor:
             case "value":
                 read = _column(batch.values, "the value is null")
             case "header":
-                read = each(partial(_last_header, name=self.fields[0]), batch.headers)
+                read = _last_headers(self.fields[0], batch.headers)
         return _normalized(self.normalizer, *read)
 
 
@@ -151,6 +151,15 @@ def _present(cell: bytes | None, reason: str) -> bytes:
     if cell is None:
         raise MalformedError(reason)
     return cell
+
+
+def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[int, str]]:
+    """The last header of that name in each row, found by a kernel where the headers are still as the wire has them."""
+    read = partial(_last_header, name=name)
+    if not isinstance(column, HeaderColumn):
+        return each(read, column)
+    found = column.located(name)
+    return completed(found, np.flatnonzero(found.sizes < 0), read, column)
 
 
 def _last_header(headers: Headers, name: str) -> bytes:
