@@ -104,8 +104,9 @@ class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
     `offsets` ascend, with gaps where the log has them; `timestamps` are ms since 1970; `next_offset` is where reading
-    goes on. `headers` are a HeaderColumn where they were cut from raw record batches. `bodies` are the events as the wire has them, from the length of the key on, and `origin` is the one record
-    batch that they all are of; None where the events were made of objects, or of several batches, or of a part.
+    goes on. `headers` are a HeaderColumn where they were cut from raw record batches. `bodies` are the events as the
+    wire has them, from the length of the key on, and `origin` is the one record batch that they all are of; None where
+    the events were made of objects, or of several batches, or of a part.
     """
 
     topic: str

@@ -19,8 +19,9 @@ from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.wire import read_headers
 from streamdedup.keys.cells import each
 from streamdedup.keys.extract import Extractor, _last_header, _last_headers
+from tests.test_columns import fetched
 from tests.test_extract import batch_of
-from tests.test_wire import varint
+from tests.test_wire import LZ4, NONE, built, rows_by_chance, theirs, varint
 from tests.watching import watched
 
 Cells = list[tuple[bytes, bytes | None]]  # the headers of an event; a name is any bytes
@@ -134,6 +135,20 @@ def test_many_headers_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(RawHeaders(Column.of(texts)).located("id")) == [b"%d" % row for row in range(3_000)]
     assert len(spent) >= 180_000 / (1 << 16)
     assert sorted(spent)[-2] < 0.01, spent  # the machine may have had other work once
+
+
+@pytest.mark.parametrize("codec", [NONE, LZ4], ids=["none", "lz4"])
+@pytest.mark.parametrize("name", ["a", "", "größe", "n" * 70])
+def test_of_record_batches_the_keys_are_those_of_their_objects(name: str, codec: int) -> None:
+    """Read from within a batch, in parts of any size: what aiokafka reads there, by Kafka's own rule."""
+    rows = rows_by_chance(17, 400)
+    data = built(rows, codec) + built(rows, base=1000)
+    extractor, found = Extractor("header", (name,), "judge"), []
+    for batch in fetched(data, start=150, events_max=90):
+        found += extractor.extract(batch).keys
+    wanted = [dict(headers).get(name) for offset, *_, headers in theirs(data) if offset >= 150]
+    assert found == wanted
+    assert set(wanted) == {None, b"", b"x" * 150}
 
 
 def test_a_batch_of_objects_and_one_of_bytes_have_the_same_keys(

@@ -110,10 +110,10 @@ def last_header(
     value_starts: Integers,
     value_sizes: Integers,
 ) -> int:
-    """Write where the value of the last header named `name` is, of those at `starts`, of `sizes` bytes with their count.
+    """Write where the value of the last header of that name is, of those at `starts`, `sizes` bytes with their count.
 
-    A size of NULL where it is null, or there is none, or the headers are not as `walk` lets them pass. Gives the number
-    of rows that are done, at least one: it stops after STEPS_A_CALL headers.
+    A size of NULL where it is null, or there is none, or the headers are not as `walk` wants them. Gives the number of
+    rows that are done, at least one: it stops after STEPS_A_CALL rows and headers.
     """
     steps = _0
     for row in range(starts.shape[0]):
@@ -145,7 +145,7 @@ def _last_value(
         is_it = at <= end and _is_name(name, buffer, start, at)
         number, at = _varint(buffer, at, end, _INT32)
         start, at = at, at + (number >> _1)
-        if size & _1 or number & _1 and number != _1:
+        if size & _1 or (number != _1 and number & _1):
             return _BEYOND, _BEYOND, headers
         if is_it:
             value, value_end = (start, at) if number != _1 else (_BEYOND, _BEYOND)

@@ -19,9 +19,9 @@ def located(column: Column, fill: Callable[..., int]) -> Column:
     number of rows that are done, at least one.
     """
     buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
-    starts, sizes = (np.empty(len(column), dtype=np.int64) for _ in range(2))
+    starts, sizes = np.empty((2, len(column)), dtype=np.int64)
     at = 0
-    while at < len(column):
+    while at < len(starts):
         part = slice(at, at + ROWS_A_CALL)
         cells = frozen(column.starts[part], np.int64), frozen(column.sizes[part], np.int64)
         at += fill(buffer, *cells, starts[part], sizes[part])
