@@ -129,7 +129,7 @@ def test_no_byte_beyond_a_row_is_read() -> None:
 def test_many_headers_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows and headers, a call is short, and all rows are read."""
     spent: list[float] = []
-    monkeypatch.setattr(headers_module.walking, "last_header", watched(walking.last_header, spent))
+    monkeypatch.setattr(walking, "last_header", watched(walking.last_header, spent))
     filler: Cells = [(b"", b"")] * 60
     texts = [written([*filler, (b"id", b"%d" % row)]) for row in range(3_000)]
     assert list(RawHeaders(Column.of(texts)).located("id")) == [b"%d" % row for row in range(3_000)]
@@ -143,7 +143,8 @@ def test_of_record_batches_the_keys_are_those_of_their_objects(name: str, codec:
     """Read from within a batch, in parts of any size: what aiokafka reads there, by Kafka's own rule."""
     rows = rows_by_chance(17, 400)
     data = built(rows, codec) + built(rows, base=1000)
-    extractor, found = Extractor("header", (name,), "judge"), []
+    extractor = Extractor("header", (name,), "judge")
+    found: list[bytes | None] = []
     for batch in fetched(data, start=150, events_max=90):
         found += extractor.extract(batch).keys
     wanted = [dict(headers).get(name) for offset, *_, headers in theirs(data) if offset >= 150]

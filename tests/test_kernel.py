@@ -579,8 +579,8 @@ def _records_used() -> Iterator[str]:
         for batch in encoder.finish():
             assert len(decode([*record_batches(bytes(batch.data))])) == batch.count
     cells = Column.of([b"\x02\x02h\x02x"] * 4)
-    for rows in (slice(None), slice(None, None, 2), np.arange(3)):
-        assert set(RawHeaders(cells.take(rows)).located("h")) == {b"x"}
+    for part in (cells, cells.take(slice(None, None, 2)), cells.take(np.arange(3))):
+        assert set(RawHeaders(part).located("h")) == {b"x"}
     yield from _since(before)
 
 

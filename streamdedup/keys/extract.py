@@ -68,7 +68,10 @@ class Extractor:
         return PERHAPS_OBJECTS_A_TURN // asks if asks else ROWS_A_TURN
 
     def warm_up(self) -> None:
-        """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it."""
+        """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it.
+
+        What finds a header is `kafka`'s, and warmed up with all that reads records.
+        """
         if len(self.fields) > 1:
             return  # no kernel takes part
         if self.origin == "json":
