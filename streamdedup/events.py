@@ -1,9 +1,10 @@
 """Events as columns: consecutive events of one partition, and the verdict on each.
 
-An `EventBatch` holds one buffer and where in it the keys and values are; nothing above `kafka/` can tell whether it
-was cut from raw record batches or joined from record objects.
+An `EventBatch` holds one buffer and where in it the keys and values are; nothing above `kafka/` needs to know whether
+it was cut from raw record batches or joined from record objects.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -86,13 +87,26 @@ class Column:
             yield None if size < 0 else buffer[start : start + size]
 
 
+class HeaderColumn(Sequence[Headers]):
+    """The headers of each event where they are in one buffer, read where somebody asks for them."""
+
+    @abstractmethod
+    def located(self, name: str) -> Column:
+        """Where in each row the value of the last header of that name is; null where only reading the row tells."""
+
+    @abstractmethod
+    def take(self, rows: Integers | slice) -> "HeaderColumn":
+        """The headers of `rows`, over the same buffer."""
+
+
 @dataclass(frozen=True, slots=True)
 class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
     `offsets` ascend, with gaps where the log has them; `timestamps` are ms since 1970; `next_offset` is where reading
-    goes on. `bodies` are the events as the wire has them, from the length of the key on, and `origin` is the one record
-    batch that they all are of; None where the events were made of objects, or of several batches, or of a part.
+    goes on. `headers` are a HeaderColumn where they were cut from raw record batches. `bodies` are the events as the
+    wire has them, from the length of the key on, and `origin` is the one record batch that they all are of; None where
+    the events were made of objects, or of several batches, or of a part.
     """
 
     topic: str

@@ -261,10 +261,12 @@ def test_the_limits() -> None:
     assert (_agree("id", deep).sizes >= 0).tolist() == [True, True, *[False] * 5] * 2
     closed_wrongly = [b'{"id":1,"x":%s%s]' % (b"[" * depth, b"]" * depth) for depth in range(140)]
     assert not (_agree("id", closed_wrongly).sizes >= 0).any()
-    digits = range(1, 25)
+    digits = [*range(1, 25), 100, 101, 306, 307, 308, 309, 310, 5000]
     whole = [b'{"id":%s%s}' % (sign, b"9" * count) for sign in (b"", b"-") for count in digits]
     _agree("id", whole)
-    assert located(("id",), Column.of(whole)).sizes.max() == INTEGER_BYTES_MAX
+    found = located(("id",), Column.of(whole)).sizes
+    assert found.max() == INTEGER_BYTES_MAX
+    assert np.count_nonzero(found < 0) == 3 + 4  # of more than 308 characters
     most = int(NUMBER_BYTES_MAX)
     sizes = [most - 5, most - 4, most - 3, most, most + 1, 307, 308, 309, 400]
     forms = (b"%s", b"-%s", b"%se99", b"%se-99", b"%se100", b"0.%s", b"%s.5", b"%se0099")

@@ -33,6 +33,7 @@ from streamdedup.filters.base import Removable, Static, Unionable, Windowed
 from streamdedup.filters.judging import Pending
 from streamdedup.kafka.encoding import BatchEncoder
 from streamdedup.kafka.encoding import warm_up as warm_up_records
+from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
 from streamdedup.keys import json_column, letters
@@ -577,6 +578,9 @@ def _records_used() -> Iterator[str]:
             encoder.add(bodies.take(rows), rows)
         for batch in encoder.finish():
             assert len(decode([*record_batches(bytes(batch.data))])) == batch.count
+    cells = Column.of([b"\x02\x02h\x02x"] * 4)
+    for part in (cells, cells.take(slice(None, None, 2)), cells.take(np.arange(3))):
+        assert set(RawHeaders(part).located("h")) == {b"x"}
     yield from _since(before)
 
 

@@ -56,16 +56,17 @@ def test_a_column_is_normalized_as_its_keys_are(
 ) -> None:
     """Row by row it is what `str` makes of the text; nulls stay, and what is no text is malformed, by its row."""
     expected: list[bytes | None] = []
-    malformed = {}
+    malformed = []
     for row, key in enumerate(keys):
         try:
             expected.append(None if key is None else meant(name, key.decode()).encode())
         except UnicodeDecodeError:
             expected.append(None)
-            malformed[row] = NOT_UTF8
+            malformed.append(row)
     found, reasons = named(name).of_column(Column.of(keys))
     assert list(found) == expected
-    assert list(reasons.items()) == list(malformed.items())
+    assert list(reasons) == malformed
+    assert all(keys[row][:1] == b"\0" for row, why in reasons.items() if why != NOT_UTF8)  # type: ignore[index]
     for key, wanted in zip(keys, expected, strict=True):
         if key is not None and wanted is not None:
             assert named(name).of_key(key) == wanted
@@ -75,6 +76,40 @@ def test_one_key_that_is_no_text() -> None:
     """The reason does not hold the key."""
     with pytest.raises(MalformedError, match=r"^the key is not UTF-8$"):
         named("lowercase").of_key(b"\xffsecret")
+
+
+REGISTERED = "the key looks like Schema Registry data, schema id {}: take its bytes as they are"
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (b"\0\0\0\0\x07\x80\x01abc", REGISTERED.format(7)),
+        (b"\0\0\1\0\2\xff", REGISTERED.format(65538)),
+        (b"\0\0\0\0\x80", REGISTERED.format(128)),
+        (b"\0\0\0\x80", NOT_UTF8),
+        (b"\1\0\0\0\7\x80", NOT_UTF8),
+        (b" \0\0\0\0\7\x80", NOT_UTF8),
+        (b"\0\0\0\x12\x34\x56\x78\x9a", NOT_UTF8),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("origin", ["key", "value", "header"])
+def test_a_key_of_a_schema_registry_is_told_as_such(origin: str, key: bytes, reason: str) -> None:
+    """Its schema is named, with what to do; of an integer of 8 bytes, which may look so, nothing is."""
+    fields = ("h",) if origin == "header" else ()
+    extractor = Extractor(origin, fields, normalizer=named("trim"))  # type: ignore[arg-type]
+    found = extractor.extract(batch_of([key], [key], [[("h", key)]]))
+    assert list(found.keys) == [None]
+    assert found.malformed[0].startswith(reason)
+    assert found.malformed[0].endswith("plain text") is (reason != NOT_UTF8)
+
+
+def test_a_key_that_is_text_is_one_though_it_begins_so() -> None:
+    """Only what cannot be read is told to be of a Schema Registry; without a normalization nothing is."""
+    assert named("trim").of_key(b"\0\0\0\0\7\x02a") == b"\0\0\0\0\7\x02a"
+    key = b"\0\0\0\0\7\x80\1abc"
+    assert list(Extractor("key").extract(batch_of([b"v"], [key])).keys) == [key]
 
 
 def test_keys_stay_where_they_are_in_any_buffer() -> None:

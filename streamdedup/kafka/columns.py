@@ -13,15 +13,16 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from types import FunctionType, MethodType
-from typing import Any, overload
+from typing import Any
 
 import aiokafka
 import numpy as np
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 
-from streamdedup.events import EventBatch, Headers, Integers
+from streamdedup.events import Column, EventBatch
 from streamdedup.kafka import answers
+from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records import EventConsumer, to_batch
 from streamdedup.kafka.wire import (
@@ -34,7 +35,6 @@ from streamdedup.kafka.wire import (
     Records,
     decode,
     is_abort,
-    read_headers,
     record_batches,
 )
 
@@ -222,7 +222,8 @@ class _PartitionColumns(fetcher.PartitionRecords):
             row = end
 
     def _batch(self, records: Records, rows: slice, origin: RecordBatch | None) -> EventBatch:
-        bodies = records.bodies.take(rows)
+        bodies, starts = records.bodies.take(rows), records.header_starts[rows]
+        header_sizes = bodies.starts + bodies.sizes - starts
         return EventBatch(
             self._tp.topic,
             self._tp.partition,
@@ -230,28 +231,8 @@ class _PartitionColumns(fetcher.PartitionRecords):
             records.timestamps[rows],
             records.keys.take(rows),
             records.values.take(rows),
-            _HeaderColumn(bodies.buffer, records.header_starts[rows], bodies.starts + bodies.sizes),
+            RawHeaders(Column(bodies.buffer, starts, header_sizes)),
             self.next_fetch_offset,
             bodies,
             origin,
         )
-
-
-class _HeaderColumn(Sequence[Headers]):
-    """The headers of each event, from `starts` to `ends` in `buffer`, read where somebody asks for them."""
-
-    def __init__(self, buffer: bytes, starts: Integers, ends: Integers) -> None:
-        self._buffer, self._starts, self._ends = buffer, starts, ends
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @overload
-    def __getitem__(self, at: int) -> Headers: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Headers]: ...
-    def __getitem__(self, at: int | slice) -> Headers | Sequence[Headers]:
-        starts, ends = self._starts[at], self._ends[at]
-        if isinstance(at, slice):
-            return _HeaderColumn(self._buffer, starts, ends)
-        return read_headers(self._buffer, int(starts), int(ends))

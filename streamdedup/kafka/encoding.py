@@ -11,6 +11,7 @@ from crc32c import crc32c
 from streamdedup.events import Column, Integers
 from streamdedup.kafka import walking
 from streamdedup.kafka.codecs import NONE, compress
+from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.wire import (
     CRC_FROM,
     HEAD,
@@ -62,6 +63,7 @@ def warm_up() -> None:
     encoder = BatchEncoder(codec=NONE, transactional=False, bytes_max=0)
     encoder.add(Column.of([_NULLS]), np.zeros(1, dtype=np.int64))
     decode([head for batch in encoder.finish() for head in record_batches(bytes(batch.data))])
+    RawHeaders(Column.of([b"\0"])).located("")
 
 
 class BatchEncoder:

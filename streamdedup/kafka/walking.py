@@ -1,4 +1,4 @@
-"""The loops over the records of a batch: find their parts, and copy them behind new heads. Both as kernels.
+"""The loops over the records of a batch: find their parts, and copy them behind new heads. All as kernels.
 
 `wire` documents the format. Whatever the bytes, nothing outside of what is given is read or written: a varint that
 fails leaves us beyond every end, where all that follows fails, too, so that one check behind each record is enough.
@@ -7,7 +7,7 @@ fails leaves us beyond every end, where all that follows fails, too, so that one
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.events import Integers
+from streamdedup.events import NULL, Integers
 from streamdedup.kernel import inlined, kernel
 
 Bytes = npt.NDArray[np.uint8]
@@ -99,6 +99,70 @@ def _behind_headers(buffer: Bytes, at: np.uint64, end: np.uint64, left: np.uint6
         at += size >> _1
         left -= _2
     return at if left == _0 else _BEYOND
+
+
+@kernel
+def last_header(
+    name: Bytes,
+    buffer: Bytes,
+    starts: Integers,
+    sizes: Integers,
+    value_starts: Integers,
+    value_sizes: Integers,
+) -> int:
+    """Write where the value of the last header of that name is, of those at `starts`, `sizes` bytes with their count.
+
+    A size of NULL where it is null, or there is none, or the headers are not as `walk` wants them. Gives the number of
+    rows that are done, at least one: it stops after STEPS_A_CALL rows and headers.
+    """
+    steps = _0
+    for row in range(starts.shape[0]):
+        start, size = starts[row], sizes[row]
+        if steps > STEPS_A_CALL:
+            return row
+        value_starts[row], value_sizes[row] = 0, NULL
+        # In the buffer? Without start + size, which may overflow.
+        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+            end = np.uint64(start + size)
+            value, value_end, headers = _last_value(name, buffer, np.uint64(start), end)
+            if value_end < _BEYOND:
+                value_starts[row], value_sizes[row] = np.int64(value), np.int64(value_end - value)
+            steps += headers
+        steps += _1
+    return len(starts)
+
+
+@inlined
+def _last_value(
+    name: Bytes, buffer: Bytes, at: np.uint64, end: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """From where to where that value is, or _BEYOND twice, and how many headers there are."""
+    value, value_end, headers = _BEYOND, _BEYOND, _0
+    left, at = _varint(buffer, at, end, _INT32)
+    while left > _0 and at < end:
+        size, at = _varint(buffer, at, end, _INT32)
+        start, at = at, at + (size >> _1)
+        is_it = at <= end and _is_name(name, buffer, start, at)
+        number, at = _varint(buffer, at, end, _INT32)
+        start, at = at, at + (number >> _1)
+        if size & _1 or (number != _1 and number & _1):
+            return _BEYOND, _BEYOND, headers
+        if is_it:
+            value, value_end = (start, at) if number != _1 else (_BEYOND, _BEYOND)
+        left -= _2
+        headers += _1
+    return (value, value_end, headers) if left == _0 and at == end else (_BEYOND, _BEYOND, headers)
+
+
+@inlined
+def _is_name(name: Bytes, buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+    if end - at != np.uint64(name.shape[0]):
+        return False
+    for place in range(name.shape[0]):
+        if buffer[at] != name[place]:
+            return False
+        at += _1
+    return True
 
 
 @inlined

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import Column, Integers
+from streamdedup.events import Column, HeaderColumn, Integers
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 
 Cell = TypeVar("Cell")
@@ -19,9 +19,9 @@ def located(column: Column, fill: Callable[..., int]) -> Column:
     number of rows that are done, at least one.
     """
     buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
-    starts, sizes = (np.empty(len(column), dtype=np.int64) for _ in range(2))
+    starts, sizes = np.empty((2, len(column)), dtype=np.int64)
     at = 0
-    while at < len(column):
+    while at < len(starts):
         part = slice(at, at + ROWS_A_CALL)
         cells = frozen(column.starts[part], np.int64), frozen(column.sizes[part], np.int64)
         at += fill(buffer, *cells, starts[part], sizes[part])
@@ -29,7 +29,7 @@ def located(column: Column, fill: Callable[..., int]) -> Column:
 
 
 def completed(
-    found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Column
+    found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Column | HeaderColumn
 ) -> tuple[Column, dict[int, str]]:
     """`found` with what `read` makes of `cells` in the rows `asked`, and why some of them have none, as `each`."""
     if not len(asked):

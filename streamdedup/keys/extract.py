@@ -10,19 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import orjson
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import NULL, Column, EventBatch, Headers, Integers
+from streamdedup.events import NULL, Column, EventBatch, HeaderColumn, Headers, Integers
 from streamdedup.keys.cells import completed, each
 from streamdedup.keys.normalize import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
+from streamdedup.keys.registry import looks_registered
 
 MISSING = object()
 ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
-PERHAPS_OBJECTS_A_TURN = 4_096  # where Python may be asked for each row, once
-SCHEMA_PREFIX_BYTES = 5
+PERHAPS_OBJECTS_A_TURN = 2_048  # where Python may be asked for each row, once, some 3 us
+READINGS = {"key": 0, "value": 0, "json": 1, "header": 2}  # how long that takes: headers are many
+NOT_JSON = "the value is not valid JSON"
+FLOATS_FROM = 2.0**63  # orjson gives a float for an integer beyond 64 bits, too
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 
@@ -49,7 +51,7 @@ class Extractor:
         """The keys of all events of `batch`."""
         keys, malformed = self._read(batch)
         judged = self.tombstones == "judge"
-        nulls = np.flatnonzero(batch.values.sizes < 0)
+        nulls = _nulls(batch.values)
         tombstones = [] if judged else nulls.tolist()
         for row in tombstones:
             malformed.pop(row, None)
@@ -60,13 +62,16 @@ class Extractor:
     @property
     def rows_a_turn(self) -> int:
         """How many events' keys are taken in one turn of the loop: fewer where each takes Python's time."""
-        if self.origin == "header" or len(self.fields) > 1:
+        if len(self.fields) > 1:
             return OBJECTS_A_TURN
-        asks = (self.origin == "json") + (self.normalizer is not None)
+        asks = READINGS[self.origin] + (self.normalizer is not None)
         return PERHAPS_OBJECTS_A_TURN // asks if asks else ROWS_A_TURN
 
     def warm_up(self) -> None:
-        """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it."""
+        """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it.
+
+        What finds a header is `kafka`'s, and warmed up with all that reads records.
+        """
         if len(self.fields) > 1:
             return  # no kernel takes part
         if self.origin == "json":
@@ -83,7 +88,7 @@ class Extractor:
             case "value":
                 read = _column(batch.values, "the value is null")
             case "header":
-                read = each(partial(_last_header, name=self.fields[0]), batch.headers)
+                read = _last_headers(self.fields[0], batch.headers)
         return _normalized(self.normalizer, *read)
 
 
@@ -110,8 +115,14 @@ def json_reader(
     normal = normalizer.of_key if normalizer else bytes
 
     def read(text: bytes | None) -> bytes:
-        document = _parse(_present(text, "the value is null"))
-        parts = [normal(_text(document, steps, text)) for steps in paths]
+        given = _present(text, "the value is null")
+        document, parts = _parse(given), []
+        for steps in paths:
+            found = _follow(document, steps)
+            if type(found) is float and abs(found) >= FLOATS_FROM:
+                document = _parse_exactly(given)  # for the fields that follow, too
+                found = _follow(document, steps)
+            parts.append(normal(_text(found, steps)))
         return parts[0] if len(parts) == 1 else _join(parts)
 
     return read
@@ -128,10 +139,11 @@ def _normalized(
 
 
 def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
-    from streamdedup.keys import json_column  # which brings numba
+    from streamdedup.keys.json_column import located  # which brings numba
 
-    found = json_column.located(_steps(field), texts)
-    return completed(found, np.flatnonzero(found.sizes < 0), json_reader([field]), texts)
+    found = located(_steps(field), texts)
+    asked = _nulls(found)
+    return completed(found, asked, json_reader([field]), texts) if len(asked) else (found, {})
 
 
 def _without(keys: Column, rows: Integers) -> Column:
@@ -144,13 +156,27 @@ def _without(keys: Column, rows: Integers) -> Column:
 
 
 def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:
-    return column, dict.fromkeys(np.flatnonzero(column.sizes < 0).tolist(), reason)
+    return column, dict.fromkeys(_nulls(column).tolist(), reason)
+
+
+def _nulls(column: Column) -> Integers:
+    """The rows that are null; `np.flatnonzero` takes longer to get here than most batches in it."""
+    return (column.sizes < 0).nonzero()[0]
 
 
 def _present(cell: bytes | None, reason: str) -> bytes:
     if cell is None:
         raise MalformedError(reason)
     return cell
+
+
+def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[int, str]]:
+    """The last header of that name in each row, found by a kernel where the headers are still as the wire has them."""
+    read = partial(_last_header, name=name)
+    if not isinstance(column, HeaderColumn):
+        return each(read, column)
+    found = column.located(name)
+    return completed(found, _nulls(found), read, column)
 
 
 def _last_header(headers: Headers, name: str) -> bytes:
@@ -175,19 +201,13 @@ def _parse(text: bytes) -> object:
 
 
 def _why_not_json(text: bytes) -> str:
-    """The wire format of the Confluent Schema Registry is a zero byte, a schema's number, big-endian, and its data."""
-    if text[:1] != b"\0" or len(text) < SCHEMA_PREFIX_BYTES:
-        return "the value is not valid JSON"
-    return (
-        f"the value looks like Schema Registry data, schema id {int.from_bytes(text[1:SCHEMA_PREFIX_BYTES])}:"
-        " take the key from the record key (key.from: key), or have a converter write plain JSON"
-    )
+    looks = looks_registered(text)
+    if looks is None:
+        return NOT_JSON
+    return f"the value {looks}: take the key from the record key (key.from: key), or have a converter write plain JSON"
 
 
-def _text(document: object, steps: tuple[str, ...], source: bytes | None) -> bytes:
-    found = _follow(document, steps)
-    if type(found) is float:  # orjson gives a float for an integer above 64 bits, too
-        found = _follow(_parse_exactly(source or b""), steps)
+def _text(found: object, steps: tuple[str, ...]) -> bytes:
     if type(found) is str:
         return found.encode()
     if type(found) is int:
@@ -210,7 +230,7 @@ def _parse_exactly(text: bytes) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise MalformedError("the value is not valid JSON") from None
+        raise MalformedError(NOT_JSON) from None
 
 
 def _name(steps: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ or wrong, or without the key, are left to that reader: it alone says what a key 
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from streamdedup.keys.json_text import (
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
 DEPTH_MAX = np.uint64(64)  # of nesting: a bit each; the exact reader goes deeper
-INTEGER_BYTES_MAX = np.uint64(18)  # of a key: fewer than 64 bits, so its text is its own
+INTEGER_BYTES_MAX = np.uint64(308)  # of a key: of 308 digits none is beyond the largest double
 
 _0, _1 = np.uint64(0), np.uint64(1)
 
@@ -41,18 +41,22 @@ _0, _1 = np.uint64(0), np.uint64(1)
 def located(steps: Sequence[str], texts: Column) -> Column:
     """Where in `texts` the key at the path of `steps` is, over the same buffer; null where the exact reader must say.
 
-    What is given is a string without escapes, or an integer as it is written, of at most 18 characters.
+    What is given is a string without escapes, or an integer as it is written, of at most 308 characters.
     """
-    # What no UTF-8 has is never found.
-    names = [step.encode("utf-8", "surrogatepass") for step in steps]
-    name_bytes = frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8)
-    name_ends = frozen(np.cumsum([0, *map(len, names)]), np.int64)
-    return cells.located(texts, partial(fill, name_bytes, name_ends))
+    return cells.located(texts, partial(fill, *_names(tuple(steps))))
 
 
 def warm_up() -> None:
     """Compile the kernel, or load it from the cache: at set-up, so that no batch waits for it."""
     located(("",), Column.of([b""]))
+
+
+@cache
+def _names(steps: tuple[str, ...]) -> tuple[Bytes, Integers]:
+    """The names of a path as `fill` is given them; what no UTF-8 has is never found."""
+    names = [step.encode("utf-8", "surrogatepass") for step in steps]
+    name_bytes = frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8)
+    return name_bytes, frozen(np.cumsum([0, *map(len, names)]), np.int64)
 
 
 @kernel

@@ -15,8 +15,10 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.cells import completed
 from streamdedup.keys.options import Normalization
+from streamdedup.keys.registry import looks_registered
 
 NOT_UTF8 = "the key is not UTF-8"
+LONG_BYTES = 8  # an integer as Java writes it: of a small one the first byte is zero, too, and the rest tells who it is
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Normalizer:
         try:
             return self.of_text(key.decode()).encode()
         except UnicodeDecodeError:
-            raise MalformedError(NOT_UTF8) from None
+            raise MalformedError(_why_not_text(key)) from None
 
     def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
         """The same for each row, nulls left as they are; and why a row has no key, in ascending order."""
@@ -66,3 +68,10 @@ def _check(*, lowers: bool) -> int:
 
 def _lowercase(text: str) -> str:
     return text.strip().lower()
+
+
+def _why_not_text(key: bytes) -> str:
+    looks = None if len(key) == LONG_BYTES else looks_registered(key)
+    if looks is None:
+        return NOT_UTF8
+    return f"the key {looks}: take its bytes as they are (key.normalize: none), or have a converter write plain text"
