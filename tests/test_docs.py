@@ -295,7 +295,7 @@ class TestKeys:
         found |= {_reason("json", "F", None), _reason("key", None, b"")}
         found |= {_reason("json", "F", b"\0\0\0\0\7").replace("id 7", "id N")}
         found |= {_reason("header", "H", b""), _reason("header", "H", b"", null_header=True)}
-        found |= {_reason("value", None, b"\xff", normalizer("trim"))}
+        found |= {_reason("value", None, text, normalizer("trim")) for text in (b"\xff", b"a\0")}
         registered = _reason("value", None, b"\0\0\0\0\7\xff", normalizer("trim"))
         found |= {registered.replace("id 7", "id N")}
         assert found == documented

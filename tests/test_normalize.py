@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor, json_keys
-from streamdedup.keys.hashing import ROWS_A_CALL
-from streamdedup.keys.letters import lowered, trimmed
-from streamdedup.keys.normalize import NOT_UTF8, Normalizer, normalizer
+from streamdedup.keys.normalize import NO_TEXT, NOT_UTF8, Normalizer, normalizer
 from streamdedup.keys.options import Normalization
-from streamdedup.keys.words import BYTES_A_CALL
 from tests.test_extract import batch_of
 
 BLANKS = " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u3000"
@@ -58,18 +55,29 @@ def test_a_column_is_normalized_as_its_keys_are(
     expected: list[bytes | None] = []
     malformed = []
     for row, key in enumerate(keys):
-        try:
-            expected.append(None if key is None else meant(name, key.decode()).encode())
-        except UnicodeDecodeError:
+        if key is not None and (b"\0" in key or not is_utf8(key)):
             expected.append(None)
             malformed.append(row)
+        else:
+            expected.append(None if key is None else meant(name, key.decode()).encode())
     found, reasons = named(name).of_column(Column.of(keys))
     assert list(found) == expected
     assert list(reasons) == malformed
-    assert all(keys[row][:1] == b"\0" for row, why in reasons.items() if why != NOT_UTF8)  # type: ignore[index]
+    for row, why in reasons.items():
+        key = keys[row] or b""
+        assert why == NOT_UTF8 or key[:1] == b"\0" or (why == NO_TEXT and b"\0" in key)
     for key, wanted in zip(keys, expected, strict=True):
         if key is not None and wanted is not None:
             assert named(name).of_key(key) == wanted
+
+
+def is_utf8(key: bytes) -> bool:
+    """Whether it can be decoded."""
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def test_one_key_that_is_no_text() -> None:
@@ -87,46 +95,32 @@ REGISTERED = "the key looks like Schema Registry data, schema id {}: take its by
         (b"\0\0\0\0\x07\x80\x01abc", REGISTERED.format(7)),
         (b"\0\0\1\0\2\xff", REGISTERED.format(65538)),
         (b"\0\0\0\0\x80", REGISTERED.format(128)),
-        (b"\0\0\0\x80", NOT_UTF8),
-        (b"\1\0\0\0\7\x80", NOT_UTF8),
-        (b" \0\0\0\0\7\x80", NOT_UTF8),
-        (b"\0\0\0\x12\x34\x56\x78\x9a", NOT_UTF8),
+        (b"\0\0\0\0\7\x02a", REGISTERED.format(7)),
+        (b"\0\0\0\x80", NO_TEXT),
+        (b"\1\0\0\0\7\x80", NO_TEXT),
+        (b" \0\0\0\0\7a", NO_TEXT),
+        (b"\0\0\0\x12\x34\x56\x78\x9a", NO_TEXT),
+        (b"\0\0\0\0\0\0\0\x20", NO_TEXT),
+        (b"\1\2\3\x80", NOT_UTF8),
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("origin", ["key", "value", "header"])
 def test_a_key_of_a_schema_registry_is_told_as_such(origin: str, key: bytes, reason: str) -> None:
-    """Its schema is named, with what to do; of an integer of 8 bytes, which may look so, nothing is."""
+    """Its schema is named, with what to do; an integer of 8 bytes, which may look so, is only said to be no text."""
     fields = ("h",) if origin == "header" else ()
     extractor = Extractor(origin, fields, normalizer=named("trim"))  # type: ignore[arg-type]
     found = extractor.extract(batch_of([key], [key], [[("h", key)]]))
     assert list(found.keys) == [None]
     assert found.malformed[0].startswith(reason)
-    assert found.malformed[0].endswith("plain text") is (reason != NOT_UTF8)
+    assert found.malformed[0].endswith("plain text") is (reason not in {NOT_UTF8, NO_TEXT})
 
 
-def test_a_key_that_is_text_is_one_though_it_begins_so() -> None:
-    """Only what cannot be read is told to be of a Schema Registry; without a normalization nothing is."""
-    assert named("trim").of_key(b"\0\0\0\0\7\x02a") == b"\0\0\0\0\7\x02a"
-    key = b"\0\0\0\0\7\x80\1abc"
-    assert list(Extractor("key").extract(batch_of([b"v"], [key])).keys) == [key]
-
-
-def test_keys_stay_where_they_are_in_any_buffer() -> None:
-    """Cells may stand anywhere in the buffer, in any order, over one another; a cell outside of it is not read."""
-    starts = np.array([4, 0, 0, 9, 1 << 62, -1, 3])
-    column = Column(b"AB  CdE F", starts, np.array([3, 5, -1, 0, 5, 2, 7]))
-    assert list(trimmed(column)) == [b"CdE", b"AB  C", None, b"", None, None, None]
-    assert list(lowered(trimmed(column))) == [b"cde", b"ab  c", None, b"", None, None, None]
-
-
-def test_many_keys_and_long_ones() -> None:
-    """More rows, and more bytes, than one call of a kernel takes."""
-    cells: list[bytes | None] = [b" KEY %d " % row for row in range(2 * ROWS_A_CALL + 1)]
-    cells += [b" " * BYTES_A_CALL + b"X", b"Y" * BYTES_A_CALL, None, b"Z\t"]
-    found, reasons = named("lowercase").of_column(Column.of(cells))
-    assert not reasons
-    assert list(found) == [cell and cell.strip().lower() for cell in cells]
+def test_bytes_that_are_not_to_be_text_may_hold_anything() -> None:
+    """Without a normalization no key is looked at."""
+    keys = [b"\0\0\0\0\7\x02a", b"\xff"]
+    found = Extractor("value").extract(batch_of(keys))
+    assert list(found.keys) == keys
 
 
 @pytest.mark.parametrize("origin", ["key", "value", "header"])

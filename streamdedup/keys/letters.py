@@ -12,7 +12,7 @@ from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
 _0, _1 = np.uint64(0), np.uint64(1)
-_NOT_ASCII = np.uint8(0x80)
+_NOT_ASCII, _BYTE_1 = np.uint8(0x80), np.uint8(1)
 _A, _LETTERS, _TO_LOWER = np.uint8(ord("A")), np.uint8(26), np.uint8(0x20)
 # Tab, new line, vertical tab, form feed, carriage return.
 _TAB, _CONTROLS = np.uint8(9), np.uint8(5)
@@ -20,7 +20,7 @@ _FILE, _SEPARATORS = np.uint8(28), np.uint8(5)  # of files, groups, records, uni
 
 
 def trimmed(keys: Column) -> Column:
-    """The same without white space at both ends, over the same buffer; null where a key is not all ASCII."""
+    """The same without white space at both ends, over the same buffer; null where a key is no ASCII text."""
     return located(keys, trim)
 
 
@@ -47,7 +47,7 @@ def warm_up() -> None:
 def trim(
     buffer: Bytes, starts: Integers, sizes: Integers, to_starts: Integers, to_sizes: Integers
 ) -> int:
-    """Write where the keys at `starts`, of `sizes` bytes, are without their white space; NULL where one is not ASCII.
+    """Write where the keys at `starts`, of `sizes` bytes, are without white space; NULL where one is no ASCII text.
 
     Gives the number of rows that are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
     """
@@ -60,7 +60,7 @@ def trim(
         # In the buffer? Without start + size, which may overflow.
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             at, end = np.uint64(start), np.uint64(start + size)
-            if _is_ascii(buffer, at, end):
+            if _is_ascii_text(buffer, at, end):
                 while at < end and _is_blank(buffer[at]):
                     at += _1
                 while at < end and _is_blank(buffer[end - _1]):
@@ -92,10 +92,11 @@ def lower(buffer: Bytes, starts: Integers, sizes: Integers, out: Bytes, to_start
 
 
 @inlined
-def _is_ascii(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+def _is_ascii_text(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+    """A zero less one has the high bit, too."""
     bits = np.uint8(0)
     while at < end:
-        bits |= buffer[at]
+        bits |= buffer[at] | np.uint8(buffer[at] - _BYTE_1)
         at += _1
     return bool(bits < _NOT_ASCII)
 

@@ -18,6 +18,10 @@ from streamdedup.keys.options import Normalization
 from streamdedup.keys.registry import looks_registered
 
 NOT_UTF8 = "the key is not UTF-8"
+NO_TEXT = (
+    "the key holds a zero byte, so it is no text: take its bytes as they are (key.normalize: none)"
+)
+ZERO = b"\0"
 LONG_BYTES = 8  # an integer as Java writes it: of a small one the first byte is zero, too, and the rest tells who it is
 
 
@@ -31,10 +35,12 @@ class Normalizer:
 
     def of_key(self, key: bytes) -> bytes:
         """One key; raises MalformedError."""
+        if ZERO in key:
+            raise MalformedError(_registered(key) or NO_TEXT)
         try:
             return self.of_text(key.decode()).encode()
         except UnicodeDecodeError:
-            raise MalformedError(_why_not_text(key)) from None
+            raise MalformedError(_registered(key) or NOT_UTF8) from None
 
     def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
         """The same for each row, nulls left as they are; and why a row has no key, in ascending order."""
@@ -70,8 +76,9 @@ def _lowercase(text: str) -> str:
     return text.strip().lower()
 
 
-def _why_not_text(key: bytes) -> str:
+def _registered(key: bytes) -> str | None:
+    """What a key that is no text looks like, if it does."""
     looks = None if len(key) == LONG_BYTES else looks_registered(key)
     if looks is None:
-        return NOT_UTF8
+        return None
     return f"the key {looks}: take its bytes as they are (key.normalize: none), or have a converter write plain text"
