@@ -362,6 +362,7 @@ def batch_of(
         (Extractor("header", ("h",)), 1_250),
         (Extractor("header", ("h",), normalizer=normalizer("trim")), 850),
         (Extractor("json", ("id", "tenant")), 1_250),
+        (Extractor("json", ("items.0",)), 1_250),
     ],
 )
 def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
@@ -371,7 +372,9 @@ def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
     assert rows_max / 4 < extractor.rows_a_turn <= rows_max
 
 
-@pytest.mark.parametrize("number", ["1.5", "-2.0", "1e18", "-0.0", "123456789012345.0"])
+@pytest.mark.parametrize(
+    "number", ["1.5", "-2.0", "1e18", "-1e30", "9.3e18", "-0.0", "123456789012345.0"]
+)
 def test_a_float_is_told_without_another_reader(
     number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ PERHAPS_OBJECTS_A_TURN = 2_048  # where Python may be asked for each row, once, 
 READINGS = {"key": 0, "value": 0, "json": 1, "header": 2}  # how long that takes: headers are many
 NOT_JSON = "the value is not valid JSON"
 FLOATS_FROM = 2.0**63  # orjson gives a float for an integer beyond 64 bits, too
+_DIGITS = re.compile(rb"[0-9]{19}")  # as many as such an integer has at least
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 
@@ -62,7 +63,7 @@ class Extractor:
     @property
     def rows_a_turn(self) -> int:
         """How many events' keys are taken in one turn of the loop: fewer where each takes Python's time."""
-        if len(self.fields) > 1:
+        if len(self.fields) > 1 or (self.origin == "json" and _may_index(self.fields[0])):
             return OBJECTS_A_TURN
         asks = READINGS[self.origin] + (self.normalizer is not None)
         return PERHAPS_OBJECTS_A_TURN // asks if asks else ROWS_A_TURN
@@ -119,7 +120,7 @@ def json_reader(
         document, parts = _parse(given), []
         for steps in paths:
             found = _follow(document, steps)
-            if type(found) is float and abs(found) >= FLOATS_FROM:
+            if type(found) is float and abs(found) >= FLOATS_FROM and _DIGITS.search(given):
                 document = _parse_exactly(given)  # for the fields that follow, too
                 found = _follow(document, steps)
             parts.append(normal(_text(found, steps)))
@@ -191,6 +192,11 @@ def _steps(field: str) -> tuple[str, ...]:
     if not field.startswith("/"):
         return tuple(field.split("."))
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/"))
+
+
+def _may_index(field: str) -> bool:
+    """Whether the path may lead to an element of an array, where no kernel follows it."""
+    return any(map(_INDEX.fullmatch, _steps(field)))
 
 
 def _parse(text: bytes) -> object:
