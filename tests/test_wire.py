@@ -559,6 +559,8 @@ def test_batches_stand_in_their_order() -> None:
         (lambda: built(ROWS)[:-1] + b"\x55", "CRC-32C"),
         (lambda: patched(built(ROWS), count=2), "more is in it"),
         (lambda: patched(built(ROWS), count=4, delta=3), "does not fit"),
+        (lambda: patched(built(ROWS), count=0), "0 records in"),
+        (lambda: patched(built(ROWS, ZSTD), count=0), "0 records in"),
         (lambda: patched(built(ROWS), count=-1), "-1 records"),
         (lambda: patched(built(ROWS), delta=-1), "3 records up to offset delta -1"),
         (lambda: patched(built(ROWS), delta=1), "3 records up to offset delta 1"),

@@ -134,6 +134,8 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
         raise _damaged(base, f"codec {codec} is unknown")
     if base < 0 or delta < 0 or not 0 <= count <= delta + 1:
         raise _damaged(base, f"{count} records up to offset delta {delta}")
+    if not count and len(raw) > HEAD_BYTES:  # as compaction leaves it, there is nothing
+        raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes")
     return RecordBatch(
         base,
         base + delta,
