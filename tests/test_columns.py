@@ -1,5 +1,7 @@
 """What was fetched, as columns: positions, chunks, joined and damaged record batches, formats of before."""
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +14,16 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.columns import TOGETHER_MAX, RawRecords, _PartitionColumns
+from streamdedup.kafka import decoding
+from streamdedup.kafka.columns import (
+    TOGETHER_MAX,
+    ColumnarConsumer,
+    RawRecords,
+    _PartitionColumns,
+)
+from streamdedup.kafka.decoding import LOOP_BYTES_MAX, Decoding
 from streamdedup.kafka.open_batches import OpenBatches
-from streamdedup.kafka.wire import HEAD_BYTES, DamagedError, RecordBatch
+from streamdedup.kafka.wire import HEAD_BYTES, DamagedError, RecordBatch, Records, decode
 
 HERE = TopicPartition("topic", 3)
 STAMPED_MS = 1_750_000_000_000
@@ -113,6 +122,71 @@ def test_large_events_come_few_at_a_time() -> None:
     found = list(fetched(data))
     assert as_events(found) == as_objects(data)
     assert [len(one) for one in found] == [4, 4, 2, 1]
+
+
+async def test_a_batch_that_decompresses_to_much_is_decoded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a thread, once, also where whoever waits is cancelled; those before and behind it come as always."""
+    threads = []
+
+    def watched(batches: Sequence[RecordBatch]) -> Records:
+        threads.append(threading.get_ident())
+        return decode(batches)
+
+    monkeypatch.setattr(decoding, "decode", watched)
+    data = batch(0, [b"a"]) + bomb(1) + batch(3, [b"b"])
+    records = fetched(data)
+    first, large, same = (next(records) for _ in range(3))
+    assert isinstance(large, Decoding)
+    assert same is large
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await large.done()
+    await large.done()
+    found = [first, *records]
+    assert as_events(found) == as_objects(data)
+    assert [one.next_offset for one in found] == [1, 2, 3, 4]
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def bomb(base: int, size: int = 2 * LOOP_BYTES_MAX) -> bytes:
+    """A few bytes that decompress to more than so many."""
+    return batch(base, [b"key", bytes(size)], codec=4, size_max=1 << 30)
+
+
+async def test_damage_in_a_large_batch_is_told() -> None:
+    """By the thread, as it would be by the loop."""
+    made = bytearray(bomb(7))
+    made[57:61] = (9).to_bytes(4, "big")
+    made[23:27] = (8).to_bytes(4, "big")
+    records = fetched(summed(made))
+    await next(records).done()
+    with pytest.raises(DamagedError, match="offset 7 is damaged: a record does not fit"):
+        next(records)
+
+
+def test_no_turn_decompresses_all_that_came_together() -> None:
+    """However many small batches grow to just what one may: of a hundred, a turn takes two."""
+    data = b"".join(bomb(2 * n, LOOP_BYTES_MAX - 1000) for n in range(100))
+    found = next(fetched(data))
+    assert len(found.keys.buffer) <= 2 * LOOP_BYTES_MAX
+    assert found.keys[0] == b"key"
+
+
+async def test_a_consumer_waits_for_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`next_batch` gives events, never what stands in their place; None where nothing came."""
+    records = fetched(bomb(0) + batch(2, [b"c"]))
+
+    async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
+        return {HERE: [found]} if (found := next(records, None)) is not None else {}
+
+    consumer = ColumnarConsumer.__new__(ColumnarConsumer)
+    consumer._events_max = {}
+    monkeypatch.setattr(consumer, "getmany", getmany)
+    found = [await consumer.next_batch(HERE, 1) for _ in range(3)]
+    assert [one and one.next_offset for one in found] == [1, 2, 3]
 
 
 def test_markers_separate_nothing() -> None:

@@ -13,15 +13,16 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from types import FunctionType, MethodType
-from typing import Any, overload
+from typing import Any
 
 import aiokafka
 import numpy as np
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 
-from streamdedup.events import EventBatch, Headers, Integers
+from streamdedup.events import EventBatch
 from streamdedup.kafka import answers
+from streamdedup.kafka.decoding import Decoding, HeaderColumn, first_of
 from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records import EventConsumer, to_batch
 from streamdedup.kafka.wire import (
@@ -32,9 +33,9 @@ from streamdedup.kafka.wire import (
     DamagedError,
     RecordBatch,
     Records,
+    columns_of,
     decode,
     is_abort,
-    read_headers,
     record_batches,
 )
 
@@ -64,8 +65,12 @@ class ColumnarConsumer(EventConsumer):
     ) -> EventBatch | None:
         """As `EventConsumer.next_batch`. DamagedError where what was fetched is not as its format wants it."""
         self._events_max[where] = min(events_max, CHUNK_EVENTS)
-        polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
-        return next(filter(len, polled.get(where, ())), None)
+        while True:
+            polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
+            [found] = polled.get(where, [None])
+            if not isinstance(found, Decoding):
+                return found or None
+            await found.done()
 
     @property
     def _fetcher(self) -> Any:
@@ -143,14 +148,14 @@ class _PartitionColumns(fetcher.PartitionRecords):
         self._records: Any
         super().__init__(*arguments)
 
-    def _unpack_records(self) -> Iterator[EventBatch]:
+    def _unpack_records(self) -> Iterator[EventBatch | Decoding]:
         """Sets `next_fetch_offset` behind each before it is given, and at the end behind all."""
         if self._records.is_old:
             yield from self._of_objects()
             return
         for together, behind in self._joined(self._visible()):
             if together:
-                yield from self._cut(together, behind)
+                yield from self._decoded(together, behind)
             else:  # so that the loop has a turn
                 yield self._batch(decode([]), slice(0), None)
             self.next_fetch_offset = max(self.next_fetch_offset, behind)
@@ -206,9 +211,25 @@ class _PartitionColumns(fetcher.PartitionRecords):
         if passed:
             yield together, behind
 
-    def _cut(self, together: Sequence[RecordBatch], behind: int) -> Iterator[EventBatch]:
+    def _decoded(
+        self, together: Sequence[RecordBatch], behind: int
+    ) -> Iterator[EventBatch | Decoding]:
+        """The events of consecutive record batches, as many at once as a turn of the loop may decompress."""
+        while together:
+            if parts := first_of(together):
+                records = columns_of(parts)
+            else:
+                large = Decoding(together[0])
+                while not large.is_done:
+                    yield large
+                records = large.records
+            taken, together = together[: len(parts) or 1], together[len(parts) or 1 :]
+            yield from self._cut(taken, records, taken[-1].last_offset + 1 if together else behind)
+
+    def _cut(
+        self, together: Sequence[RecordBatch], records: Records, behind: int
+    ) -> Iterator[EventBatch]:
         """The events of consecutive record batches from `next_fetch_offset` on, and then `behind`."""
-        records = decode(together)
         row = int(np.searchsorted(records.offsets, self.next_fetch_offset))
         count = len(records.offsets)
         size_bytes = np.cumsum(records.bodies.sizes)
@@ -230,28 +251,8 @@ class _PartitionColumns(fetcher.PartitionRecords):
             records.timestamps[rows],
             records.keys.take(rows),
             records.values.take(rows),
-            _HeaderColumn(bodies.buffer, records.header_starts[rows], bodies.starts + bodies.sizes),
+            HeaderColumn(bodies.buffer, records.header_starts[rows], bodies.starts + bodies.sizes),
             self.next_fetch_offset,
             bodies,
             origin,
         )
-
-
-class _HeaderColumn(Sequence[Headers]):
-    """The headers of each event, from `starts` to `ends` in `buffer`, read where somebody asks for them."""
-
-    def __init__(self, buffer: bytes, starts: Integers, ends: Integers) -> None:
-        self._buffer, self._starts, self._ends = buffer, starts, ends
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @overload
-    def __getitem__(self, at: int) -> Headers: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Headers]: ...
-    def __getitem__(self, at: int | slice) -> Headers | Sequence[Headers]:
-        starts, ends = self._starts[at], self._ends[at]
-        if isinstance(at, slice):
-            return _HeaderColumn(self._buffer, starts, ends)
-        return read_headers(self._buffer, int(starts), int(ends))
