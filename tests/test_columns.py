@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, MemoryRecords, PartitionRecords
+from aiokafka.errors import CorruptRecordException, KafkaError, RecordTooLargeError
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
@@ -23,6 +24,10 @@ from streamdedup.kafka.columns import (
 )
 from streamdedup.kafka.decoding import LOOP_BYTES_MAX, Decoding
 from streamdedup.kafka.open_batches import OpenBatches
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.patience import Patience
+from streamdedup.kafka.records import EventConsumer
+from streamdedup.kafka.source import KafkaSource, UnreadableError
 from streamdedup.kafka.wire import HEAD_BYTES, DamagedError, RecordBatch, Records, decode
 
 HERE = TopicPartition("topic", 3)
@@ -285,17 +290,42 @@ def test_what_stands_before_damage_is_given(events_max: int) -> None:
     assert records.next_fetch_offset == 4
 
 
-def test_an_answer_that_is_cut_within_its_first_batch_is_told_from_an_empty_one() -> None:
-    """Aiokafka asks for both, and raises where a batch is larger than a fetch."""
+@pytest.mark.parametrize("size", [-1, -20, HEAD_BYTES - 1, 17, 5, 1])
+def test_a_first_batch_that_is_not_whole_is_damaged(size: int) -> None:
+    """A broker cuts only those behind it: its length is wrong, which no checksum covers. Nothing is skipped."""
     whole = batch(0, [b"a"])
+    records = fetched(whole[:size])
+    assert records._records.has_next()
+    with pytest.raises(DamagedError, match="offset 0 is damaged: its length is"):
+        next(records)
+    assert records.next_fetch_offset == 0
+    assert not RawRecords(b"").has_next()
+    assert as_events(list(fetched(whole + whole[:size]))) == as_objects(whole)
+
+
+@pytest.mark.parametrize("error", [CorruptRecordException, RecordTooLargeError])
+async def test_what_aiokafka_cannot_read_is_unreadable(error: type[KafkaError]) -> None:
+    """Not one of the errors that pass by themselves: else it would be read again for ever."""
+
+    class Consumer:
+        async def next_batch(self, *_: object) -> None:
+            raise error
+
+    options = KafkaOptions(bootstrap_servers="localhost:1", group_id="group")
+    source = KafkaSource(options, "topic", Patience(), EventConsumer)
+    source._consumer = Consumer()
+    with pytest.raises(UnreadableError, match=error.__name__):
+        await source.read(3, source.epoch, 0.1)
+
+
+def test_a_message_set_that_is_cut_is_told_from_a_whole_one() -> None:
+    """Aiokafka asks for both, and raises where one is larger than a fetch."""
     short = legacy(0, [b"k"], 1)
     assert len(short) < HEAD_BYTES
     for data, has_next in (
         (short, True),
         (short[:-1], False),
-        (whole, True),
-        (whole + b"rest", True),
-        (whole[:-1], False),
+        (short + b"rest", True),
         (b"", False),
     ):
         assert RawRecords(data).has_next() == MemoryRecords(data).has_next() == has_next

@@ -26,13 +26,13 @@ from streamdedup.kafka.decoding import Decoding, HeaderColumn, first_of
 from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records import EventConsumer, to_batch
 from streamdedup.kafka.wire import (
-    HEAD_BYTES,
     LENGTH_END,
     MAGIC,
     MAGIC_AT,
     DamagedError,
     RecordBatch,
     Records,
+    check_first,
     columns_of,
     decode,
     is_abort,
@@ -121,10 +121,14 @@ class RawRecords:
         return len(self.data) > MAGIC_AT and self.data[MAGIC_AT] < MAGIC
 
     def has_next(self) -> bool:
-        """Whether there is a whole record batch; a fetch may end within one."""
+        """Whether there is something to read; of message sets, a whole one: aiokafka tells where there is not.
+
+        It then goes on behind the first offset, so we tell it ourselves of what is ours to read.
+        """
+        if not self.is_old:
+            return bool(self.data)
         size = LENGTH_END + int.from_bytes(self.data[8:LENGTH_END], "big", signed=True)
-        least = LEGACY_BYTES if self.is_old else HEAD_BYTES
-        return len(self.data) >= max(size, least)
+        return len(self.data) >= max(size, LEGACY_BYTES)
 
 
 def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
@@ -153,6 +157,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
         if self._records.is_old:
             yield from self._of_objects()
             return
+        check_first(self._records.data)
         for together, behind in self._joined(self._visible()):
             if together:
                 yield from self._decoded(together, behind)

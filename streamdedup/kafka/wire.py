@@ -120,6 +120,13 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
         at, after = end, batch.last_offset
 
 
+def check_first(data: bytes) -> None:
+    """DamagedError where the first record batch in `data` is not all there: a broker gives that one whole."""
+    base, length = _LENGTH.unpack_from(data.ljust(LENGTH_END, b"\0"))
+    if LENGTH_END + length > len(data) or len(data) < HEAD_BYTES:
+        raise _damaged(base, f"its length is {length}, and {len(data)} bytes were there to be read")
+
+
 def _damaged(base_offset: int, what: str) -> DamagedError:
     return DamagedError(f"the record batch at offset {base_offset} is damaged: {what}")
 
