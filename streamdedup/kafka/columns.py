@@ -20,9 +20,9 @@ import numpy as np
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 
-from streamdedup.events import EventBatch
+from streamdedup.events import EventBatch, Origin
 from streamdedup.kafka import answers
-from streamdedup.kafka.decoding import Decoding, HeaderColumn, first_of
+from streamdedup.kafka.decoding import Decoding, HeaderColumn, first_of, origins
 from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records import EventConsumer, to_batch
 from streamdedup.kafka.wire import (
@@ -162,7 +162,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
             if together:
                 yield from self._decoded(together, behind)
             else:  # so that the loop has a turn
-                yield self._batch(decode([]), slice(0), None)
+                yield self._batch(decode([]), slice(0), ())
             self.next_fetch_offset = max(self.next_fetch_offset, behind)
 
     def _of_objects(self) -> Iterator[EventBatch]:
@@ -238,16 +238,18 @@ class _PartitionColumns(fetcher.PartitionRecords):
         row = int(np.searchsorted(records.offsets, self.next_fetch_offset))
         count = len(records.offsets)
         size_bytes = np.cumsum(records.bodies.sizes)
+        ends = np.cumsum([batch.count for batch in together])
         while row < count:
             most = self._events_max(self._tp)
             fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))
             end = max(row + 1, min(count, row + most, fits))
-            whole = not row and end == count and len(together) == 1
+            if (whole := int(ends[ends <= end].max(initial=0))) > row:
+                end = whole  # a record batch that is not cut may be written as it is
             self.next_fetch_offset = behind if end == count else int(records.offsets[end - 1]) + 1
-            yield self._batch(records, slice(row, end), together[0] if whole else None)
+            yield self._batch(records, slice(row, end), origins(together, ends, row, end))
             row = end
 
-    def _batch(self, records: Records, rows: slice, origin: RecordBatch | None) -> EventBatch:
+    def _batch(self, records: Records, rows: slice, whole: Sequence[Origin]) -> EventBatch:
         bodies = records.bodies.take(rows)
         return EventBatch(
             self._tp.topic,
@@ -259,5 +261,5 @@ class _PartitionColumns(fetcher.PartitionRecords):
             HeaderColumn(bodies.buffer, records.header_starts[rows], bodies.starts + bodies.sizes),
             self.next_fetch_offset,
             bodies,
-            origin,
+            whole,
         )

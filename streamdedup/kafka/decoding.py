@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import overload
 
-from streamdedup.events import Headers, Integers
+from streamdedup.events import Headers, Integers, Origin
+from streamdedup.kafka.encoding import VERBATIM_BYTES_MIN
 from streamdedup.kafka.wire import (
     DamagedError,
     RecordBatch,
@@ -35,6 +36,18 @@ def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
             break
         size_bytes += parts[-1].end - parts[-1].start
     return parts
+
+
+def origins(batches: Sequence[RecordBatch], ends: Integers, start: int, end: int) -> list[Origin]:
+    """Those of `batches` that lie in the rows from `start` to `end`, and are large enough to be written as they are.
+
+    `ends` are the rows behind each.
+    """
+    return [
+        Origin(behind - batch.count - start, behind - start, batch)
+        for batch, behind in zip(batches, ends.tolist(), strict=True)
+        if len(batch.raw) >= VERBATIM_BYTES_MIN and start <= behind - batch.count and behind <= end
+    ]
 
 
 class Decoding:
