@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,14 +100,22 @@ class HeaderColumn(Sequence[Headers]):
         """The headers of `rows`, over the same buffer."""
 
 
+class Origin(NamedTuple):
+    """A record batch as it was read, and that its events are the rows from `start` to `end`, without."""
+
+    start: int
+    end: int
+    batch: object  # what `kafka/` knows it by
+
+
 @dataclass(frozen=True, slots=True)
 class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
     `offsets` ascend, with gaps where the log has them; `timestamps` are ms since 1970; `next_offset` is where reading
     goes on. `headers` are a HeaderColumn where they were cut from raw record batches. `bodies` are the events as the
-    wire has them, from the length of the key on, and `origin` is the one record batch that they all are of; None where
-    the events were made of objects, or of several batches, or of a part.
+    wire has them, from the length of the key on, None where they were made of objects; `origins` are those record
+    batches, ascending, all of whose events are here.
     """
 
     topic: str
@@ -118,7 +127,7 @@ class EventBatch:
     headers: Sequence[Headers]
     next_offset: int
     bodies: Column | None = None
-    origin: object = None
+    origins: Sequence["Origin"] = ()
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -145,4 +154,5 @@ class EventBatch:
             self.headers[cut],
             int(self.offsets[count]),
             None if self.bodies is None else self.bodies.take(cut),
+            [origin for origin in self.origins if origin.end <= count],
         )

@@ -70,7 +70,8 @@ class Reading:
             if one_by_one and self._tries >= UNREADABLE_TRIES:
                 raise DeliveryError(
                     f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read ({error}):"
-                    " its record batch is damaged, or not as Kafka's format wants it; move the group's offset behind it"
+                    " its record batch is damaged, above a limit, or not as Kafka's format wants it;"
+                    " move the group's offset behind it"
                 ) from None
             self._tries = self._tries + 1 if one_by_one else 0
             self._one_by_one = ONE_BY_ONE_EVENTS

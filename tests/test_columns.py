@@ -1,5 +1,8 @@
 """What was fetched, as columns: positions, chunks, joined and damaged record batches, formats of before."""
 
+import asyncio
+import random
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,14 +10,27 @@ import numpy as np
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, MemoryRecords, PartitionRecords
+from aiokafka.errors import CorruptRecordException, KafkaError, RecordTooLargeError
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.columns import TOGETHER_MAX, RawRecords, _PartitionColumns
+from streamdedup.kafka import decoding
+from streamdedup.kafka.columns import (
+    TOGETHER_MAX,
+    ColumnarConsumer,
+    RawRecords,
+    _PartitionColumns,
+)
+from streamdedup.kafka.decoding import LOOP_BYTES_MAX, Decoding
+from streamdedup.kafka.encoding import VERBATIM_BYTES_MIN
 from streamdedup.kafka.open_batches import OpenBatches
-from streamdedup.kafka.wire import HEAD_BYTES, DamagedError, RecordBatch
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.patience import Patience
+from streamdedup.kafka.records import EventConsumer
+from streamdedup.kafka.source import KafkaSource, UnreadableError
+from streamdedup.kafka.wire import HEAD_BYTES, DamagedError, RecordBatch, Records, decode
 
 HERE = TopicPartition("topic", 3)
 STAMPED_MS = 1_750_000_000_000
@@ -102,7 +118,7 @@ def test_small_batches_come_together_and_large_ones_in_chunks() -> None:
     found = list(fetched(ones))
     assert [len(one) for one in found] == [TOGETHER_MAX, 10]
     assert as_events(found) == as_objects(ones)
-    assert all(one.origin is None for one in found)
+    assert not any(one.origins for one in found)
     large = batch(0, [b"%d" % n for n in range(25)])
     assert [len(one) for one in fetched(large, events_max=10)] == [10, 10, 5]
 
@@ -113,6 +129,71 @@ def test_large_events_come_few_at_a_time() -> None:
     found = list(fetched(data))
     assert as_events(found) == as_objects(data)
     assert [len(one) for one in found] == [4, 4, 2, 1]
+
+
+async def test_a_batch_that_decompresses_to_much_is_decoded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a thread, once, also where whoever waits is cancelled; those before and behind it come as always."""
+    threads = []
+
+    def watched(batches: Sequence[RecordBatch]) -> Records:
+        threads.append(threading.get_ident())
+        return decode(batches)
+
+    monkeypatch.setattr(decoding, "decode", watched)
+    data = batch(0, [b"a"]) + bomb(1) + batch(3, [b"b"])
+    records = fetched(data)
+    first, large, same = (next(records) for _ in range(3))
+    assert isinstance(large, Decoding)
+    assert same is large
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await large.done()
+    await large.done()
+    found = [first, *records]
+    assert as_events(found) == as_objects(data)
+    assert [one.next_offset for one in found] == [1, 2, 3, 4]
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def bomb(base: int, size: int = 2 * LOOP_BYTES_MAX) -> bytes:
+    """A few bytes that decompress to more than so many."""
+    return batch(base, [b"key", bytes(size)], codec=4, size_max=1 << 30)
+
+
+async def test_damage_in_a_large_batch_is_told() -> None:
+    """By the thread, as it would be by the loop."""
+    made = bytearray(bomb(7))
+    made[57:61] = (9).to_bytes(4, "big")
+    made[23:27] = (8).to_bytes(4, "big")
+    records = fetched(summed(made))
+    await next(records).done()
+    with pytest.raises(DamagedError, match="offset 7 is damaged: a record does not fit"):
+        next(records)
+
+
+def test_no_turn_decompresses_all_that_came_together() -> None:
+    """However many small batches grow to just what one may: of a hundred, a turn takes two."""
+    data = b"".join(bomb(2 * n, LOOP_BYTES_MAX - 1000) for n in range(100))
+    found = next(fetched(data))
+    assert len(found.keys.buffer) <= 2 * LOOP_BYTES_MAX
+    assert found.keys[0] == b"key"
+
+
+async def test_a_consumer_waits_for_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`next_batch` gives events, never what stands in their place; None where nothing came."""
+    records = fetched(bomb(0) + batch(2, [b"c"]))
+
+    async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
+        return {HERE: [found]} if (found := next(records, None)) is not None else {}
+
+    consumer = ColumnarConsumer.__new__(ColumnarConsumer)
+    consumer._events_max = {}
+    monkeypatch.setattr(consumer, "getmany", getmany)
+    found = [await consumer.next_batch(HERE, 1) for _ in range(3)]
+    assert [one and one.next_offset for one in found] == [1, 2, 3]
 
 
 def test_markers_separate_nothing() -> None:
@@ -142,31 +223,104 @@ def test_what_is_hidden_gives_the_loop_its_turns() -> None:
     assert records.next_fetch_offset == count
 
 
+def large(base: int, count: int = 500, seed: int = 0, codec: int = 1) -> bytes:
+    """A record batch that is large enough to be copied as it is; its keys do not compress."""
+    chance = random.Random(seed)
+    made = batch(base, [chance.randbytes(100) for _ in range(count)], codec=codec, size_max=1 << 23)
+    assert len(made) >= VERBATIM_BYTES_MIN
+    return made
+
+
+def copied(found: EventBatch, rows: Any, codec: int = 1, size_max: int = 900_000) -> list[bytes]:
+    """The record batches that are sent for the events of `rows`."""
+    batches = OpenBatches(codec, transactional=False)
+    sent = [*batches.copy("topic", found, rows, size_max), *batches.finish("topic")]
+    return [bytes(one._build()) for one in sent]
+
+
+def without_place(events: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """All of events but their offsets."""
+    return [event[1:] for event in events]
+
+
 def test_a_batch_is_copied_whole_where_it_fits_before_compression() -> None:
     """A broker may compress it otherwise, and then measure it."""
     keys = [bytes(100 + n % 7) for n in range(5_000)]
     [found] = fetched(batch(0, keys, codec=1, size_max=1 << 23), events_max=10**6)
-    assert isinstance(found.origin, RecordBatch)
-    rows = np.arange(len(found))
+    assert [origin[:2] for origin in found.origins] == [(0, 5_000)]
+    size = len(found.origins[0].batch.raw)
     for size_max, whole in ((900_000, True), (300_000, False)):
-        batches = OpenBatches(1, transactional=False)
-        sent = [*batches.copy("topic", found, rows, size_max), *batches.finish("topic")]
-        assert (len(sent) == 1) == whole
-        raw = [bytes(one._build()) for one in sent]
-        assert (len(raw[0]) == len(found.origin.raw)) == whole
-        copied = [event[1:] for one in raw for event in as_objects(one)]
-        assert copied == [event[1:] for event in as_events([found])]
+        raw = copied(found, np.arange(len(found)), size_max=size_max)
+        assert (len(raw) == 1) == whole
+        assert (len(raw[0]) == size) == whole
+        read = [event for one in raw for event in as_objects(one)]
+        assert without_place(read) == without_place(as_events([found]))
 
 
-def test_the_one_batch_that_all_are_of_is_known() -> None:
-    """It can be written again as it is; not where a part of it is meant."""
-    data = batch(0, [b"a", b"b", b"c"])
-    [whole] = fetched(data)
-    assert isinstance(whole.origin, RecordBatch)
-    assert bytes(whole.origin.raw) == data
-    assert whole.head(2).origin is None
-    assert next(fetched(data, 1)).origin is None
-    assert next(fetched(data, events_max=2)).origin is None
+def test_of_a_fetch_each_batch_that_survives_is_copied_as_it_is() -> None:
+    """Each by itself, of several that were read together; others are put together around them, in their order."""
+    parts = [batch(0, [b"a", b"b"], codec=1), *(large(2 + 500 * n, seed=n) for n in range(4))]
+    data = b"".join([*parts, batch(2002, [b"y", b"z"], codec=1)])
+    [found] = fetched(data, events_max=8192)
+    assert [origin[:2] for origin in found.origins] == [
+        (2 + 500 * n, 502 + 500 * n) for n in range(4)
+    ]
+    cases = {  # what does not survive -> what is sent, in records, and which of them as it is
+        (): [(2, False), (500, True), (500, True), (500, True), (500, True), (2, False)],
+        (502,): [(2, False), (500, True), (499, False), (500, True), (500, True), (2, False)],
+        (0, 2, 501, 2003): [(499, False), (500, True), (500, True), (500, True), (1, False)],
+        tuple(range(600, 1900)): [(2, False), (500, True), (98 + 104, False)],
+    }
+    records, events = {one[HEAD_BYTES:] for one in parts[1:]}, as_events([found])
+    for dropped, sent in cases.items():
+        rows = np.setdiff1d(np.arange(len(found)), dropped)
+        raw = copied(found, rows)
+        counts = [int.from_bytes(one[57:61], "big") for one in raw]
+        assert list(zip(counts, [one[HEAD_BYTES:] in records for one in raw], strict=True)) == sent
+        wanted = [events[row] for row in rows.tolist()]
+        read = [event for one in raw for event in as_objects(one)]
+        assert without_place(read) == without_place(wanted)
+
+
+def test_a_batch_of_another_codec_is_compressed_anew() -> None:
+    """The output has the codec that its settings name."""
+    [found] = fetched(large(0, codec=1), events_max=8192)
+    assert len(found.origins) == 1
+    for codec in range(5):
+        (raw,) = copied(found, np.arange(500), codec=codec)
+        assert raw[22] & 7 in (codec, 0)
+        assert (raw[HEAD_BYTES:] == large(0, codec=1)[HEAD_BYTES:]) == (codec == 1)
+
+
+def test_the_batches_that_are_whole_are_known() -> None:
+    """Not one of which a part alone is meant, nor one too small to be worth it."""
+    data = large(0) + large(500, seed=1)
+    [both] = fetched(data, events_max=1000)
+    assert [bytes(origin.batch.raw) for origin in both.origins] == [
+        data[: len(large(0))],
+        large(500, seed=1),
+    ]
+    assert [origin[:2] for origin in both.head(999).origins] == [(0, 500)]
+    assert not both.head(499).origins
+    [later] = fetched(data, 1, events_max=1000)
+    assert [origin[:2] for origin in later.origins] == [(499, 999)]
+    assert [len(one.origins) for one in fetched(data, events_max=499)] == [0, 0, 0, 0]
+    assert [found.origins for found in fetched(batch(0, [b"a", b"b"]))] == [[]]
+
+
+def test_a_chunk_ends_with_a_batch_where_one_ends_in_it() -> None:
+    """So that what fits into chunks is not cut; one that is larger than any is."""
+    data = b"".join(
+        batch(2 * n, [bytes(400_000), bytes(400_000 + n)], codec=4, size_max=1 << 23)
+        for n in range(3)
+    )
+    assert [len(one) for one in fetched(data)] == [2, 2, 2]
+    keys = [b"%d" % n for n in range(6_000)]
+    data = b"".join(batch(n * len(keys), keys, size_max=1 << 23) for n in range(3))
+    assert [(len(one), len(one.origins)) for one in fetched(data, events_max=8192)] == [
+        (6_000, 1)
+    ] * 3
+    assert [len(one.origins) for one in fetched(data, events_max=4096)] == [0] * 6
 
 
 def test_the_position_is_behind_what_was_given() -> None:
@@ -211,17 +365,42 @@ def test_what_stands_before_damage_is_given(events_max: int) -> None:
     assert records.next_fetch_offset == 4
 
 
-def test_an_answer_that_is_cut_within_its_first_batch_is_told_from_an_empty_one() -> None:
-    """Aiokafka asks for both, and raises where a batch is larger than a fetch."""
+@pytest.mark.parametrize("size", [-1, -20, HEAD_BYTES - 1, 17, 5, 1])
+def test_a_first_batch_that_is_not_whole_is_damaged(size: int) -> None:
+    """A broker cuts only those behind it: its length is wrong, which no checksum covers. Nothing is skipped."""
     whole = batch(0, [b"a"])
+    records = fetched(whole[:size])
+    assert records._records.has_next()
+    with pytest.raises(DamagedError, match="offset 0 is damaged: its length is"):
+        next(records)
+    assert records.next_fetch_offset == 0
+    assert not RawRecords(b"").has_next()
+    assert as_events(list(fetched(whole + whole[:size]))) == as_objects(whole)
+
+
+@pytest.mark.parametrize("error", [CorruptRecordException, RecordTooLargeError])
+async def test_what_aiokafka_cannot_read_is_unreadable(error: type[KafkaError]) -> None:
+    """Not one of the errors that pass by themselves: else it would be read again for ever."""
+
+    class Consumer:
+        async def next_batch(self, *_: object) -> None:
+            raise error
+
+    options = KafkaOptions(bootstrap_servers="localhost:1", group_id="group")
+    source = KafkaSource(options, "topic", Patience(), EventConsumer)
+    source._consumer = Consumer()
+    with pytest.raises(UnreadableError, match=error.__name__):
+        await source.read(3, source.epoch, 0.1)
+
+
+def test_a_message_set_that_is_cut_is_told_from_a_whole_one() -> None:
+    """Aiokafka asks for both, and raises where one is larger than a fetch."""
     short = legacy(0, [b"k"], 1)
     assert len(short) < HEAD_BYTES
     for data, has_next in (
         (short, True),
         (short[:-1], False),
-        (whole, True),
-        (whole + b"rest", True),
-        (whole[:-1], False),
+        (short + b"rest", True),
         (b"", False),
     ):
         assert RawRecords(data).has_next() == MemoryRecords(data).has_next() == has_next

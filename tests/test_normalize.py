@@ -118,7 +118,7 @@ def test_a_key_of_a_schema_registry_is_told_as_such(origin: str, key: bytes, rea
 
 def test_bytes_that_are_not_to_be_text_may_hold_anything() -> None:
     """Without a normalization no key is looked at."""
-    keys = [b"\0\0\0\0\7\x02a", b"\xff"]
+    keys: list[bytes | None] = [b"\0\0\0\0\7\x02a", b"\xff"]
     found = Extractor("value").extract(batch_of(keys))
     assert list(found.keys) == keys
 

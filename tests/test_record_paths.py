@@ -309,8 +309,8 @@ async def test_both_copy_the_same(
     """Byte for byte, headers and times too, whether a whole record batch survives or parts of it."""
     topic, records = reader.topic(), sample(2_000)
     compression = None if source_codec == "none" else source_codec
-    alone = source_codec == codec  # one record batch, which can be copied as it is
-    options = {"compression_type": compression, "max_batch_size": 900_000 if alone else 100_000}
+    # Several record batches, each of which can be copied as it is where the codecs are the same.
+    options = {"compression_type": compression, "max_batch_size": 100_000}
     async with producer(reader.bootstrap, **options) as sender:
         await put(sender, topic, records)
     wanted = [record for row, record in enumerate(records) if keep is all_of or row % 10 == 3]

@@ -18,7 +18,7 @@ from streamdedup.errors import StreamdedupError
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS = {name: number for number, name in enumerate(NAMES)}
-RECORDS_BYTES_MAX = 1 << 30  # of one batch, decompressed: more than any broker takes uncompressed
+RECORDS_BYTES_MAX = 128 << 20  # of one batch, decompressed: a few kB may claim any amount
 
 GZIP_LEVEL = LZ4_LEVEL = ZSTD_LEVEL = 1
 EXPANSION = 10  # first guess: room that is not written to costs no memory
@@ -32,20 +32,22 @@ _SIZE = struct.Struct(">i")
 
 
 class CodecError(StreamdedupError):
-    """What does not decompress, or to more than RECORDS_BYTES_MAX; the message tells nothing of the data."""
+    """What does not decompress, or to more than it may; the message tells nothing of the data."""
 
 
-def decompress(codec: int, data: memoryview) -> bytes | memoryview:
+def decompress(
+    codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX
+) -> bytes | memoryview:
     """The records of a batch that was compressed with `codec`, 0 to 4. CodecError where they cannot be had.
 
-    No more than RECORDS_BYTES_MAX is ever asked of the memory for them.
+    No more than `bytes_max` is ever asked of the memory for them.
     """
     if codec == NONE:
         return data
     if not 0 < codec < len(NAMES):
         raise CodecError(f"codec {codec} is unknown")
     try:
-        return _DECOMPRESS[codec](data)
+        return _DECOMPRESS[codec](data, bytes_max)
     except (cramjam.DecompressionError, struct.error):
         raise CodecError(f"its records cannot be decompressed by {NAMES[codec]}") from None
 
@@ -55,31 +57,35 @@ def compress(codec: int, data: memoryview) -> bytes | memoryview:
     return _COMPRESS[codec](data)
 
 
-def _grown(decompress_into: Callable[[Any, Any], int], data: memoryview) -> memoryview:
+def _grown(
+    decompress_into: Callable[[Any, Any], int], data: memoryview, bytes_max: int
+) -> memoryview:
     """Decompressed into room of our size, since none of the libraries knows a limit; into more where that fails.
 
     That it fails for want of room they tell in their own words only. So what is damaged is tried again, too: seldom,
     and room that is not written to costs nothing.
     """
-    size = min(max(EXPANSION * len(data), GUESS_BYTES_MIN), RECORDS_BYTES_MAX)
+    size = min(max(EXPANSION * len(data), GUESS_BYTES_MIN), bytes_max)
     while True:
         room = np.empty(size, dtype=np.uint8).data
         try:
             return room[: decompress_into(data, room)]
         except cramjam.DecompressionError:
-            if size == RECORDS_BYTES_MAX:
-                raise CodecError(
-                    f"its records are damaged, or above {RECORDS_BYTES_MAX} bytes decompressed"
-                ) from None
-        size = min(GROWTH * size, RECORDS_BYTES_MAX)
+            if size == bytes_max:
+                raise CodecError(f"its records are damaged, or {_above(bytes_max)}") from None
+        size = min(GROWTH * size, bytes_max)
 
 
-def _unsnap(data: memoryview) -> bytes | memoryview:
+def _above(bytes_max: int) -> str:
+    return f"above the limit of {bytes_max} bytes decompressed"
+
+
+def _unsnap(data: memoryview, bytes_max: int) -> bytes | memoryview:
     """Either the frames of xerial's snappy-java, which Java's clients write, or one block without any."""
     blocks = list(_blocks(data)) if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [data]
     size = sum(map(cramjam.snappy.decompress_raw_len, blocks))
-    if size > RECORDS_BYTES_MAX:
-        raise CodecError(f"its records are above {RECORDS_BYTES_MAX} bytes decompressed")
+    if size > bytes_max:
+        raise CodecError(f"its records are {_above(bytes_max)}")
     parts = [memoryview(cramjam.snappy.decompress_raw(block)) for block in blocks]
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -114,7 +120,7 @@ def _whole(compressing: Callable[[Any, int], Any], level: int, data: Any) -> mem
     return memoryview(compressing(data, level))
 
 
-_DECOMPRESS: dict[int, Callable[[memoryview], bytes | memoryview]] = {
+_DECOMPRESS: dict[int, Callable[[memoryview, int], bytes | memoryview]] = {
     GZIP: partial(_grown, cramjam.gzip.decompress_into),
     SNAPPY: _unsnap,
     LZ4: partial(_grown, cramjam.lz4.decompress_into),

@@ -20,19 +20,21 @@ import numpy as np
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 
-from streamdedup.events import Column, EventBatch
+from streamdedup.events import Column, EventBatch, Origin
 from streamdedup.kafka import answers
+from streamdedup.kafka.decoding import Decoding, first_of, origins
 from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records import EventConsumer, to_batch
 from streamdedup.kafka.wire import (
-    HEAD_BYTES,
     LENGTH_END,
     MAGIC,
     MAGIC_AT,
     DamagedError,
     RecordBatch,
     Records,
+    check_first,
+    columns_of,
     decode,
     is_abort,
     record_batches,
@@ -64,8 +66,12 @@ class ColumnarConsumer(EventConsumer):
     ) -> EventBatch | None:
         """As `EventConsumer.next_batch`. DamagedError where what was fetched is not as its format wants it."""
         self._events_max[where] = min(events_max, CHUNK_EVENTS)
-        polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
-        return next(filter(len, polled.get(where, ())), None)
+        while True:
+            polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
+            [found] = polled.get(where, [None])
+            if not isinstance(found, Decoding):
+                return found or None
+            await found.done()
 
     @property
     def _fetcher(self) -> Any:
@@ -116,10 +122,14 @@ class RawRecords:
         return len(self.data) > MAGIC_AT and self.data[MAGIC_AT] < MAGIC
 
     def has_next(self) -> bool:
-        """Whether there is a whole record batch; a fetch may end within one."""
+        """Whether there is something to read; of message sets, a whole one: aiokafka tells where there is not.
+
+        It then goes on behind the first offset, so we tell it ourselves of what is ours to read.
+        """
+        if not self.is_old:
+            return bool(self.data)
         size = LENGTH_END + int.from_bytes(self.data[8:LENGTH_END], "big", signed=True)
-        least = LEGACY_BYTES if self.is_old else HEAD_BYTES
-        return len(self.data) >= max(size, least)
+        return len(self.data) >= max(size, LEGACY_BYTES)
 
 
 def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
@@ -143,16 +153,17 @@ class _PartitionColumns(fetcher.PartitionRecords):
         self._records: Any
         super().__init__(*arguments)
 
-    def _unpack_records(self) -> Iterator[EventBatch]:
+    def _unpack_records(self) -> Iterator[EventBatch | Decoding]:
         """Sets `next_fetch_offset` behind each before it is given, and at the end behind all."""
         if self._records.is_old:
             yield from self._of_objects()
             return
+        check_first(self._records.data)
         for together, behind in self._joined(self._visible()):
             if together:
-                yield from self._cut(together, behind)
+                yield from self._decoded(together, behind)
             else:  # so that the loop has a turn
-                yield self._batch(decode([]), slice(0), None)
+                yield self._batch(decode([]), slice(0), ())
             self.next_fetch_offset = max(self.next_fetch_offset, behind)
 
     def _of_objects(self) -> Iterator[EventBatch]:
@@ -206,22 +217,40 @@ class _PartitionColumns(fetcher.PartitionRecords):
         if passed:
             yield together, behind
 
-    def _cut(self, together: Sequence[RecordBatch], behind: int) -> Iterator[EventBatch]:
+    def _decoded(
+        self, together: Sequence[RecordBatch], behind: int
+    ) -> Iterator[EventBatch | Decoding]:
+        """The events of consecutive record batches, as many at once as a turn of the loop may decompress."""
+        while together:
+            if parts := first_of(together):
+                records = columns_of(parts)
+            else:
+                large = Decoding(together[0])
+                while not large.is_done:
+                    yield large
+                records = large.records
+            taken, together = together[: len(parts) or 1], together[len(parts) or 1 :]
+            yield from self._cut(taken, records, taken[-1].last_offset + 1 if together else behind)
+
+    def _cut(
+        self, together: Sequence[RecordBatch], records: Records, behind: int
+    ) -> Iterator[EventBatch]:
         """The events of consecutive record batches from `next_fetch_offset` on, and then `behind`."""
-        records = decode(together)
         row = int(np.searchsorted(records.offsets, self.next_fetch_offset))
         count = len(records.offsets)
         size_bytes = np.cumsum(records.bodies.sizes)
+        ends = np.cumsum([batch.count for batch in together])
         while row < count:
             most = self._events_max(self._tp)
             fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))
             end = max(row + 1, min(count, row + most, fits))
-            whole = not row and end == count and len(together) == 1
+            if (whole := int(ends[ends <= end].max(initial=0))) > row:
+                end = whole  # a record batch that is not cut may be written as it is
             self.next_fetch_offset = behind if end == count else int(records.offsets[end - 1]) + 1
-            yield self._batch(records, slice(row, end), together[0] if whole else None)
+            yield self._batch(records, slice(row, end), origins(together, ends, row, end))
             row = end
 
-    def _batch(self, records: Records, rows: slice, origin: RecordBatch | None) -> EventBatch:
+    def _batch(self, records: Records, rows: slice, whole: Sequence[Origin]) -> EventBatch:
         bodies, starts = records.bodies.take(rows), records.header_starts[rows]
         header_sizes = bodies.starts + bodies.sizes - starts
         return EventBatch(
@@ -234,5 +263,5 @@ class _PartitionColumns(fetcher.PartitionRecords):
             RawHeaders(Column(bodies.buffer, starts, header_sizes)),
             self.next_fetch_offset,
             bodies,
-            origin,
+            whole,
         )

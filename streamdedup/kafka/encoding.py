@@ -25,6 +25,7 @@ from streamdedup.kafka.wire import (
 )
 from streamdedup.keys.hashing import frozen
 
+VERBATIM_BYTES_MIN = 16 << 10  # smaller record batches are joined
 ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms, but for what takes longer to copy
 
 _NULLS = b"\x01\x01\x00"  # the body of a record without key, value and headers

@@ -6,14 +6,14 @@ Events that were read as columns are copied by a kernel, or their whole record b
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from streamdedup.events import EventBatch, Integers
+from streamdedup.events import EventBatch, Integers, Origin
 from streamdedup.kafka.encoding import BatchEncoder, EncodedBatch, verbatim
 from streamdedup.kafka.records import Record, copies
 from streamdedup.kafka.wire import RecordBatch
 
-VERBATIM_BYTES_MIN = 16 << 10  # smaller record batches are joined
 RECORD_BYTES_MAX = 21  # what stands before a body: size, attributes, time, offset
 
 
@@ -77,18 +77,16 @@ class OpenBatches:
         if batch.bodies is None:
             yield from self.send(topic, copies(batch, rows), size_max)
             return
-        if whole := self._verbatim(batch, rows, size_max):
-            yield from self.finish(topic)
-            yield ReadyBatch(whole)
-            return
-        if topic in self._builders:
-            yield from self.finish(topic)
-        encoder = self._encoders.get(topic) or BatchEncoder(
-            codec=self._codec, transactional=self._transactional, bytes_max=size_max
-        )
-        self._encoders[topic] = encoder
-        encoder.add(batch.bodies.take(rows), batch.timestamps[rows])
-        yield from map(ReadyBatch, encoder.full())
+        at = 0
+        for origin in batch.origins:
+            first, behind = np.searchsorted(rows, origin[:2]).tolist()
+            survives = behind - first == origin.end - origin.start
+            if survives and (whole := self._verbatim(batch, origin, size_max)):
+                yield from self._encoded(topic, batch, rows[at:first], size_max)
+                yield from self.finish(topic)
+                yield ReadyBatch(whole)
+                at = behind
+        yield from self._encoded(topic, batch, rows[at:], size_max)
 
     def send(self, topic: str, records: Iterable[Record], size_max: int) -> Iterator[Any]:
         """Take `records`, otherwise as `copy`."""
@@ -114,14 +112,28 @@ class OpenBatches:
     def _builder(self, size_max: int) -> BatchBuilder:
         return BatchBuilder(size_max, self._codec, is_transactional=int(self._transactional))
 
-    def _verbatim(self, batch: EventBatch, rows: Integers, size_max: int) -> EncodedBatch | None:
-        """The record batch that `batch` is, where all of it is to be copied and nothing to be compressed anew."""
-        origin, bodies = batch.origin, batch.bodies
-        if not isinstance(origin, RecordBatch) or bodies is None or len(rows) < len(batch):
-            return None
-        if origin.codec != self._codec or len(origin.raw) < VERBATIM_BYTES_MIN:
+    def _encoded(
+        self, topic: str, batch: EventBatch, rows: Integers, size_max: int
+    ) -> Iterator[Any]:
+        """Take the events of `rows` by their bodies."""
+        if batch.bodies is None or not len(rows):
+            return
+        if topic in self._builders:
+            yield from self.finish(topic)
+        encoder = self._encoders.get(topic) or BatchEncoder(
+            codec=self._codec, transactional=self._transactional, bytes_max=size_max
+        )
+        self._encoders[topic] = encoder
+        encoder.add(batch.bodies.take(rows), batch.timestamps[rows])
+        yield from map(ReadyBatch, encoder.full())
+
+    def _verbatim(self, batch: EventBatch, origin: Origin, size_max: int) -> EncodedBatch | None:
+        """The record batch that is to be copied as a whole, where nothing has to be compressed anew."""
+        source, bodies = origin.batch, batch.bodies
+        if not isinstance(source, RecordBatch) or bodies is None or source.codec != self._codec:
             return None
         # Before compression, as all that we write: a broker may compress it otherwise, and measure it then.
-        if int(bodies.sizes.sum()) + RECORD_BYTES_MAX * len(batch) > size_max:
+        body_bytes = int(bodies.sizes[origin.start : origin.end].sum())
+        if body_bytes + RECORD_BYTES_MAX * source.count > size_max:
             return None
-        return verbatim(origin, transactional=self._transactional)
+        return verbatim(source, transactional=self._transactional)

@@ -22,6 +22,7 @@ from aiokafka.errors import (
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
+    RecordTooLargeError,
 )
 from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.structs import OffsetAndMetadata
@@ -40,6 +41,8 @@ NOWHERE = TopicPartition("-", 0)  # none of ours: polling it only tells the grou
 POLL_SLACK_S = 0.2
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default
 LOSSES_MAX = 3
+# The second is aiokafka's word for a batch that is longer than what came of it. A broker gives the first one whole.
+_OF_WHAT_IS_THERE = (CorruptRecordException, RecordTooLargeError)
 
 
 class ConsumerDiedError(StreamdedupError):
@@ -142,7 +145,7 @@ class KafkaSource:
         except NoOffsetForPartitionError:  # said before our seek, delivered after it
             return None
         except (KafkaError, OSError) as error:
-            if isinstance(error, CorruptRecordException):
+            if isinstance(error, _OF_WHAT_IS_THERE):
                 raise UnreadableError(type(error).__name__) from error
             raise
         except DamagedError as error:

@@ -37,7 +37,7 @@ from crc32c import crc32c
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Column, Integers
 from streamdedup.kafka import walking
-from streamdedup.kafka.codecs import NAMES, NONE, CodecError, decompress
+from streamdedup.kafka.codecs import NAMES, NONE, RECORDS_BYTES_MAX, CodecError, decompress
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
 HEAD_BYTES = HEAD.size  # 61
@@ -46,6 +46,7 @@ MAGIC = 2
 TRANSACTIONAL = 1 << 4
 
 MAGIC_AT = 16
+RECORDS_MAX = 1 << 21  # of one batch: each takes 72 bytes as columns, however small it is
 
 _LENGTH = struct.Struct(">qi")
 _CODEC, _APPENDED, _CONTROL = 7, 1 << 3, 1 << 5
@@ -119,6 +120,13 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
         at, after = end, batch.last_offset
 
 
+def check_first(data: bytes) -> None:
+    """DamagedError where the first record batch in `data` is not all there: a broker gives that one whole."""
+    base, length = _LENGTH.unpack_from(data.ljust(LENGTH_END, b"\0"))
+    if LENGTH_END + length > len(data) or len(data) < HEAD_BYTES:
+        raise _damaged(base, f"its length is {length}, and {len(data)} bytes were there to be read")
+
+
 def _damaged(base_offset: int, what: str) -> DamagedError:
     return DamagedError(f"the record batch at offset {base_offset} is damaged: {what}")
 
@@ -134,6 +142,8 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
         raise _damaged(base, f"codec {codec} is unknown")
     if base < 0 or delta < 0 or not 0 <= count <= delta + 1:
         raise _damaged(base, f"{count} records up to offset delta {delta}")
+    if not count and len(raw) > HEAD_BYTES:  # as compaction leaves it, there is nothing
+        raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes")
     return RecordBatch(
         base,
         base + delta,
@@ -160,12 +170,42 @@ def is_abort(batch: RecordBatch) -> bool:
     return False
 
 
+class Unpacked(NamedTuple):
+    """A record batch, and where its records lie, decompressed: in `data`, from `start` to `end`."""
+
+    batch: RecordBatch
+    data: bytes | memoryview
+    start: int
+    end: int
+
+
+def unpack(batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX) -> Unpacked:
+    """DamagedError where its records cannot be had, are too many, or are above `bytes_max` and were compressed."""
+    if batch.count > RECORDS_MAX:
+        what = f"{batch.count} records are above the limit of {RECORDS_MAX}"
+        raise _damaged(batch.base_offset, what)
+    whole, is_plain = batch.raw.obj, batch.codec == NONE or not batch.count
+    if is_plain and isinstance(whole, bytes):
+        start, end = batch.position + HEAD_BYTES, batch.position + len(batch.raw)
+        return Unpacked(batch, whole, start, end)
+    try:
+        data = decompress(batch.codec, batch.records, bytes_max)
+    except CodecError as error:
+        raise _damaged(batch.base_offset, str(error)) from None
+    return Unpacked(batch, data, 0, len(data))
+
+
 def decode(batches: Sequence[RecordBatch]) -> Records:
+    """The records of consecutive batches. DamagedError where one is not as its head says."""
+    return columns_of([unpack(batch) for batch in batches])
+
+
+def columns_of(batches: Sequence[Unpacked]) -> Records:
     """The records of consecutive batches. DamagedError where one is not as its head says.
 
     Batches that lie uncompressed in the same `bytes` are left there; others are joined into new ones.
     """
-    buffer, spans = _joined([batch for batch in batches if batch.count])
+    buffer, spans = _joined([one for one in batches if one.batch.count])
     rows = sum(span.batch.count for span in spans)
     table = np.empty((walking.COLUMNS, rows), dtype=np.int64)
     numbers, row = np.frombuffer(buffer, dtype=np.uint8), 0
@@ -194,22 +234,16 @@ class _Span(NamedTuple):
     end: int
 
 
-def _joined(batches: Sequence[RecordBatch]) -> tuple[bytes, list[_Span]]:
+def _joined(batches: Sequence[Unpacked]) -> tuple[bytes, list[_Span]]:
     """One buffer, and where in it the records of each batch lie."""
-    sources = {id(batch.raw.obj): batch.raw.obj for batch in batches}
-    source = next(iter(sources.values()), b"")
-    if len(sources) <= 1 and isinstance(source, bytes) and all(b.codec == NONE for b in batches):
-        spans = [_Span(b, b.position + HEAD_BYTES, b.position + len(b.raw)) for b in batches]
-        return source, _checked(spans)
+    source = batches[0].data if batches else b""
+    if isinstance(source, bytes) and all(one.data is source for one in batches):
+        return source, _checked([_Span(one.batch, one.start, one.end) for one in batches])
     parts, spans, at = [], [], 0
-    for batch in batches:
-        try:
-            part = decompress(batch.codec, batch.records)
-        except CodecError as error:
-            raise _damaged(batch.base_offset, str(error)) from None
-        parts.append(part)
-        spans.append(_Span(batch, at, at + len(part)))
-        at += len(part)
+    for batch, data, start, end in batches:
+        parts.append(memoryview(data)[start:end])
+        spans.append(_Span(batch, at, at + end - start))
+        at += end - start
     return b"".join(parts), _checked(spans)
 
 
