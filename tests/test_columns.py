@@ -223,12 +223,11 @@ def test_what_is_hidden_gives_the_loop_its_turns() -> None:
     assert records.next_fetch_offset == count
 
 
-def large(base: int, count: int = 500, seed: int = 0, codec: int = 1) -> bytes:
-    """A record batch that is large enough to be copied as it is; its keys do not compress."""
+def large(base: int, seed: int = 0, codec: int = 1, size: int = VERBATIM_BYTES_MIN) -> bytes:
+    """A record batch of 50 events that is large enough to be copied as it is, or as large as told."""
     chance = random.Random(seed)
-    made = batch(base, [chance.randbytes(100) for _ in range(count)], codec=codec, size_max=1 << 23)
-    assert len(made) >= VERBATIM_BYTES_MIN
-    return made
+    keys = [chance.randbytes(50) + bytes(size // 50 - 50) for _ in range(50)]
+    return batch(base, keys, codec=codec, size_max=1 << 23)
 
 
 def copied(found: EventBatch, rows: Any, codec: int = 1, size_max: int = 900_000) -> list[bytes]:
@@ -257,29 +256,31 @@ def test_a_batch_is_copied_whole_where_it_fits_before_compression() -> None:
         assert without_place(read) == without_place(as_events([found]))
 
 
-def test_of_a_fetch_each_batch_that_survives_is_copied_as_it_is() -> None:
+def test_of_a_fetch_each_batch_that_survives_is_copied_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each by itself, of several that were read together; others are put together around them, in their order."""
-    parts = [batch(0, [b"a", b"b"], codec=1), *(large(2 + 500 * n, seed=n) for n in range(4))]
-    data = b"".join([*parts, batch(2002, [b"y", b"z"], codec=1)])
+    size = 100_000
+    monkeypatch.setattr(decoding, "VERBATIM_BYTES_MIN", size)
+    parts = [batch(0, [b"a", b"b"], codec=1), *(large(2 + 50 * n, n, size=size) for n in range(4))]
+    data = b"".join([*parts, batch(202, [b"y", b"z"], codec=1)])
     [found] = fetched(data, events_max=8192)
-    assert [origin[:2] for origin in found.origins] == [
-        (2 + 500 * n, 502 + 500 * n) for n in range(4)
-    ]
+    assert [origin[:2] for origin in found.origins] == [(2 + 50 * n, 52 + 50 * n) for n in range(4)]
     cases = {  # what does not survive -> what is sent, in records, and which of them as it is
-        (): [(2, False), (500, True), (500, True), (500, True), (500, True), (2, False)],
-        (502,): [(2, False), (500, True), (499, False), (500, True), (500, True), (2, False)],
-        (0, 2, 501, 2003): [(499, False), (500, True), (500, True), (500, True), (1, False)],
-        tuple(range(600, 1900)): [(2, False), (500, True), (98 + 104, False)],
+        (): [(2, False), (50, True), (50, True), (50, True), (50, True), (2, False)],
+        (52,): [(2, False), (50, True), (49, False), (50, True), (50, True), (2, False)],
+        (0, 2, 51, 203): [(49, False), (50, True), (50, True), (50, True), (1, False)],
+        tuple(range(60, 190)): [(2, False), (50, True), (8 + 14, False)],
     }
     records, events = {one[HEAD_BYTES:] for one in parts[1:]}, as_events([found])
     for dropped, sent in cases.items():
         rows = np.setdiff1d(np.arange(len(found)), dropped)
         raw = copied(found, rows)
         counts = [int.from_bytes(one[57:61], "big") for one in raw]
-        assert list(zip(counts, [one[HEAD_BYTES:] in records for one in raw], strict=True)) == sent
-        wanted = [events[row] for row in rows.tolist()]
+        whole = [one[HEAD_BYTES:] in records for one in raw]
+        assert list(zip(counts, whole, strict=True)) == sent
         read = [event for one in raw for event in as_objects(one)]
-        assert without_place(read) == without_place(wanted)
+        assert without_place(read) == without_place([events[row] for row in rows.tolist()])
 
 
 def test_a_batch_of_another_codec_is_compressed_anew() -> None:
@@ -287,25 +288,23 @@ def test_a_batch_of_another_codec_is_compressed_anew() -> None:
     [found] = fetched(large(0, codec=1), events_max=8192)
     assert len(found.origins) == 1
     for codec in range(5):
-        (raw,) = copied(found, np.arange(500), codec=codec)
+        (raw,) = copied(found, np.arange(50), codec=codec)
         assert raw[22] & 7 in (codec, 0)
         assert (raw[HEAD_BYTES:] == large(0, codec=1)[HEAD_BYTES:]) == (codec == 1)
 
 
 def test_the_batches_that_are_whole_are_known() -> None:
-    """Not one of which a part alone is meant, nor one too small to be worth it."""
-    data = large(0) + large(500, seed=1)
-    [both] = fetched(data, events_max=1000)
-    assert [bytes(origin.batch.raw) for origin in both.origins] == [
-        data[: len(large(0))],
-        large(500, seed=1),
-    ]
-    assert [origin[:2] for origin in both.head(999).origins] == [(0, 500)]
-    assert not both.head(499).origins
-    [later] = fetched(data, 1, events_max=1000)
-    assert [origin[:2] for origin in later.origins] == [(499, 999)]
-    assert [len(one.origins) for one in fetched(data, events_max=499)] == [0, 0, 0, 0]
-    assert [found.origins for found in fetched(batch(0, [b"a", b"b"]))] == [[]]
+    """Not one of which a part alone is meant, nor one too small to be worth it, whatever it was compressed to."""
+    first, second = large(0), large(50, seed=1)
+    [both] = fetched(first + second, events_max=100)
+    assert [bytes(origin.batch.raw) for origin in both.origins] == [first, second]
+    assert [origin[:2] for origin in both.head(99).origins] == [(0, 50)]
+    assert not both.head(49).origins
+    [later] = fetched(first + second, 1, events_max=100)
+    assert [origin[:2] for origin in later.origins] == [(49, 99)]
+    assert [len(one.origins) for one in fetched(first + second, events_max=49)] == [0, 0, 0, 0]
+    small = large(0, size=VERBATIM_BYTES_MIN - 2_000)
+    assert [one.origins for one in fetched(small)] == [[]]
 
 
 def test_a_chunk_ends_with_a_batch_where_one_ends_in_it() -> None:
@@ -315,7 +314,7 @@ def test_a_chunk_ends_with_a_batch_where_one_ends_in_it() -> None:
         for n in range(3)
     )
     assert [len(one) for one in fetched(data)] == [2, 2, 2]
-    keys = [b"%d" % n for n in range(6_000)]
+    keys = [b"%0100d" % n for n in range(6_000)]
     data = b"".join(batch(n * len(keys), keys, size_max=1 << 23) for n in range(3))
     assert [(len(one), len(one.origins)) for one in fetched(data, events_max=8192)] == [
         (6_000, 1)

@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 from streamdedup.events import EventBatch
 from streamdedup.fencing import wait_decided
 from streamdedup.filters.base import Mask
-from streamdedup.kafka import columns
+from streamdedup.kafka import columns, decoding
 from streamdedup.kafka.answers import Answers
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.codecs import CODECS
@@ -293,6 +293,13 @@ def a_tenth_of(batch: EventBatch) -> Mask:
     return np.equal(batch.offsets % 10, 3)
 
 
+@pytest.fixture
+def _small_ones_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record batches are written as they are from 16 KiB on."""
+    monkeypatch.setattr(decoding, "VERBATIM_BYTES_MIN", 16 << 10)
+
+
+@pytest.mark.usefixtures("_small_ones_as_they_are")
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("keep", [all_of, a_tenth_of])
 @pytest.mark.parametrize(
@@ -309,7 +316,7 @@ async def test_both_copy_the_same(
     """Byte for byte, headers and times too, whether a whole record batch survives or parts of it."""
     topic, records = reader.topic(), sample(2_000)
     compression = None if source_codec == "none" else source_codec
-    # Several record batches, each of which can be copied as it is where the codecs are the same.
+    # Several record batches a fetch; where the codecs are the same, each can be copied as it is.
     options = {"compression_type": compression, "max_batch_size": 100_000}
     async with producer(reader.bootstrap, **options) as sender:
         await put(sender, topic, records)

@@ -247,7 +247,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
             if (whole := int(ends[ends <= end].max(initial=0))) > row:
                 end = whole  # a record batch that is not cut may be written as it is
             self.next_fetch_offset = behind if end == count else int(records.offsets[end - 1]) + 1
-            yield self._batch(records, slice(row, end), origins(together, ends, row, end))
+            yield self._batch(records, slice(row, end), origins(together, size_bytes, row, end))
             row = end
 
     def _batch(self, records: Records, rows: slice, whole: Sequence[Origin]) -> EventBatch:

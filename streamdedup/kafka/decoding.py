@@ -7,6 +7,8 @@ A few kB may decompress to any amount: what is above LOOP_BYTES_MAX is left to a
 import asyncio
 from collections.abc import Sequence
 
+import numpy as np
+
 from streamdedup.events import Integers, Origin
 from streamdedup.kafka.encoding import VERBATIM_BYTES_MIN
 from streamdedup.kafka.wire import (
@@ -36,15 +38,21 @@ def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
     return parts
 
 
-def origins(batches: Sequence[RecordBatch], ends: Integers, start: int, end: int) -> list[Origin]:
+def origins(
+    batches: Sequence[RecordBatch], size_bytes: Integers, start: int, end: int
+) -> list[Origin]:
     """Those of `batches` that lie in the rows from `start` to `end`, and are large enough to be written as they are.
 
-    `ends` are the rows behind each.
+    `size_bytes` is what the bodies of all rows up to each have together.
     """
+    counts = np.array([batch.count for batch in batches])
+    behind = np.cumsum(counts)
+    first = behind - counts
+    before = np.concatenate(([0], size_bytes))
+    large = before[behind] - before[first] >= VERBATIM_BYTES_MIN
     return [
-        Origin(behind - batch.count - start, behind - start, batch)
-        for batch, behind in zip(batches, ends.tolist(), strict=True)
-        if len(batch.raw) >= VERBATIM_BYTES_MIN and start <= behind - batch.count and behind <= end
+        Origin(int(first[at]) - start, int(behind[at]) - start, batches[at])
+        for at in np.flatnonzero(large & (start <= first) & (behind <= end)).tolist()
     ]
 
 

@@ -25,7 +25,9 @@ from streamdedup.kafka.wire import (
 )
 from streamdedup.keys.hashing import frozen
 
-VERBATIM_BYTES_MIN = 16 << 10  # smaller record batches are joined
+# Of the bodies of a record batch; smaller ones are joined. To send one more takes some 300 us, to copy an event of 120
+# bytes 0.03 us, and 0.12 us where it is compressed by lz4: smaller ones would cost more than they save.
+VERBATIM_BYTES_MIN = 512 << 10
 ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms, but for what takes longer to copy
 
 _NULLS = b"\x01\x01\x00"  # the body of a record without key, value and headers
