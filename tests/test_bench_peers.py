@@ -14,7 +14,7 @@ import pytest
 
 from bench.peers import jvm
 from bench.peers.peers import PEERS, code_id
-from bench.worker import full, measuring, page, progress, results
+from bench.worker import full, full_page, measuring, page, progress, results
 from bench.worker.batches import encode
 from bench.worker.cases import BASE
 from bench.worker.checking import Checked, WrongOutputError, checked_anywhere
@@ -161,6 +161,19 @@ def test_the_faster_store_counts(rates: tuple[int, int], met: bool) -> None:
     assert told["met"] == met
     del cells[f"peers/{results.STREAMS[1]}"]
     assert results.streams_target(cells) is None
+
+
+@pytest.mark.parametrize("missed", [True, False])
+def test_a_target_that_is_missed_has_what_bounds_it(missed: bool) -> None:
+    """At a microsecond each of streamdedup and of the broker, 2.5 million events a second need five processors."""
+    rate = 250_000 if missed else 100_000
+    cells = {f"peers/{name}": _cell(name, rate) for name in results.STREAMS}
+    for cell in cells.values():
+        run = cell["rounds"][0]["runs"][OURS]
+        run |= {"cpu_s": 2.0, "broker_cpu_s": 2.0}  # for two million events
+    text = "\n".join(full_page.sections(_full(cells)))
+    assert ("would be 2,500 thousand events a second" in text) is missed
+    assert ("need 5.0 processors" in text) is missed
 
 
 def test_a_peer_that_cannot_be_had_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

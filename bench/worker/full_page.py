@@ -66,6 +66,8 @@ def sections(full: Found) -> Iterator[str]:
         yield PEERS_HOW
         yield _peers(found)
         yield _configured(found)
+        if bound := _streams_bound(full["machine"]["cores"], cells):
+            yield bound
 
 
 def _circumstances(full: Found) -> str:
@@ -220,6 +222,30 @@ def _peers(found: Found) -> str:
         "Other load, at most",
     ]
     return markdown(heads, rows)
+
+
+def _streams_bound(processors: int, cells: Found) -> str | None:
+    """Why the target was missed, where it was."""
+    target = results.streams_target(cells)
+    if target is None or target["met"]:
+        return None
+    fastest = max(results.STREAMS, key=lambda name: _rate(cells[f"peers/{name}"]["rounds"], name))
+    rounds = cells[f"peers/{fastest}"]["rounds"]
+    ours_us, broker_us = results.cpu_us(rounds, OURS), results.broker_us(rounds, OURS)
+    if broker_us is None:
+        return None
+    wanted = results.STREAMS_RATIO_MIN * _rate(rounds, fastest)
+    both_us = ours_us + broker_us
+    return (
+        f"Ten times Kafka Streams would be {wanted / 1000:,.0f} thousand events a second. For each event of"
+        f" streamdedup's the broker takes {broker_us:.2f} µs\nof processor and streamdedup {ours_us:.2f}, so that would"
+        f" need {wanted * both_us / 1e6:.1f} processors; there are {processors}, and both share them. Kafka Streams"
+        " was tuned as\nits line says. What more processors give either was not measured.\n"
+    )
+
+
+def _rate(rounds: Sequence[Found], name: str) -> float:
+    return statistics.median(results.rates(rounds, name))
 
 
 def _configured(found: Found) -> str:

@@ -44,8 +44,9 @@ class OtherLoad:
     """From its making on; `known` is what was started, whose time is not others'. Our own is known, too."""
 
     def __init__(self, bootstrap: str, known: Tree) -> None:
-        brokers = brokers_at(bootstrap)
-        self._tree, self._known = known, [psutil.Process(), *brokers] if brokers else []
+        self._brokers = brokers_at(bootstrap)
+        self._tree, self._known = known, [psutil.Process(), *self._brokers] if self._brokers else []
+        self._broker_s = sum(map(cpu_s, self._brokers))
         self._began, self._busy, self._ours = time.monotonic(), _busy_s(), self._known_s()
 
     def share(self) -> float | None:
@@ -55,6 +56,10 @@ class OtherLoad:
         processors_s = (time.monotonic() - self._began) * (os.cpu_count() or 1)
         others_s = _busy_s() - self._busy - (self._known_s() - self._ours)
         return round(max(0.0, others_s / processors_s), 4) if processors_s else 0.0
+
+    def brokers_s(self) -> float | None:
+        """The time of processors that the brokers took, in seconds."""
+        return sum(map(cpu_s, self._brokers)) - self._broker_s if self._brokers else None
 
     def _known_s(self) -> float:
         return self._tree.cpu_s() + sum(cpu_s(process) for process in self._known)

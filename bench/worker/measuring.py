@@ -63,6 +63,7 @@ class Run:
     emitted: int
     missing: int
     filter_bytes: int | None
+    broker_cpu_s: float | None = None
 
     @property
     def rate(self) -> float:
@@ -191,12 +192,14 @@ def _watch(
     began, cpu_before = time.monotonic(), tree.cpu_s()
     other = OtherLoad(bootstrap, tree)
     events, seconds, cpu, rss = 0, 0.0, 0.0, 0
+    brokers: float | None = None
     while before + events < case.events:
         process.check(True, "it ended")
         rss = max(rss, tree.rss_bytes())
         consumed, now = sum(ends()) - before, time.monotonic() - began
         if consumed > events:
             events, seconds, cpu = consumed, now, tree.cpu_s() - cpu_before
+            brokers = other.brokers_s()
         process.check(now - seconds < SILENT_S_MAX, f"nothing committed for {SILENT_S_MAX:g} s")
         if events and now >= contender.seconds_max:
             break
@@ -207,6 +210,7 @@ def _watch(
         "cpu_s": round(cpu, 3),
         "rss_bytes": rss,
         "other_load": other.share(),
+        "broker_cpu_s": brokers,
     }
 
 

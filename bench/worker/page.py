@@ -161,10 +161,12 @@ def _costs(cases: Found) -> str:
         rows.append(
             [told["case"]["what"]]
             + [f"{results.cpu_us(rounds, name):.2f}" for name in CONTENDERS]
+            + [_told(results.broker_us(rounds, name)) for name in CONTENDERS]
             + [f"{results.rss_bytes(rounds, name) / 1e6:,.0f}" for name in CONTENDERS]
             + [f"{max(found['runs'][OURS]['filter_bytes'] for found in rounds) / 1e6:,.1f}"]
         )
-    heads = [f"{what}: {name}" for what in ("µs an event", "MB") for name in CONTENDERS]
+    whats = ("µs an event", "of the broker", "MB")
+    heads = [f"{what}: {name}" for what in whats for name in CONTENDERS]
     return markdown(["Case", *heads, "of these filters"], rows)
 
 
@@ -219,6 +221,10 @@ def _absent(throughput: Found, full: Found) -> Iterator[str]:
     absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
     if absent:
         yield f"Of the peers: {'; '.join(absent)}."
+
+
+def _told(microseconds: float | None) -> str:
+    return "" if microseconds is None else f"{microseconds:.2f}"
 
 
 def _spread(ratios: Sequence[float]) -> str:

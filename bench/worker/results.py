@@ -73,6 +73,15 @@ def cpu_us(rounds: Sequence[Found], contender: str) -> float:
     return float(statistics.median(1e6 * run["cpu_s"] / run["events"] for run in runs))
 
 
+def broker_us(rounds: Sequence[Found], contender: str) -> float | None:
+    """Microseconds of processor that the broker took for an event of a contender's; the median, where it was seen."""
+    runs = [found["runs"][contender] for found in rounds]
+    seen = [run for run in runs if run.get("broker_cpu_s") is not None]
+    if not seen:
+        return None
+    return float(statistics.median(1e6 * run["broker_cpu_s"] / run["events"] for run in seen))
+
+
 def rss_bytes(rounds: Sequence[Found], contender: str) -> int:
     """Memory, at most, in any round."""
     return int(max(found["runs"][contender]["rss_bytes"] for found in rounds))
