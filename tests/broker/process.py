@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from tests.broker.base import (
     SETTINGS,
     Unavailable,
@@ -34,6 +36,7 @@ LEASH = Path(__file__).with_name("leash.py")
 FORMAT_S = 60
 START_S = 60
 STOP_S = 30
+PAUSE_S = 10
 LOG_TAIL_LINES = 20
 QUICK_TO_START = (
     "-XX:TieredStopAtLevel=1",
@@ -115,8 +118,15 @@ class ProcessBroker:
         self._end(signal.SIGUSR1)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, and nothing answers."""
+        """SIGSTOP, and wait until it stands still: the leash passes it on, and until then it answers."""
         self._signal(signal.SIGUSR2)
+        if self._process is not None:
+            leash = psutil.Process(self._process.pid)
+            wait_until(
+                lambda: all(each.status() == psutil.STATUS_STOPPED for each in leash.children()),
+                PAUSE_S,
+                lambda: "the broker goes on",
+            )
 
     def resume(self) -> None:
         """SIGCONT."""
