@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from bench.worker import full_page, lasting, saving
 from tests.broker.base import Broker
@@ -25,6 +26,19 @@ def test_memory_is_measured_while_every_event_is_judged(broker: Broker) -> None:
     assert min(sizes) <= found["last_bytes"] <= max(sizes)
     assert len(sizes) >= 10
     assert 3000 < found["events"] <= 4000
+
+
+def test_many_events_are_counted_as_few_are() -> None:
+    """The page writes a million as a float with an exponent."""
+    counter = Counter("streamdedup_events", "how many", ["partition", "verdict"], registry=None)
+    counter.labels("0", "pass").inc(12_007_081)
+    counter.labels("1", "pass").inc(7)
+    counter.labels("1", "duplicate").inc(1_000_000)
+    registry = CollectorRegistry()
+    registry.register(counter)
+    text = generate_latest(registry).decode()
+    assert "e+07" in text
+    assert lasting.judged(text) == {"pass": 12_007_088, "duplicate": 1_000_000}
 
 
 def test_snapshots_are_measured_with_the_stalls_beside_them(broker: Broker) -> None:

@@ -27,7 +27,7 @@ RATE = 100_000
 SECONDS, WARM_S, SPAN_S = 600.0, 120.0, 60.0
 EVENTS = int(RATE * SECONDS)
 TICK_S, LOOK_EVERY_S, DRAIN_S = 0.02, 5.0, 30.0
-JUDGED = re.compile(r'^streamdedup_events_total\{.*verdict="(\w+)".*\} (\d+)\.0$', re.MULTILINE)
+JUDGED = re.compile(r'^streamdedup_events_total\{.*verdict="(\w+)".*\} (\S+)$', re.MULTILINE)
 
 
 def lasting(
@@ -121,18 +121,18 @@ async def _watched(
             await asyncio.wait([feeding], timeout=look_every_s)
         feeding.result()
     until = time.monotonic() + DRAIN_S
-    while sum((judged := _judged(worker)).values()) < feed.sent:
-        worker.check(time.monotonic() < until, f"{judged} of {feed.sent:,} events were judged")
+    while sum((found := judged(metrics(worker))).values()) < feed.sent:
+        worker.check(time.monotonic() < until, f"{found} of {feed.sent:,} events were judged")
         await asyncio.sleep(look_every_s)
-    missing = feed.new - judged["pass"]
+    missing = feed.new - found["pass"]
     if not 0 <= missing <= missing_max(feed.new, ERROR_RATE):
-        raise SystemExit(f"{judged} of {feed.sent:,} events, {feed.new:,} of them with a new key")
+        raise SystemExit(f"{found} of {feed.sent:,} events, {feed.new:,} of them with a new key")
     return resident
 
 
-def _judged(worker: Contending) -> dict[str, int]:
-    """Events by verdict, over all partitions."""
+def judged(text: str) -> dict[str, int]:
+    """Events by verdict, over all partitions, as /metrics tells them: a million of them as 1e+06."""
     found: dict[str, int] = {}
-    for verdict, count in JUDGED.findall(metrics(worker)):
-        found[verdict] = found.get(verdict, 0) + int(count)
+    for verdict, count in JUDGED.findall(text):
+        found[verdict] = found.get(verdict, 0) + int(float(count))
     return found

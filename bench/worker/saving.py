@@ -29,9 +29,7 @@ RATE = 50_000
 TICK_S, LOOK_EVERY_S = 0.02, 1.0
 INTERVAL_S, SNAPSHOTS, SLOW_S, SECONDS_MAX = 20.0, 5, 10.0, 600.0
 LATE_S = 0.01
-STALLED = re.compile(
-    r'^streamdedup_loop_stall_seconds_bucket\{le="([^"]+)"\} (\d+)\.0$', re.MULTILINE
-)
+STALLED = re.compile(r'^streamdedup_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 
 Counts = dict[float, int]  # beats of the loop that were late by so many seconds at most
 
@@ -147,4 +145,4 @@ def _stalls(worker: Contending) -> Counts:
     found = STALLED.findall(metrics(worker))
     if not found:
         raise SystemExit("the worker does not tell how long its loop stood still")
-    return {float(bound): int(count) for bound, count in found}
+    return {float(bound): int(float(count)) for bound, count in found}
