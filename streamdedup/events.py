@@ -127,7 +127,7 @@ class EventBatch:
     headers: Sequence[Headers]
     next_offset: int
     bodies: Column | None = None
-    origins: Sequence["Origin"] = ()
+    origins: Sequence[Origin] = ()
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -229,7 +229,8 @@ class _PartitionColumns(fetcher.PartitionRecords):
                 while not large.is_done:
                     yield large
                 records = large.records
-            taken, together = together[: len(parts) or 1], together[len(parts) or 1 :]
+            count = len(parts) or 1
+            taken, together = together[:count], together[count:]
             yield from self._cut(taken, records, taken[-1].last_offset + 1 if together else behind)
 
     def _cut(
@@ -240,14 +241,20 @@ class _PartitionColumns(fetcher.PartitionRecords):
         count = len(records.offsets)
         size_bytes = np.cumsum(records.bodies.sizes)
         ends = np.cumsum([batch.count for batch in together])
+        large = origins(together, size_bytes)
         while row < count:
             most = self._events_max(self._tp)
             fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))
             end = max(row + 1, min(count, row + most, fits))
-            if (whole := int(ends[ends <= end].max(initial=0))) > row:
-                end = whole  # a record batch that is not cut may be written as it is
+            if (cut := int(ends[ends <= end].max(initial=0))) > row:
+                end = cut  # a record batch that is not cut may be written as it is
             self.next_fetch_offset = behind if end == count else int(records.offsets[end - 1]) + 1
-            yield self._batch(records, slice(row, end), origins(together, size_bytes, row, end))
+            whole = [
+                Origin(start - row, stop - row, batch)
+                for start, stop, batch in large
+                if row <= start and stop <= end
+            ]
+            yield self._batch(records, slice(row, end), whole)
             row = end
 
     def _batch(self, records: Records, rows: slice, whole: Sequence[Origin]) -> EventBatch:

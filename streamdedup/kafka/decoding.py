@@ -38,21 +38,16 @@ def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
     return parts
 
 
-def origins(
-    batches: Sequence[RecordBatch], size_bytes: Integers, start: int, end: int
-) -> list[Origin]:
-    """Those of `batches` that lie in the rows from `start` to `end`, and are large enough to be written as they are.
+def origins(batches: Sequence[RecordBatch], size_bytes: Integers) -> list[Origin]:
+    """Those of `batches` that are large enough to be written as they are, by the rows of all.
 
     `size_bytes` is what the bodies of all rows up to each have together.
     """
-    counts = np.array([batch.count for batch in batches])
-    behind = np.cumsum(counts)
-    first = behind - counts
-    before = np.concatenate(([0], size_bytes))
-    large = before[behind] - before[first] >= VERBATIM_BYTES_MIN
+    behind = np.cumsum([0, *(batch.count for batch in batches)])
+    bodies = np.diff(np.concatenate(([0], size_bytes))[behind])
     return [
-        Origin(int(first[at]) - start, int(behind[at]) - start, batches[at])
-        for at in np.flatnonzero(large & (start <= first) & (behind <= end)).tolist()
+        Origin(int(behind[at]), int(behind[at + 1]), batches[at])
+        for at in np.flatnonzero(bodies >= VERBATIM_BYTES_MIN).tolist()
     ]
 
 

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import orjson
 
@@ -143,8 +143,13 @@ def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
     from streamdedup.keys.json_column import located  # which brings numba
 
     found = located(_steps(field), texts)
-    asked = _nulls(found)
-    return completed(found, asked, json_reader([field]), texts) if len(asked) else (found, {})
+    return completed(found, _nulls(found), _reader(field), texts)
+
+
+@cache
+def _reader(field: str) -> Callable[[bytes | None], bytes]:
+    """Made once: each batch asks for it, and few need it."""
+    return json_reader([field])
 
 
 def _without(keys: Column, rows: Integers) -> Column:
@@ -161,7 +166,7 @@ def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:
 
 
 def _nulls(column: Column) -> Integers:
-    """The rows that are null; `np.flatnonzero` takes longer to get here than most batches in it."""
+    """The rows that are null."""  # np.flatnonzero takes longer to get here than most batches in it
     return (column.sizes < 0).nonzero()[0]
 
 
