@@ -5,10 +5,10 @@ the time; what they take of memory must not.
 """
 
 import asyncio
-import re
 import statistics
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,14 @@ from bench.worker.cases import BASE, Case
 from bench.worker.checking import missing_max
 from bench.worker.contenders import run_command
 from bench.worker.measuring import ERROR_RATE, Contending, contending
-from bench.worker.scrape import metrics
+from bench.worker.scrape import metrics, samples
 from tests.broker.topics import create_topic, delete_topic, unique_name
 
 RATE = 100_000
 SECONDS, WARM_S, SPAN_S = 600.0, 120.0, 60.0
 EVENTS = int(RATE * SECONDS)
 TICK_S, LOOK_EVERY_S, DRAIN_S = 0.02, 5.0, 30.0
-JUDGED = re.compile(r'^streamdedup_events_total\{.*verdict="(\w+)".*\} (\S+)$', re.MULTILINE)
+EVENTS_BY_VERDICT = "streamdedup_events_total"
 
 
 def lasting(
@@ -121,7 +121,7 @@ async def _watched(
             await asyncio.wait([feeding], timeout=look_every_s)
         feeding.result()
     until = time.monotonic() + DRAIN_S
-    while sum((found := judged(metrics(worker))).values()) < feed.sent:
+    while (found := judged(metrics(worker))).total() < feed.sent:
         worker.check(time.monotonic() < until, f"{found} of {feed.sent:,} events were judged")
         await asyncio.sleep(look_every_s)
     missing = feed.new - found["pass"]
@@ -130,9 +130,9 @@ async def _watched(
     return resident
 
 
-def judged(text: str) -> dict[str, int]:
-    """Events by verdict, over all partitions, as /metrics tells them: a million of them as 1e+06."""
-    found: dict[str, int] = {}
-    for verdict, count in JUDGED.findall(text):
-        found[verdict] = found.get(verdict, 0) + int(float(count))
+def judged(text: str) -> Counter[str]:
+    """Events by verdict, over all partitions, as /metrics tells them."""
+    found = Counter[str]()
+    for labels, count in samples(text, EVENTS_BY_VERDICT):
+        found[labels["verdict"]] += count
     return found

@@ -6,7 +6,6 @@ stalls is read every second, and the seconds in which a snapshot was written are
 
 import asyncio
 import math
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from bench.worker.cases import Case
 from bench.worker.contenders import run_command
 from bench.worker.events import Part, parts
 from bench.worker.measuring import ERROR_RATE, Contending, contending
-from bench.worker.scrape import metrics
+from bench.worker.scrape import metrics, samples
 from streamdedup.filters.sizing import bloom_size
 from tests.broker.topics import create_topic, delete_topic, unique_name
 
@@ -29,7 +28,7 @@ RATE = 50_000
 TICK_S, LOOK_EVERY_S = 0.02, 1.0
 INTERVAL_S, SNAPSHOTS, SLOW_S, SECONDS_MAX = 20.0, 5, 10.0, 600.0
 LATE_S = 0.01
-STALLED = re.compile(r'^streamdedup_loop_stall_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
+STALLS = "streamdedup_loop_stall_seconds_bucket"
 
 Counts = dict[float, int]  # beats of the loop that were late by so many seconds at most
 
@@ -142,7 +141,4 @@ async def _watched(
 
 
 def _stalls(worker: Contending) -> Counts:
-    found = STALLED.findall(metrics(worker))
-    if not found:
-        raise SystemExit("the worker does not tell how long its loop stood still")
-    return {float(bound): int(float(count)) for bound, count in found}
+    return {float(labels["le"]): count for labels, count in samples(metrics(worker), STALLS)}
