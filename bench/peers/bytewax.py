@@ -1,24 +1,18 @@
 """Bytewax, in Python on a core in Rust: a set for each partition, as the state of a step."""
 
-from pathlib import Path
+from functools import partial
 
 from bench.peers.environment import Environment
 from bench.peers.peer import Peer
-from bench.worker.cases import Case
-from bench.worker.contenders import Clock, Topics
+from bench.worker.contenders import Clock
 
 ENVIRONMENT = Environment("bytewax", ("3.11", "3.12"))
-
-
-def _command(case: Case, topics: Topics, directory: Path) -> list[str]:
-    return ENVIRONMENT.command("bytewax_flow", case, topics, directory)
 
 
 BYTEWAX = Peer(
     name="bytewax",
     what="Bytewax",
-    command=_command,
-    judges=True,
+    command=partial(ENVIRONMENT.command, "bytewax_flow"),
     seconds_max=20.0,
     placed=False,
     clock=Clock.OUTPUT,

@@ -1,22 +1,14 @@
 """A loop by hand in Java: Kafka's own client and a HashSet, a transaction for each batch that a poll gives."""
 
-from pathlib import Path
+from functools import partial
 
 from bench.peers import jvm
 from bench.peers.peer import Peer
-from bench.worker.cases import Case
-from bench.worker.contenders import Topics
-
-
-def _command(case: Case, topics: Topics, directory: Path) -> list[str]:
-    return jvm.command("PlainClient", case, topics, directory)
-
 
 JAVA_CLIENT = Peer(
     name="java-client",
     what="plain Java client and a HashSet",
-    command=_command,
-    judges=True,
+    command=partial(jvm.command, ["PlainClient"]),
     seconds_max=20.0,
     warm_s=jvm.WARM_S,
     end_status=(jvm.SIGTERM_STATUS,),

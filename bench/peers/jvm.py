@@ -42,8 +42,9 @@ def prepare() -> None:
         _compile(jars, classes)
 
 
-def command(main: str, case: Case, topics: Topics, directory: Path, *options: str) -> list[str]:
-    """Start a class of `java/` with what it is asked to do, and with further arguments."""
+def command(program: Sequence[str], case: Case, topics: Topics, directory: Path) -> list[str]:
+    """Start a class of `java/`, the first of `program`, with what it is asked to do, and with the rest as arguments."""
+    main, *options = program
     jars = cache_directory(LOCK)
     path = os.pathsep.join(map(str, (_classes(), jars / "*")))
     java = [find_java(), HEAP, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", path]

@@ -2,26 +2,18 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from bench.peers import jvm
 from bench.peers.peer import Peer
-from bench.worker.cases import Case
-from bench.worker.contenders import Topics
 
 TUNED = "`max.poll.records` 10,000, batches of 128 KiB"
-
-
-def _command(options: Sequence[str], case: Case, topics: Topics, directory: Path) -> list[str]:
-    return jvm.command("StreamsDedup", case, topics, directory, *options)
 
 
 def _peer(options: Sequence[str], what: str, keeps: str, clients: str = TUNED) -> Peer:
     return Peer(
         name="-".join(("kafka-streams", *options)),
         what=what,
-        command=partial(_command, options),
-        judges=True,
+        command=partial(jvm.command, ["StreamsDedup", *options]),
         seconds_max=20.0,
         warm_s=jvm.WARM_S,
         placed=False,

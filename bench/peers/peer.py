@@ -13,6 +13,7 @@ class Peer(Contender):
     `guarantee` and `configured` are phrases for the page.
     """
 
+    judges: bool = True
     version: str
     guarantee: str
     configured: str

@@ -24,7 +24,6 @@ QUIX = Peer(
     name="quix-streams",
     what="Quix Streams, exactly once",
     command=_exactly_once,
-    judges=True,
     seconds_max=20.0,
     placed=False,
     version=ENVIRONMENT.version(),

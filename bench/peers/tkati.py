@@ -1,24 +1,17 @@
 """tkati-node-dedup, in Python on a core in Rust: keys of the last hours, in RocksDB."""
 
-from pathlib import Path
+from functools import partial
 
 from bench.peers.environment import Environment
 from bench.peers.peer import Peer
-from bench.worker.cases import Case
-from bench.worker.contenders import Topics
 
 ENVIRONMENT = Environment("tkati-node-dedup", ("3.13", "3.14"))
-
-
-def _command(case: Case, topics: Topics, directory: Path) -> list[str]:
-    return ENVIRONMENT.command("tkati", case, topics, directory)
 
 
 TKATI = Peer(
     name="tkati-node-dedup",
     what="tkati-node-dedup",
-    command=_command,
-    judges=True,
+    command=partial(ENVIRONMENT.command, "tkati"),
     seconds_max=15.0,
     placed=False,
     version=ENVIRONMENT.version(),
