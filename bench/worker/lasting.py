@@ -21,7 +21,7 @@ from bench.worker.checking import missing_max
 from bench.worker.contenders import run_command
 from bench.worker.measuring import ERROR_RATE, Contending, contending
 from bench.worker.scrape import metrics, samples
-from tests.broker.topics import create_topic, delete_topic, unique_name
+from tests.broker.topics import unique_name
 
 RATE = 100_000
 SECONDS, WARM_S, SPAN_S = 600.0, 120.0, 60.0
@@ -40,10 +40,10 @@ def lasting(
     look_every_s: float = LOOK_EVERY_S,
 ) -> dict[str, Any]:
     """Resident bytes every so often; how far their median over the last `span_s` is above that right after `warm_s`."""
-    source, sink = unique_name("bench-in"), unique_name("bench-out")
-    for topic in (source, sink):
-        create_topic(bootstrap, topic, BASE.partitions)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+    with (
+        log.made(bootstrap, BASE.partitions) as (source, sink),
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+    ):
         case = Case(capacity=int(rate * seconds))
         settings = case.settings(bootstrap, unique_name("bench"), source, sink)
         settings |= {"snapshot": {"directory": name}, "server": {"port": 0}}
@@ -53,8 +53,6 @@ def lasting(
             resident = asyncio.run(_watched(bootstrap, source, feed, worker, look_every_s))
             filter_bytes = worker.lines("worker_starts")[0]["filter_bytes_in_all"]
             worker.end()
-    for topic in (source, sink):
-        delete_topic(bootstrap, topic)
     first, last = (
         statistics.median(size for at, size in resident if begins <= at < begins + span_s)
         for begins in (warm_s, seconds - span_s)

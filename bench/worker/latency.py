@@ -22,7 +22,7 @@ from bench.worker.contenders import run_command
 from bench.worker.events import Form, Integers, Part, parts
 from bench.worker.load import OtherLoad, Tree
 from bench.worker.measuring import ERROR_RATE, contending
-from tests.broker.topics import create_topic, delete_topic, unique_name
+from tests.broker.topics import unique_name
 
 TICK_S = 0.005
 WARM_S, MEASURED_S, DRAIN_S = 5.0, 20.0, 10.0
@@ -41,10 +41,10 @@ def latency(
 ) -> dict[str, Any]:
     """Percentiles in ms over the events due after `warm_s`, `rate` events a second in all."""
     model = parts(int(rate * (warm_s + measured_s)), BASE.partitions, BASE.duplicates)
-    source, sink = unique_name("bench-in"), unique_name("bench-out")
-    for topic in (source, sink):
-        create_topic(bootstrap, topic, BASE.partitions)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+    with (
+        log.made(bootstrap, BASE.partitions) as (source, sink),
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+    ):
         command = run_command(
             _settings(bootstrap, source, sink, commit_interval_ms, name), Path(name)
         )
@@ -55,8 +55,6 @@ def latency(
             asyncio.run(schedule.play(bootstrap, source, sink, BASE.form))
             load = other.share()
             worker.end()
-    for topic in (source, sink):
-        delete_topic(bootstrap, topic)
     waited_ms = 1000 * schedule.waited_s(warm_s)
     values = np.percentile(waited_ms, PERCENTILES)
     named = zip(PERCENTILES, values, strict=True)

@@ -2,8 +2,8 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
@@ -12,6 +12,8 @@ from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.errors import NotLeaderForPartitionError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
+
+from tests.broker.topics import create_topic, delete_topic, unique_name
 
 FETCH_BYTES = 8 << 20
 WAIT_MS = 200
@@ -106,6 +108,17 @@ class Log:
             for batch in found.batches:
                 yield batch
             position, end = found.position, found.end
+
+
+@contextmanager
+def made(bootstrap: str, partitions: int) -> Iterator[tuple[str, str]]:
+    """A new input and a new output, deleted at the end."""
+    names = unique_name("bench-in"), unique_name("bench-out")
+    for topic in names:
+        create_topic(bootstrap, topic, partitions)
+    yield names
+    for topic in names:
+        delete_topic(bootstrap, topic)
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from bench.worker.events import Part, parts
 from bench.worker.measuring import ERROR_RATE, Contending, contending
 from bench.worker.scrape import metrics, samples
 from streamdedup.filters.sizing import bloom_size
-from tests.broker.topics import create_topic, delete_topic, unique_name
+from tests.broker.topics import unique_name
 
 GIB = 1 << 30
 FILLING_EVENTS = 5_000_000
@@ -42,18 +42,16 @@ def saving(
     snapshots: int = SNAPSHOTS,
 ) -> dict[str, Any]:
     """So many snapshots, in seconds and MB/s, and the stalls of the loop with them and between them."""
-    source, sink = unique_name("bench-in"), unique_name("bench-out")
-    for topic in (source, sink):
-        create_topic(bootstrap, topic, 1)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+    with (
+        log.made(bootstrap, 1) as (source, sink),
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+    ):
         case = Case().settings(bootstrap, unique_name("bench"), source, sink)
         command = run_command(_settings(case, filter_bytes, interval_s, name), Path(name))
         with contending(command, Path(name)) as worker:
             feed = _Feed(filling, (snapshots + 1) * (interval_s + SLOW_S))
             found = asyncio.run(_watched(bootstrap, source, feed, worker, snapshots))
             worker.end()
-    for topic in (source, sink):
-        delete_topic(bootstrap, topic)
     return found
 
 
