@@ -143,7 +143,18 @@ class EventBatch:
 
     def head(self, count: int) -> "EventBatch":
         """The first `count` events, which must be fewer than all."""
-        cut = slice(0, count)
+        return self._rows(0, count)
+
+    def parts(self, events: int) -> Iterator["EventBatch"]:
+        """All of it in batches of at most so many events."""
+        if len(self) <= events:
+            yield self
+            return
+        for start in range(0, len(self), events):
+            yield self._rows(start, min(start + events, len(self)))
+
+    def _rows(self, start: int, end: int) -> "EventBatch":
+        cut = slice(start, end)
         return EventBatch(
             self.topic,
             self.partition,
@@ -152,7 +163,11 @@ class EventBatch:
             self.keys.take(cut),
             self.values.take(cut),
             self.headers[cut],
-            int(self.offsets[count]),
+            self.next_offset if end == len(self) else int(self.offsets[end]),
             None if self.bodies is None else self.bodies.take(cut),
-            [origin for origin in self.origins if origin.end <= count],
+            [
+                Origin(origin.start - start, origin.end - start, origin.batch)
+                for origin in self.origins
+                if start <= origin.start and origin.end <= end
+            ],
         )

@@ -265,13 +265,11 @@ class Folding:
         try:
             async for batch in batches:
                 self._check_foreign(batch, foreign)
-                keys = self._extractor.extract(batch)
-                await self.ready_for(len(batch))
-                await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
+                for part in batch.parts(self._extractor.rows_a_turn):
+                    skipped += await self._fold_in(shard, part)
                 folded += len(batch)
                 self._meters.folded += len(batch)
-                skipped += int(np.count_nonzero(keys.keys.sizes < 0))
         except TrimmedError as error:
             raise DoubtError(str(error)) from error  # the next fencing sees the new start
         finally:
@@ -287,6 +285,13 @@ class Folding:
             events=folded,
             without_key=skipped,
         )
+
+    async def _fold_in(self, shard: Shard, batch: EventBatch) -> int:
+        """Add the keys of `batch`, and tell how many events have none."""
+        keys = self._extractor.extract(batch)
+        await self.ready_for(len(batch))
+        await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
+        return int(np.count_nonzero(keys.keys.sizes < 0))
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:
         """After our events came to stand too far on: whoever wrote in between is a second writer."""

@@ -1,11 +1,13 @@
 """Claims about columns and batches: what was put in comes out, nulls and empty cells apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.events import Column, EventBatch, Verdict
+from streamdedup.events import Column, EventBatch, Origin, Verdict
 
 Cells = list[bytes | None]
 
@@ -48,6 +50,27 @@ def test_the_head_of_a_batch(count: int) -> None:
 def test_the_head_of_a_head() -> None:
     """Cutting twice is the same as cutting once."""
     assert _rows(_batch().head(2).head(1)) == _rows(_batch().head(1))
+
+
+@pytest.mark.parametrize("events", [1, 2, 3, 4])
+def test_the_parts_of_a_batch_are_all_of_it(events: int) -> None:
+    """They follow each other without a gap, none is too long, and the last goes on where the batch does."""
+    batch = _batch()
+    parts = list(batch.parts(events))
+    assert max(map(len, parts)) == min(events, 3)
+    assert [offset for part in parts for offset in part.offsets.tolist()] == [10, 13, 14]
+    assert [cell for part in parts for cell in part.keys] == [b"k", None, b""]
+    assert [cell for part in parts for cell in part.headers] == list(batch.headers)
+    assert [part.next_offset for part in parts] == [*(int(p.offsets[0]) for p in parts[1:]), 20]
+
+
+def test_the_parts_of_a_batch_know_the_record_batches_that_are_whole() -> None:
+    """One that is cut in two is in neither part; the rows of the others count from the first of theirs."""
+    whole = replace(_batch(), origins=[Origin(0, 1, "a"), Origin(1, 3, "b")])
+    assert [list(part.origins) for part in whole.parts(2)] == [[(0, 1, "a")], []]
+    assert [list(part.origins) for part in whole.parts(1)] == [[(0, 1, "a")], [], []]
+    shifted = replace(_batch(), origins=[Origin(0, 2, "a"), Origin(2, 3, "b")])
+    assert [list(part.origins) for part in shifted.parts(2)] == [[(0, 2, "a")], [(0, 1, "b")]]
 
 
 def test_verdicts_keep_their_numbers() -> None:

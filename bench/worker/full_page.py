@@ -59,7 +59,10 @@ def sections(full: Found) -> Iterator[str]:
             yield f"### {head}\n"
             yield _growth(head, found)
     if _below(cells, "growth/"):
-        yield "Filters are empty at the start; all else is as in the base case.\n"
+        yield (
+            "Filters are empty at the start, and their memory is put in place within the time that is measured; all\n"
+            "else is as in the base case.\n"
+        )
         yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
     if found := _below(cells, "peers/"):
         yield "### Peers\n"
