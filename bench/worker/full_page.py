@@ -61,8 +61,8 @@ def sections(full: Found) -> Iterator[str]:
     if _below(cells, "growth/"):
         yield (
             "Filters are empty at the start, and their memory is put in place within the time that is measured; all\n"
-            "else is as in the base case. With 1,000,000,000 keys nearly all of that time goes there: a virtual machine\n"
-            "is given most of its memory only as it touches it, and this one slowly. It says nothing of the filter.\n"
+            "else is as in the base case. With 1,000,000,000 keys nearly all of that time goes there: a virtual\n"
+            "machine is given most of its memory only as it touches it, and this one slowly: it is not the filter.\n"
         )
         yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
     if found := _below(cells, "peers/"):
