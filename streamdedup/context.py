@@ -148,7 +148,7 @@ class Context:
         key = self.settings.key
         fields = (key.field,) if isinstance(key.field, str) else key.field or ()
         tombstones = self.settings.source.tombstones
-        return Extractor(key.from_, fields, tombstones, normalizer(key.normalize))
+        return Extractor(key.from_, fields, tombstones, normalizer(key.normalize, key.email_rules))
 
     def identity(self, topology: Topology, partition: int, floor: int | None = None) -> Identity:
         """Of the log that a filter of `partition` is the fold of, from `floor` on, and of how keys become digests."""

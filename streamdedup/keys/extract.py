@@ -65,7 +65,7 @@ class Extractor:
         """How many events' keys are taken in one turn of the loop: fewer where each takes Python's time."""
         if len(self.fields) > 1 or (self.origin == "json" and _may_index(self.fields[0])):
             return OBJECTS_A_TURN
-        asks = READINGS[self.origin] + (self.normalizer is not None)
+        asks = READINGS[self.origin] + (self.normalizer.asks if self.normalizer else 0)
         return PERHAPS_OBJECTS_A_TURN // asks if asks else ROWS_A_TURN
 
     def warm_up(self) -> None:
