@@ -1,7 +1,7 @@
 """E-mail addresses: all ways to write one are one key, by rules that are data (`providers`).
 
-What an address is, and what its domain is in ASCII, says email-validator, without DNS. It is asked where the kernel does
-not know: of what is not plain ASCII, or no address. A reason never holds a part of the address.
+What an address is, and its domain in ASCII, says email-validator, without DNS. It is asked where the kernel does not
+know: of what is not plain ASCII, or no address. A reason never holds a part of the address.
 """
 
 import re

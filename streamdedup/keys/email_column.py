@@ -1,4 +1,4 @@
-"""The addresses of a column that are plain ASCII, as `email` has them, by kernel: checked, in small letters, by provider.
+"""The addresses of a column that are plain ASCII, by kernel, as `email` has them: checked, and as their providers do.
 
 What is left null is for the exact reader: other letters, Punycode, quotes, names that no address has, what is no
 address. So this grammar is a part of email-validator's: it may know less, and never says otherwise.
