@@ -31,7 +31,7 @@ _QUOTING = re.compile(r": | \(|, ")  # what follows it in a message may be a pie
 class EmailNormalizer:
     """Addresses as their providers tell them apart, as far as `rules` asks for it; `strict` where that is nothing."""
 
-    asks = 6
+    takes_long = True  # some 100 us for an international domain
 
     def __init__(self, rules: EmailRules) -> None:
         self.rules = rules

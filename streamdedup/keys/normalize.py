@@ -34,8 +34,8 @@ class Normalizer(Protocol):
         """Another one where any key could become another; it stands in each snapshot and list."""
 
     @property
-    def asks(self) -> int:
-        """How long a key takes that no kernel knows, in some 3 us."""
+    def takes_long(self) -> bool:
+        """Whether a key that no kernel knows takes so long that many of them should keep nobody waiting."""
 
     def of_key(self, key: bytes) -> bytes:
         """One key; raises MalformedError."""
@@ -51,7 +51,7 @@ class TextNormalizer:
     id: str
     of_text: Callable[[str], str]
     lowers: bool
-    asks = 1
+    takes_long = False
 
     def of_key(self, key: bytes) -> bytes:
         """As `Normalizer.of_key`."""
