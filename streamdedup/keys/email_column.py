@@ -225,7 +225,7 @@ def _rule(
             while at + i < end and _lower(buffer[at + i]) == names[start + i]:
                 i += _1
             if at + i == end:
-                return row
+                return int(row)
         slot = (slot + _1) & last
     return -1
 
