@@ -202,7 +202,7 @@ def _host(buffer: Bytes, at: np.uint64, end: np.uint64, special: Words) -> tuple
     for i in range(special.shape[0]):
         if word == special[i]:
             return hashed, False
-    return hashed, points > _0 and _A <= before <= _Z
+    return hashed, bool(points > _0 and _A <= before <= _Z)
 
 
 @inlined
