@@ -341,7 +341,7 @@ WRONG = [
     ("key.from=jsn", "must be one of json, key, value, header"),
     ("key.field=''", "must not be empty"),
     ("key.field={a: b}", "must be a text or a list of texts"),
-    ("key.normalize=email", "must be one of none, trim, lowercase"),
+    ("key.normalize=mail", "must be one of none, trim, lowercase, email"),
     ("key.hash=md5", "must be one of murmur3, siphash"),
     ("key.on_malformed=skip", "must be one of dead_letter, pass, drop"),
     ("filter.kind=fuse", "must be one of bloom, blocked, exact, bitmap, counting, cuckoo, dleft"),
@@ -1121,6 +1121,7 @@ class TestShown:
             "kafka.ssl_password_file",
             "kafka.sasl_oauth_token_provider",
             "kafka.record_path",
+            *(f"key.email_{rule}" for rule in ("preset", "tags", "dots", "aliases")),
         }
 
     def test_every_leaf_is_described_and_no_other_is_allowed(self) -> None:
