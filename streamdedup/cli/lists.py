@@ -1,15 +1,17 @@
-"""The arguments of `streamdedup lists build | inspect | check`."""
+"""The arguments of `streamdedup lists build | inspect | check | add | remove`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from streamdedup.cli.arguments import Commands, as_configured, refusing
+from streamdedup.cli.arguments import Commands, add_settings, as_configured, refusing
 from streamdedup.cli.streams import binary, put, say
 from streamdedup.errors import ConfigError
 from streamdedup.filters import KINDS
+from streamdedup.units import counted
 
 if TYPE_CHECKING:
     from streamdedup.keys.hashing import Hash
@@ -27,6 +29,7 @@ def add_lists(commands: Commands) -> None:
     _add_build(parts)
     _add_inspect(parts)
     _add_check(parts)
+    _add_changes(parts)
 
 
 def _add_build(parts: Commands) -> None:
@@ -297,3 +300,48 @@ def _read1() -> Callable[[], Any]:
 
     source: Any = _stdin()
     return lambda: source.read1(CHUNK_BYTES)
+
+
+def _add_changes(parts: Commands) -> None:
+    for op, text in (
+        ("add", "have entries blocked from now on, on every worker, until the list is built anew"),
+        ("remove", "have entries pass from now on, whatever the list says"),
+    ):
+        part = parts.add_parser(
+            op,
+            help=text,
+            description=f"Write to blocklist.control_topic: {text}. Workers follow within two seconds.",
+        )
+        add_settings(part)
+        part.add_argument(
+            "entries",
+            nargs="+",
+            metavar="ENTRY",
+            help="an address, @example.com, .example.com, or - for one a line of standard input",
+        )
+        part.add_argument(
+            "--reason", default="", metavar="TEXT", help="for whoever reads the topic"
+        )
+        part.set_defaults(call=_change, op=op)
+
+
+def _change(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from streamdedup import logs, settings
+    from streamdedup.relisting import write
+
+    tree = settings.load(arguments.config, arguments.overrides)
+    logs.set_up()
+    entries = [entry for given in arguments.entries for entry in _entries(given)]
+    written = asyncio.run(write(tree, arguments.op, entries, arguments.reason))
+    say(f"streamdedup: {counted(written, 'change')} written to {tree.blocklist.control_topic}")
+    return 0
+
+
+def _entries(given: str) -> list[bytes]:
+    """One, or those of standard input, a line each."""
+    if given != "-":
+        return [os.fsencode(given)]
+    stdin = binary(sys.stdin, "standard input is closed; give the entries as arguments")
+    return [line for raw in stdin if (line := raw.strip()) and not line.startswith(b"#")]

@@ -1,0 +1,79 @@
+"""What a message of a control topic says: an entry of the list, as the record's key, is added or removed.
+
+The value is JSON: `{"op": "add", "reason": "..."}` or `{"op": "remove", ...}`; none at all takes the change back. Keys
+are normalized, so that compaction leaves the last word on each.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.keys.email import BELOW, EXACT, EmailNormalizer
+from streamdedup.keys.normalize import Normalizer
+from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
+
+ENTRY_BYTES_MAX = 4096
+REASON_CHARS_MAX = 1000
+OPS = {"add": ADDED, "remove": REMOVED}
+
+Op = Literal["add", "remove"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """`keys` are those by which the list holds the entry; `change` is ADDED, REMOVED or UNCHANGED."""
+
+    keys: tuple[bytes, ...]
+    change: int
+
+
+def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | None) -> Change:
+    """What a message says; MalformedError where it is none. `normal` is the list's normalizer."""
+    if entry is None:
+        raise MalformedError(
+            "the record key is null; it must be the entry that is added or removed"
+        )
+    if len(entry) > ENTRY_BYTES_MAX:
+        raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
+    return Change(
+        tuple(keys_of_entry(entry, normal)), UNCHANGED if value is None else _change(value)
+    )
+
+
+def keys_of_entry(entry: bytes, normal: Normalizer | None) -> list[bytes]:
+    """The keys by which a list holds an entry, an address or a domain; MalformedError where it is neither."""
+    if isinstance(normal, EmailNormalizer) and entry.lstrip()[:1] in (EXACT, BELOW):
+        return normal.of_domain_entry(entry)
+    key = normal.of_key(entry) if normal else entry
+    if not key:
+        raise MalformedError("the entry is empty")
+    return [key]
+
+
+def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
+    """The record key of an entry: one however it is written; MalformedError where it is none."""
+    key, *_ = keys_of_entry(entry, normal)
+    is_tree = isinstance(normal, EmailNormalizer) and entry.strip().startswith(BELOW)
+    return BELOW + key if is_tree else key
+
+
+def message(op: Op, reason: str) -> bytes:
+    """The value of a message; ConfigError where the reason is too long."""
+    if len(reason) > REASON_CHARS_MAX:
+        raise ConfigError(
+            f"--reason has {len(reason)} characters, and at most {REASON_CHARS_MAX} are kept; shorten it"
+        )
+    return orjson.dumps({"op": op, "reason": reason} if reason else {"op": op})
+
+
+def _change(value: bytes) -> int:
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        raise MalformedError("the value is not valid JSON") from None
+    op = found.get("op") if isinstance(found, dict) else None
+    if not isinstance(op, str) or op not in OPS:
+        raise MalformedError('the value is no object whose "op" is "add" or "remove"')
+    return OPS[op]

@@ -1,0 +1,52 @@
+"""`streamdedup lists add` and `remove`: single changes of a block list, written to its control topic."""
+
+import asyncio
+from collections.abc import Sequence
+
+from streamdedup.control_topic import described
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError
+from streamdedup.kafka.appending import append
+from streamdedup.kafka.cluster import kafka_cluster, soon
+from streamdedup.kafka.connection import refusal
+from streamdedup.keys.normalize import Normalizer, normalizer
+from streamdedup.lists.control import Op, control_key, message
+from streamdedup.settings import Settings
+
+WRITE_S_MAX = 60.0
+
+
+async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
+    """Have `entries` added to the block list, or removed, on every worker; how many messages were written.
+
+    ConfigError where there is no control topic, or one of them is no entry; DeliveryError where the broker refuses.
+    """
+    topic = settings.blocklist.control_topic
+    if topic is None:
+        raise ConfigError(
+            "blocklist.control_topic is not set, so no worker would hear of it; set it, or build the list again"
+        )
+    normal = normalizer(settings.key.normalize, settings.key.email_rules)
+    value = message(op, reason)
+    records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
+    try:
+        async with soon(kafka_cluster, settings.kafka) as cluster:
+            await described(cluster, topic)
+        async with asyncio.timeout(WRITE_S_MAX):
+            await append(settings.kafka, topic, records)
+    except TimeoutError:
+        raise DeliveryError(
+            f"{topic} did not take all within {WRITE_S_MAX:g} s; look at the brokers, then write them again, which does"
+            " no harm"
+        ) from None
+    except Exception as error:
+        if refused := refusal(error):
+            raise refused from error
+        raise
+    return len(records)
+
+
+def _record_key(number: int, entry: bytes, normal: Normalizer | None) -> bytes:
+    try:
+        return control_key(entry, normal)
+    except MalformedError as reason:
+        raise ConfigError(f"entry {number} is none: {reason}; nothing was written") from None

@@ -1,0 +1,123 @@
+"""The lists of a running worker: loaded before it joins its group, then replaced and changed between two batches.
+
+A file that is replaced is read again, by itself or at SIGHUP. It is checked first: what is damaged or does not fit is
+refused, and the list before stays in force.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from streamdedup.context import Context
+from streamdedup.control_topic import ControlTopic
+from streamdedup.errors import StreamdedupError
+from streamdedup.flight import together
+from streamdedup.lists import KeyList
+from streamdedup.lists.changed_list import ChangedList
+from streamdedup.rules.listed import Lists
+from streamdedup.screening import load_list
+
+LOOK_EVERY_S = 1.0
+THE_WORKER = "the worker"  # in place of a shard, for the threads
+ALLOW, BLOCK = "allowlist", "blocklist"
+
+log = structlog.get_logger(__name__)
+
+Stamp = (
+    tuple[int, ...] | None
+)  # which file it is, and when it was written; None where there is none
+
+
+@dataclass
+class _File:
+    """The file of a list, as it was last seen, and the list that it holds, or held before it was damaged."""
+
+    which: str
+    path: Path
+    stamp: Stamp = None
+    listed: KeyList | None = None
+
+
+class Reloading:
+    """Keeps `context.lists` as the files and the control topic have them."""
+
+    def __init__(self, context: Context) -> None:
+        settings, self._context = context.settings, context
+        paths = {ALLOW: settings.allowlist.file, BLOCK: settings.blocklist.file}
+        self._files = {which: _File(which, path) for which, path in paths.items() if path}
+        topic = settings.blocklist.control_topic
+        self._control = ControlTopic(context, topic) if topic else None
+        self._asked = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Have the lists in force, with all changes that there are; what is wrong with one of them is raised."""
+        for file in self._files.values():
+            file.stamp = await asyncio.to_thread(_stamp, file.path)
+            file.listed = await self._load(file)
+        if self._control:
+            await self._control.catch_up()
+            self._control.tell()
+        self._put_in_force()
+
+    async def run(self) -> None:
+        """Keep them so, for ever."""
+        await together(self._watch(), *([self._follow(self._control)] if self._control else []))
+
+    def reload(self) -> None:
+        """Read the files again now, also where they look as they did."""
+        self._asked.set()
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), LOOK_EVERY_S)
+            asked = self._asked.is_set()
+            self._asked.clear()
+            for file in self._files.values():
+                stamp = await asyncio.to_thread(_stamp, file.path)
+                if asked or stamp != file.stamp:
+                    file.stamp = stamp
+                    await self._replace(file)
+
+    async def _replace(self, file: _File) -> None:
+        try:
+            file.listed = await self._load(file)
+        except StreamdedupError as error:
+            self._context.meters.lists_refused[file.which] += 1
+            stays = file.listed.version if file.listed else None
+            log.error("list_refused", list=file.which, reason=str(error), stays_in_force=stays)
+        else:
+            self._put_in_force()
+
+    async def _load(self, file: _File) -> KeyList:
+        run = self._context.threads.loads.run
+        return await run(THE_WORKER, "its lists", load_list, self._context, file.which, file.path)
+
+    async def _follow(self, control: ControlTopic) -> None:
+        async for _ in control.news():
+            self._put_in_force()
+            control.tell()
+
+    def _put_in_force(self) -> None:
+        """Between two batches: nobody awaits anything within one."""
+        allow, block = (self._listed(which) for which in (ALLOW, BLOCK))
+        if block and (control := self._control):
+            changed = ChangedList(block, control.changes.overlay(), control.messages)
+            self._context.lists.now = Lists(allow, changed)
+        else:
+            self._context.lists.now = Lists(allow, block)
+
+    def _listed(self, which: str) -> KeyList | None:
+        file = self._files.get(which)
+        return file.listed if file else None
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

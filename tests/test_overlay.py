@@ -1,0 +1,129 @@
+"""Claims about single changes of a list: exact, the last word on each key, over the file, for addresses and domains."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.keys.hashing import MURMUR3
+from streamdedup.keys.normalize import normalizer
+from streamdedup.lists.control import (
+    ENTRY_BYTES_MAX,
+    REASON_CHARS_MAX,
+    control_key,
+    message,
+    read_change,
+)
+from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Changes, Overlay
+
+digests = st.tuples(st.integers(0, 3), st.integers(0, 3))
+EMAIL = normalizer("email")
+
+
+@given(
+    changes=st.lists(st.tuples(digests, st.sampled_from([ADDED, REMOVED, UNCHANGED])), max_size=30),
+    asked=st.lists(digests, max_size=20),
+)
+@settings(deadline=None)
+def test_the_last_change_of_a_key_counts(
+    changes: list[tuple[tuple[int, int], int]], asked: list[tuple[int, int]]
+) -> None:
+    """Whatever was told of it before, and whatever other digests share a half with it."""
+    collected, expected = Changes(), {}
+    for digest, change in changes:
+        collected.apply(np.array([digest], dtype=np.uint64), change)
+        expected[digest] = change
+    array = np.array(asked, dtype=np.uint64).reshape(-1, 2)
+    told = collected.overlay().look_up(array)
+    assert told.tolist() == [expected.get(digest, UNCHANGED) for digest in asked]
+    assert len(collected) == sum(change != UNCHANGED for change in expected.values())
+
+
+def test_an_overlay_stays_as_it_is() -> None:
+    """A batch is judged by one version, whatever comes meanwhile."""
+    changes = Changes()
+    digest = MURMUR3.digests([b"a"])
+    before = changes.overlay()
+    changes.apply(digest, ADDED)
+    assert before is NO_CHANGES
+    assert before.look_up(digest).tolist() == [UNCHANGED]
+    assert changes.overlay().look_up(digest).tolist() == [ADDED]
+    assert changes.overlay() is changes.overlay()
+
+
+def test_many_changes_are_found_among_many_keys() -> None:
+    """Of 10,000 that were changed each is told, and none of 10,000 others."""
+    keys = [b"%d" % n for n in range(20_000)]
+    array = MURMUR3.digests(keys)
+    overlay = Overlay(
+        {digest.tobytes(): ADDED if n % 2 else REMOVED for n, digest in enumerate(array[:10_000])}
+    )
+    told = overlay.look_up(array)
+    assert told[:10_000].tolist() == [REMOVED, ADDED] * 5000
+    assert not told[10_000:].any()
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "keys", "change"),
+    [
+        (b"Anna.B+x@GoogleMail.com", b'{"op": "add"}', (b"annab@gmail.com",), ADDED),
+        (b"a@b.com", b'{"op": "remove", "reason": "a customer"}', (b"a@b.com",), REMOVED),
+        (b"a@b.com", None, (b"a@b.com",), UNCHANGED),
+        (b"@B.com", b'{"op":"add"}', (b"@b.com",), ADDED),
+        (b".b.com", b'{"op":"add"}', (b"b.com",), ADDED),
+    ],
+)
+def test_a_message(entry: bytes, value: bytes | None, keys: tuple[bytes, ...], change: int) -> None:
+    """An entry as in a list's text, and what is to be done with it."""
+    found = read_change(entry, value, EMAIL)
+    assert (found.keys, found.change) == (keys, change)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "reason"),
+    [
+        (None, b'{"op": "add"}', "the record key is null"),
+        (b"Q9Z", b'{"op": "add"}', "the key is no e-mail address"),
+        (b"Q9Z" * ENTRY_BYTES_MAX, b'{"op": "add"}', "the entry has more than"),
+        (b"a@b.com", b"Q9Z", "the value is not valid JSON"),
+        (b"a@b.com", b"[]", 'the value is no object whose "op"'),
+        (b"a@b.com", b'{"op": "Q9Z"}', 'the value is no object whose "op"'),
+        (b"a@b.com", b'{"op": []}', 'the value is no object whose "op"'),
+    ],
+)
+def test_what_is_no_message(entry: bytes | None, value: bytes, reason: str) -> None:
+    """The reason holds nothing of it."""
+    with pytest.raises(MalformedError, match=reason) as refused:
+        read_change(entry, value, EMAIL)
+    assert "Q9Z" not in str(refused.value)
+
+
+def test_keys_of_other_lists_are_taken_as_they_are() -> None:
+    """Without a normalizer, what begins like a domain is a key like any other."""
+    assert read_change(b"@x", b'{"op":"add"}', None).keys == (b"@x",)
+    with pytest.raises(MalformedError, match="the entry is empty"):
+        read_change(b"", b'{"op":"add"}', None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        (b"A@Example.com ", b"a@example.com"),
+        (b"@Example.com", b"@example.com"),
+        (b" .Example.com", b".example.com"),
+    ],
+)
+def test_one_entry_has_one_record_key(entry: bytes, key: bytes) -> None:
+    """However it is written: so compaction leaves the last word on it, and it reads back as the same entry."""
+    assert control_key(entry, EMAIL) == key
+    assert control_key(key, EMAIL) == key
+    assert read_change(key, None, EMAIL) == read_change(entry, None, EMAIL)
+
+
+def test_what_is_written_can_be_read() -> None:
+    """A reason is for people; a very long one is refused before it is written."""
+    assert read_change(b"a@b.com", message("add", "spam"), EMAIL).change == ADDED
+    assert read_change(b"a@b.com", message("remove", ""), EMAIL).change == REMOVED
+    with pytest.raises(ConfigError, match="at most"):
+        message("add", "x" * (REASON_CHARS_MAX + 1))
