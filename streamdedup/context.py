@@ -21,6 +21,7 @@ from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalize import normalizer
 from streamdedup.meters import Meters
+from streamdedup.rules.listed import InForce
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
@@ -54,6 +55,7 @@ class Context:
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)
+    lists: InForce = field(default_factory=InForce)
 
     @property
     def exactly_once(self) -> bool:
