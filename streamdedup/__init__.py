@@ -79,7 +79,8 @@ def load(
     all else is checked. A `fuse` filter is then there at once, whatever its size: its table is read as it is asked.
     Other kinds count once what is in theirs.
 
-    SnapshotError: the file cannot be read, or must not be believed. ConfigError: `hash_key` is wrong.
+    SnapshotError: the file cannot be read, or must not be believed. ConfigError: `hash_key` is wrong, or it is a list,
+    which `streamdedup.lists.load` loads.
     """
     from streamdedup.snapshot import files
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
+from streamdedup.events import EventBatch
 from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing, Windowed
 from streamdedup.filters.clock import SPAN_MAX
@@ -17,7 +18,7 @@ from streamdedup.filters.memory import touch
 from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
-from streamdedup.keys.extract import Extractor
+from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalize import normalizer
 from streamdedup.meters import Meters
@@ -36,6 +37,13 @@ _DURATION = milliseconds(0, SPAN_MAX)
 def wall_clock_ms() -> int:
     """The time, in ms since 1970."""
     return int(time.time() * 1000)
+
+
+async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
+    """The keys of all events of `batch`; taken in a thread where the loop would wait too long for them."""
+    if extractor.takes_long:
+        return await asyncio.to_thread(extractor.extract, batch)
+    return extractor.extract(batch)
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,7 @@ class Context:
         key = self.settings.key
         fields = (key.field,) if isinstance(key.field, str) else key.field or ()
         tombstones = self.settings.source.tombstones
-        return Extractor(key.from_, fields, tombstones, normalizer(key.normalize))
+        return Extractor(key.from_, fields, tombstones, normalizer(key.normalize, key.email_rules))
 
     def identity(self, topology: Topology, partition: int, floor: int | None = None) -> Identity:
         """Of the log that a filter of `partition` is the fold of, from `floor` on, and of how keys become digests."""

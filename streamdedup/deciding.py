@@ -6,7 +6,7 @@ changed in turns, never both at once.
 
 import asyncio
 
-from streamdedup.context import Context
+from streamdedup.context import Context, keys_of
 from streamdedup.emission import Emission
 from streamdedup.events import EventBatch
 from streamdedup.flight import Flights, Part, Transaction
@@ -97,7 +97,7 @@ class Deciding:
     async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[Part, bool]:
         """Decide the events of `batch`, and whether they are all: they are not where the filter is full."""
         now_ms = self._context.now_ms()
-        keys = self._extractor.extract(batch)
+        keys = await keys_of(batch, self._extractor)
         rejected = self._emission.rejected(batch, keys, now_ms, self._pace.refused)
         async with self._folding.turn:
             await self._folding.ready_for(len(batch))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.context import Context
+from streamdedup.context import Context, keys_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.fingerprint import contradiction, doubt_of
@@ -288,7 +288,7 @@ class Folding:
 
     async def _fold_in(self, shard: Shard, batch: EventBatch) -> int:
         """Add the keys of `batch`, and tell how many events have none."""
-        keys = self._extractor.extract(batch)
+        keys = await keys_of(batch, self._extractor)
         await self.ready_for(len(batch))
         await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
         return int(np.count_nonzero(keys.keys.sizes < 0))

@@ -6,7 +6,7 @@ import pytest
 
 from streamdedup.keys.hashing import Digests, Hash
 
-pytest_plugins = ["tests.broker.plugin", "tests.local"]
+pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.list_tools"]
 
 CONTAINERS = "--containers"
 KEYS = 1_400_000  # what tells 0.1 % from a quarter more, and the members

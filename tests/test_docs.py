@@ -298,6 +298,8 @@ class TestKeys:
         found |= {_reason("value", None, text, normalizer("trim")) for text in (b"\xff", b"a\0")}
         registered = _reason("value", None, b"\0\0\0\0\7\xff", normalizer("trim"))
         found |= {registered.replace("id 7", "id N")}
+        wrong = _reason("value", None, b"Q9Z", normalizer("email"))
+        found.add(wrong.partition(": ")[0] + ": WHY")
         assert found == documented
 
 

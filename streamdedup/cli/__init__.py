@@ -13,6 +13,7 @@ from pathlib import Path
 from streamdedup import __version__
 from streamdedup.cli.arguments import Commands, add_settings
 from streamdedup.cli.audit import add_audit
+from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add_reset(commands)
     add_pipe(commands)
     add_plan(commands)
+    add_lists(commands)
     _add_config(commands)
     _add_compile(commands)
     _add_demo(commands)

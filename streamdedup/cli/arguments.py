@@ -38,8 +38,9 @@ def add_key(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--normalize",
-        choices=("none", "trim", "lowercase"),
-        help="trim: white space at both ends of a key does not count; lowercase: nor do capitals (default: none)",
+        choices=("none", "trim", "lowercase", "email"),
+        help="trim: white space at both ends of a key does not count; lowercase: nor do capitals; email: nor does how"
+        " an address is written (default: none)",
     )
 
 

@@ -61,8 +61,15 @@ class Extractor:
         return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
 
     @property
+    def takes_long(self) -> bool:
+        """Whether keys are better taken beside the loop, in a thread."""
+        return self.normalizer is not None and self.normalizer.takes_long
+
+    @property
     def rows_a_turn(self) -> int:
         """How many events' keys are taken in one turn of the loop: fewer where each takes Python's time."""
+        if self.takes_long:
+            return ROWS_A_TURN
         if len(self.fields) > 1 or (self.origin == "json" and _may_index(self.fields[0])):
             return OBJECTS_A_TURN
         asks = READINGS[self.origin] + (self.normalizer is not None)

@@ -2,14 +2,44 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Origin = Literal["json", "key", "value", "header"]
 Tombstones = Literal["pass", "judge", "drop"]  # what becomes of events with a null value
-Normalization = Literal["none", "trim", "lowercase"]
+Normalization = Literal["none", "trim", "lowercase", "email"]
+EmailPreset = Literal["provider", "strict"]
 PathText = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class EmailRules:
+    """What of an address its provider does not look at: tags, dots of the local part, which alias of a domain it is."""
+
+    tags: bool
+    dots: bool
+    aliases: bool
+
+    @classmethod
+    def of(
+        cls,
+        preset: EmailPreset,
+        *,
+        tags: bool | None = None,
+        dots: bool | None = None,
+        aliases: bool | None = None,
+    ) -> Self:
+        """All of them as `preset` has them, but for those that are given."""
+        given = (tags, dots, aliases)
+        return cls(*(preset == "provider" if rule is None else rule for rule in given))
+
+    @property
+    def names(self) -> str:
+        """Those that are on, for people and for identities; "strict" where none is."""
+        on = [name for name in ("tags", "dots", "aliases") if getattr(self, name)]
+        return "+".join(on) or "strict"
 
 
 def _as_tuple(value: object) -> object:
@@ -43,7 +73,28 @@ class KeyOptions(BaseModel):
     normalize: Normalization = Field(
         default="none",
         description="What is done to the key's text before it is hashed: `trim` takes white space from both of its "
-        "ends, `lowercase` does so and makes all letters small. A key that is not UTF-8 is then malformed.",
+        "ends, `lowercase` does so and makes all letters small. A key that is not UTF-8 is then malformed. `email` "
+        "makes one key of all ways to write one e-mail address; what is no address is malformed.",
+    )
+    email_preset: EmailPreset = Field(
+        default="provider",
+        description="With `normalize: email`: `provider` is the address as its mailbox provider tells it from others, "
+        "by the three rules below; `strict` only makes letters small and domains ASCII.",
+    )
+    email_tags: bool | None = Field(
+        default=None,
+        description="With `normalize: email`, whether tags are taken off, as `+news` where the provider has them. Not "
+        "set, as `email_preset` has it.",
+    )
+    email_dots: bool | None = Field(
+        default=None,
+        description="With `normalize: email`, whether dots are taken off where the provider ignores them. Not set, "
+        "as `email_preset` has it.",
+    )
+    email_aliases: bool | None = Field(
+        default=None,
+        description="With `normalize: email`, whether domains of one provider that lead to one mailbox, as "
+        "`googlemail.com` and `gmail.com`, are one. Not set, as `email_preset` has it.",
     )
     hash: Literal["murmur3", "siphash"] | None = Field(
         default=None,
@@ -54,6 +105,16 @@ class KeyOptions(BaseModel):
         description="What happens to an event without a usable key. Not set, it means `pass` where "
         "there is no `sink.dead_letter_topic`.",
     )
+
+    @property
+    def email_rules(self) -> EmailRules:
+        """The rules of `normalize: email`."""
+        return EmailRules.of(
+            self.email_preset,
+            tags=self.email_tags,
+            dots=self.email_dots,
+            aliases=self.email_aliases,
+        )
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
@@ -68,6 +129,12 @@ class KeyOptions(BaseModel):
                 ("field", "from"),
                 f"means nothing with key.from: {self.from_}; delete it, or set key.from: json",
             )
+        for name in _EMAIL if self.normalize != "email" else ():
+            if name in self.model_fields_set and getattr(self, name) is not None:
+                yield (
+                    (name, "normalize"),
+                    f"means nothing with key.normalize: {self.normalize}; delete it, or set key.normalize: email",
+                )
         if self.from_ == "header" and isinstance(self.field, tuple):
             yield ("field", "from"), "must be one name, not a list, with key.from: header"
         if self.from_ == "json":
@@ -79,4 +146,5 @@ class KeyOptions(BaseModel):
                     )
 
 
+_EMAIL = ("email_preset", "email_tags", "email_dots", "email_aliases")
 _SUBJECT = {"json": "field, like url or /user/id", "header": "header"}

@@ -9,7 +9,7 @@ import numpy as np
 from streamdedup import filters
 from streamdedup.filters import waiting
 from streamdedup.filters.base import Addable, Windowed
-from streamdedup.keys import json_column, letters
+from streamdedup.keys import domains, email_column, json_column, letters
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
 from streamdedup.rules.window import DuplicatesWithin
@@ -40,6 +40,8 @@ def warm_up_all() -> None:
     """Compile, or load from the cache, the kernels of all that a worker can be set up with: as for an image."""
     json_column.warm_up()
     letters.warm_up()
+    email_column.warm_up()
+    domains.warm_up()
     for name in HASHES:
         Hash(name, bytes(SECRET_BYTES) if name == "siphash" else b"").warm_up()
     for config in _all_kinds():

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from mmap import ACCESS_READ
 from mmap import mmap as map_file
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from streamdedup import __version__, filters
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
@@ -34,6 +34,12 @@ from streamdedup.snapshot.reading import (
 )
 
 Content = Iterator[bytes | memoryview]
+Made = TypeVar("Made")
+Make = Callable[[Mapping[str, Any], list[memoryview], bytes], Made]
+
+LIST = (
+    "list"  # the kind of what `streamdedup lists build` writes: two filters, and no filter itself
+)
 
 
 class FileSystem(Protocol):
@@ -78,15 +84,20 @@ def save(
     if not isinstance(filter_, Parts):
         raise TypeError(f"what is saved is a filter, as `build` makes it, not {named(filter_)}")
     target = Path(path)
+    check_target(target)
+    # Under a name of its own, saves to one path do not meet: the last one stays, whole.
+    temporary = target.with_name(f".streamdedup-{secrets.token_hex(8)}.tmp")
+    publish(fs, temporary, target, content_of(filter_, wall_clock()), "save it elsewhere")
+
+
+def check_target(target: Path) -> None:
+    """SnapshotError where no file can be put, as far as that is known before one is written."""
     if target.is_dir():
         raise SnapshotError(f"cannot write {target}: it is a directory; name a file in it")
     if not target.parent.is_dir():
         raise SnapshotError(
             f"cannot write {target}: there is no directory {target.parent}; make it, or name another"
         )
-    # Under a name of its own, saves to one path do not meet: the last one stays, whole.
-    temporary = target.with_name(f".streamdedup-{secrets.token_hex(8)}.tmp")
-    publish(fs, temporary, target, content_of(filter_, wall_clock()), "save it elsewhere")
 
 
 def load(
@@ -101,19 +112,37 @@ def load(
     if not (mmap or verify):
         raise ConfigError("verify=False is for mmap=True: what is read is verified as it comes")
     source = Path(path)
+    with reading(source, mmap=mmap, verify=verify, fs=fs) as reader:
+        if reader.header.filter.get("kind") == LIST:
+            raise ConfigError(
+                f"cannot use {source}: it is a list of `streamdedup lists build`, with what its keys were normalized"
+                " by; load it by streamdedup.lists.load"
+            )
+        return made_by(filters.from_parts, reader, hash_key, source)
+
+
+@contextmanager
+def reading(
+    path: Path, *, mmap: bool, verify: bool = True, fs: FileSystem = os
+) -> Iterator[Reading]:
+    """The file, its header read and the rest to be read within; SnapshotError, with the path, where it is not whole."""
     with (
-        blaming("read", source, "copy it to where it may be read"),
-        opened(fs, source) as (fd, size),
+        blaming("read", path, "copy it to where it may be read"),
+        opened(fs, path) as (fd, size),
     ):
         try:
-            reader: Reading = _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
-            _check_key(reader.header, hash_key, source)
-            return built(reader.contents(), hash_key)
+            yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
         except SnapshotError as error:
             remedy = "take a copy of it, or build and save it again"
             if isinstance(error, ForeignError):
                 remedy = "name a file that `save` or a worker wrote, or a copy of it"
-            raise SnapshotError(f"cannot use {source}: {error}; {remedy}") from error
+            raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from error
+
+
+def made_by(make: Make[Made], reader: Reading, hash_key: bytes, path: Path) -> Made:
+    """What `make` makes of the parts that `reader` has, and `hash_key`, which is checked before they are read."""
+    _check_key(reader.header, hash_key, path)
+    return _made(make, reader.contents(), hash_key)
 
 
 def content_of(
@@ -235,8 +264,12 @@ def _check_key(header: Header, hash_key: bytes, path: Path) -> None:
 
 def built(contents: Contents, hash_key: bytes = b"") -> Filter:
     """The filter of a file, over the buffers that were read or mapped; SnapshotError where its parts do not fit."""
+    return _made(filters.from_parts, contents, hash_key)
+
+
+def _made(make: Make[Made], contents: Contents, hash_key: bytes) -> Made:
     try:
-        return filters.from_parts(contents.filter, contents.buffers, hash_key)
+        return make(contents.filter, contents.buffers, hash_key)
     except (
         StreamdedupError,
         ValueError,

@@ -1,0 +1,73 @@
+"""`python -m bench.addresses`: what an e-mail address takes to normalize, by what it looks like."""
+
+import random
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+from bench.machine import machine
+from streamdedup.events import Column
+from streamdedup.keys.email import EmailNormalizer
+from streamdedup.keys.options import EmailRules
+
+BATCH, ROUNDS = 8_192, 7
+PYTHONS = 256  # of those that Python reads
+HOSTS = (
+    "gmail.com",
+    "outlook.com",
+    "yahoo.com",
+    "example.com",
+    "mail.company.example",
+    "web.example.org",
+)
+
+
+def main() -> int:
+    """Print it."""
+    print(machine("numpy", "numba", "email-validator", "idna"))
+    rng, email = random.Random(1), EmailNormalizer(EmailRules.of("provider"))
+    print(f"{'addresses':<34}{'ns each':>10}{'a second':>14}")
+    for name, count, make in KINDS:
+        column = Column.of([make(rng).encode() for _ in range(count)])
+        email.of_column(column)
+        seconds = min(_seconds(email, column) for _ in range(ROUNDS)) / count
+        print(f"{name:<34}{seconds * 1e9:>10,.0f}{1 / seconds:>14,.0f}")
+    return 0
+
+
+def _seconds(email: EmailNormalizer, column: Column) -> float:
+    began = perf_counter()
+    email.of_column(column)
+    return perf_counter() - began
+
+
+def _name(rng: random.Random) -> str:
+    return f"{rng.choice('abcdefgh')}{rng.randrange(10**6)}.{rng.choice('uvwxyz')}{rng.randrange(10**4)}"
+
+
+def _ascii(rng: random.Random) -> str:
+    return f"{_name(rng)}@{rng.choice(HOSTS)}"
+
+
+def _tagged(rng: random.Random) -> str:
+    return f"{_name(rng).title()}+shop@GoogleMail.com"
+
+
+def _international(rng: random.Random) -> str:
+    return f"{_name(rng)}@bücher-{rng.randrange(10**4)}.example"
+
+
+def _wrong(rng: random.Random) -> str:
+    return f"{_name(rng)} at example.com"
+
+
+KINDS: list[tuple[str, int, Callable[[random.Random], str]]] = [
+    ("ASCII", BATCH, _ascii),
+    ("capitals, dots, a tag, an alias", BATCH, _tagged),
+    ("an international domain", PYTHONS, _international),
+    ("no address", PYTHONS, _wrong),
+]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""A list built from its inputs: counted first, so that memory is stated and reserved, then read into its filters.
+
+The file is published by a rename, once all is in it: a build that fails leaves the old one as it was. The same entries
+in another order make the same table, where the kind's follows from the set of its keys alone.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdedup import filters
+from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.filters.base import Addable, Filter
+from streamdedup.filters.fuse import Fuse
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.lists.facts import Counts, check_name
+from streamdedup.lists.inputs import STDIN, Input, size_bytes
+from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.keying import Keying
+from streamdedup.lists.needs import available_bytes, needs
+from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing
+from streamdedup.lists.progress import Progress, sized
+from streamdedup.lists.rejects import Rejects
+from streamdedup.rules.duplicates import adder
+from streamdedup.snapshot import files
+from streamdedup.units import counted
+
+UNCOUNTED_MAX = 100_000_000  # entries of standard input whose digests are kept until all are there
+UNCOUNTED_BYTES = 16  # of one
+DOMAINS_MAX = 20_000_000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be built. `capacity` is how many entries come at most; None has them counted.
+
+    ConfigError where the name will not do.
+    """
+
+    name: str
+    kind: str = "fuse"
+    error_rate: float = 1e-6
+    normalizing: Normalizing = AS_THEY_ARE
+    hash: Hash = MURMUR3
+    capacity: int | None = None
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+    @property
+    def keying(self) -> Keying:
+        """How its entries become digests."""
+        return Keying(self.normalizing.normalizer(), self.hash)
+
+
+class _Count(NamedTuple):
+    """What the inputs have at most, by their lines, and the bytes of those."""
+
+    entries: int
+    domains: int
+    size_bytes: int | None
+
+
+def build(
+    recipe: Recipe,
+    inputs: Sequence[Input],
+    output: Path,
+    rejects: Rejects,
+    progress: Progress,
+    *,
+    wall_clock: Callable[[], float] = time.time,
+) -> KeyList:
+    """Put the list of all entries of `inputs` at `output`, and give it. Blocking.
+
+    ConfigError where something does not fit, StreamdedupError where an input cannot be read to its end or has too many
+    bad lines, SnapshotError where the output cannot be written.
+    """
+    files.check_target(output)
+    _refuse_clashes(inputs, output, rejects.path)
+    count = _counted(recipe, inputs, progress)
+    _state_needs(recipe, count, progress)
+    gathered = _Gathered(recipe, inputs, rejects, progress)
+    progress.begin("reading", None if count is None else count.size_bytes)
+    with rejects.opened():
+        entries = None if count is None else count.entries
+        addresses = _filter(recipe, gathered.addresses(), entries)
+        domains = _domains(gathered, recipe.hash)
+    if not gathered.keys and not recipe.allow_empty:
+        raise StreamdedupError(
+            f"the list would be empty, so nothing was written: of {counted(progress.lines, 'line')} none is an entry;"
+            f" {rejects.told() or 'see that the inputs are the right ones'}; or give --allow-empty"
+        )
+    held = len(addresses), 0 if domains is None else len(domains)
+    made = KeyList.of(
+        addresses,
+        domains,
+        name=recipe.name,
+        built_at=int(wall_clock()),
+        normalizing=recipe.normalizing,
+        counts=Counts(*held, duplicates=gathered.keys - sum(held), bad=rejects.count),
+    )
+    files.save(made, output, wall_clock=wall_clock)
+    return made
+
+
+def _refuse_clashes(inputs: Sequence[Input], output: Path, rejects: Path) -> None:
+    """ConfigError where what is written is what is read."""
+    if output.absolute() == rejects.absolute():
+        raise ConfigError(
+            f"{output} cannot be the list and the file of bad lines; name another by --rejects"
+        )
+    for given in inputs:
+        for path in (output, rejects):
+            if _is_same(path, given):
+                raise ConfigError(
+                    f"{path} is an input, and would be written over; name another file"
+                )
+
+
+def _is_same(path: Path, given: Input) -> bool:
+    there = given.name != STDIN and path.exists() and Path(given.name).exists()
+    return there and path.samefile(given.name)
+
+
+def _counted(recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> _Count | None:
+    """None where nobody knows: standard input can be read once only."""
+    if recipe.capacity is not None:
+        return _Count(recipe.capacity, 0, size_bytes(inputs))
+    if any(given.name == STDIN for given in inputs):
+        if recipe.kind not in filters.STATIC:
+            raise ConfigError(
+                f"--capacity is required: standard input cannot be counted, and --kind {recipe.kind} is made for a"
+                " number of entries; give it, or name files"
+            )
+        return None
+    progress.begin("counting", size_bytes(inputs))
+    lines = marked = size = 0
+    for given in inputs:
+        for chunk in progress.through(given.chunks()):
+            size += len(chunk)
+            marked += 1 + chunk.count(b"\n@") + chunk.count(b"\n.")
+        lines = progress.lines
+    progress.end()
+    return _Count(lines, marked if recipe.normalizing.name == "email" else 0, size)
+
+
+def _state_needs(recipe: Recipe, count: _Count | None, progress: Progress) -> None:
+    """Tell what memory it takes; ConfigError where there is not so much, or no such filter at all."""
+    if count is None:
+        least = needs(recipe.kind, 1, 0, recipe.error_rate)
+        progress.say(
+            f"needs about {sized(least.besides_bytes)} of memory, the filter, and {UNCOUNTED_BYTES} bytes for each"
+            " entry, of which standard input does not tell how many there are"
+        )
+        least.refuse_above(available_bytes())
+        return
+    needed = needs(recipe.kind, count.entries, count.domains, recipe.error_rate)
+    progress.say(f"needs about {needed}")
+    needed.refuse_above(available_bytes())
+
+
+class _Gathered:
+    """What comes out of the inputs besides digests of addresses."""
+
+    def __init__(
+        self, recipe: Recipe, inputs: Sequence[Input], rejects: Rejects, progress: Progress
+    ) -> None:
+        self._pieces = recipe.keying.pieces(inputs, progress)
+        self._rejects, self._progress = rejects, progress
+        self.domains: list[Digests] = []
+        self.keys = self._domain_keys = 0
+
+    def addresses(self) -> Iterator[Digests]:
+        """Their digests, piece by piece, (n, 2); what else there is is noted on the way."""
+        for given, piece, keyed in self._pieces:
+            self._rejects.note(given.name, piece, keyed.bad)
+            self.keys += len(keyed.rows) + len(keyed.domain_rows)
+            self._domain_keys += len(keyed.domains)
+            if self._domain_keys > DOMAINS_MAX:
+                raise StreamdedupError(
+                    f"more than {DOMAINS_MAX:,} keys of domain entries; a list holds no more of them"
+                )
+            if len(keyed.domains):
+                self.domains.append(keyed.domains)
+            yield keyed.digests
+        self._progress.end()
+
+
+def _filter(recipe: Recipe, chunks: Iterator[Digests], entries: int | None) -> Filter:
+    """The filter of addresses of all rows of `chunks`, at most `entries` where that is known."""
+    if recipe.kind in filters.STATIC:
+        if entries is None:
+            held = list(_bounded(chunks))
+            entries = sum(map(len, held))
+            chunks = (held.pop() for _ in range(len(held)))  # each given back once it is divided
+        return Fuse.from_chunks(chunks, entries, recipe.error_rate, recipe.hash)
+    seen = filters.build(
+        {
+            "kind": recipe.kind,
+            "capacity": max(1, entries or 0),
+            "error_rate": recipe.error_rate,
+            "hash": recipe.hash.name,
+            "hash_key": recipe.hash.key,
+        }
+    )
+    _add(seen, chunks)
+    return seen
+
+
+def _add(seen: Addable, chunks: Iterator[Digests]) -> None:
+    add = adder(seen)
+    for digests in chunks:
+        add(digests)
+        if len(seen) > seen.capacity:
+            raise ConfigError(
+                f"more than {seen.capacity:,} entries came, for which the filter was made; give a larger"
+                " --capacity, or see that nobody writes to the inputs meanwhile"
+            )
+
+
+def _bounded(chunks: Iterator[Digests]) -> Iterator[Digests]:
+    rows = 0
+    for digests in chunks:
+        rows += len(digests)
+        if rows > UNCOUNTED_MAX:
+            raise ConfigError(
+                f"standard input has more than {UNCOUNTED_MAX:,} entries; say how many by --capacity, which takes less"
+                " memory, or name files"
+            )
+        yield digests
+
+
+def _domains(gathered: _Gathered, hash_: Hash) -> Filter | None:
+    """The exact set of all domain entries; None where there are none."""
+    if not gathered.domains:
+        return None
+    distinct = np.unique(np.concatenate(gathered.domains), axis=0)
+    config = {"kind": "exact", "capacity": len(distinct), "hash": hash_.name, "hash_key": hash_.key}
+    held = filters.build(config)
+    held.add_many(distinct)
+    return held

@@ -1,0 +1,180 @@
+"""What a list is built from: files, plain or compressed, and standard input, as pieces of bytes in bounded memory.
+
+The format and the compression are told by the name's endings. Each error names the input and what to do.
+"""
+
+import gzip
+import mmap
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import cramjam
+
+from streamdedup.errors import ConfigError, StreamdedupError
+
+FORMATS = ("text", "csv", "jsonl")
+CHUNK_BYTES = 1 << 20
+STDIN = "-"
+
+_FORMAT_OF = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_PACKING_OF = {".gz": "gzip", ".zst": "zstd"}
+_TEXT_IS_NOT = {
+    b"\x1f\x8b": "is compressed by gzip; give it a name that ends in .gz, or pipe it through: gzip -dc",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd; give it a name that ends in .zst, or pipe it through: zstd -dc",
+    b"\xff\xfe": "is UTF-16; convert it first, as by: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "is UTF-16; convert it first, as by: iconv -f UTF-16 -t UTF-8",
+}
+
+Read = Callable[[int], bytes]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input by its `name`; "-" is what `stdin` gives. `column` is of a CSV, `field` of JSON lines; else empty."""
+
+    name: str
+    format: str
+    stdin: Callable[[], BinaryIO]
+    packing: str = ""
+    column: str = ""
+    field: str = ""
+
+    def chunks(self) -> Iterator[bytes]:
+        """All of it, decompressed, in pieces of CHUNK_BYTES, the last one shorter. No error tells what is in it."""
+        try:
+            with self._opened() as read:
+                chunk = read(CHUNK_BYTES)
+                for magic, why in _TEXT_IS_NOT.items():
+                    if chunk.startswith(magic):
+                        raise ConfigError(f"{self.name} {why}")
+                while chunk:
+                    yield chunk
+                    chunk = read(CHUNK_BYTES)
+        except EOFError:
+            raise StreamdedupError(
+                f"{self.name} is cut short: the {self.packing} data ends in the middle; copy it again"
+            ) from None
+        except (gzip.BadGzipFile, zlib.error, cramjam.DecompressionError):
+            raise StreamdedupError(
+                f"{self.name} is damaged, or no {self.packing}; copy it again, or name it as what it is"
+            ) from None
+        except OSError as error:
+            raise StreamdedupError(f"{self.name} cannot be read: {error.strerror}") from None
+
+    @contextmanager
+    def _opened(self) -> Iterator[Read]:
+        if self.name == STDIN:
+            yield self.stdin().read
+            return
+        try:
+            file = Path(self.name).open("rb")  # noqa: SIM115 - closed below: errors of reading are not those of opening
+        except OSError as error:
+            raise ConfigError(
+                f"{self.name}: {error.strerror}; name a file that may be read, or - for standard input"
+            ) from None
+        with file:
+            if self.packing == "gzip":
+                yield gzip.GzipFile(fileobj=_begun(file)).read
+            elif self.packing == "zstd":
+                with _unpacked(_begun(file)) as read:
+                    yield read
+            else:
+                yield file.read
+
+
+def inputs_of(
+    names: Sequence[str],
+    stdin: Callable[[], BinaryIO],
+    format_: str | None = None,
+    column: str | None = None,
+    field: str | None = None,
+) -> list[Input]:
+    """The inputs of these names; ConfigError where the options do not fit them. `format_` None goes by the endings."""
+    if names.count(STDIN) > 1:
+        raise ConfigError("standard input (-) can be read once only; name it once")
+    found = [_input_of(name, stdin, format_) for name in names]
+    formats = {given.format for given in found}
+    for option, value, of in (("--column", column, "csv"), ("--field", field, "jsonl")):
+        if value and of not in formats:
+            raise ConfigError(
+                f"{option} is for {of}, and no input is; give --format {of}, or delete it"
+            )
+        if not value and of in formats:
+            raise ConfigError(
+                f"{option} is required for {of}: it says where in a line the key stands"
+            )
+    return [
+        replace(
+            given,
+            column=column or "" if given.format == "csv" else "",
+            field=field or "" if given.format == "jsonl" else "",
+        )
+        for given in found
+    ]
+
+
+def size_bytes(inputs: Sequence[Input]) -> int | None:
+    """The bytes that all of them will give; None where only reading tells."""
+    if any(given.packing or given.name == STDIN for given in inputs):
+        return None
+    return sum(Path(given.name).stat().st_size for given in inputs if Path(given.name).exists())
+
+
+def _input_of(name: str, stdin: Callable[[], BinaryIO], format_: str | None) -> Input:
+    path = Path(name)
+    packing = _PACKING_OF.get(path.suffix.lower(), "")
+    plain = path.with_suffix("") if packing else path
+    told = format_ or _FORMAT_OF.get(plain.suffix.lower(), "text")
+    return Input(name, told, stdin, packing)
+
+
+def _begun(file: BinaryIO) -> BinaryIO:
+    """The same, unless it is empty: neither gzip nor zstd makes nothing of nothing."""
+    if os.fstat(file.fileno()).st_size == 0:
+        raise EOFError
+    return file
+
+
+@contextmanager
+def _unpacked(file: BinaryIO) -> Iterator[Read]:
+    """What a zstd file gives. The library only writes all of it into a file: so a thread has it write into a pipe.
+
+    The file is mapped, since the library would open it to write; pages that were read are given back as it goes.
+    """
+    out, into = os.pipe()
+    with (
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as packed,
+        ThreadPoolExecutor(1) as thread,
+        open(out, "rb") as unpacked,  # noqa: PTH123 - no path: closed first, which ends the thread if it is still at work
+    ):
+        done = thread.submit(_unpack, packed, into)
+
+        def read(size: int) -> bytes:
+            chunk = unpacked.read(size)
+            packed.madvise(mmap.MADV_DONTNEED)
+            if len(chunk) < size:
+                done.result()
+            return chunk
+
+        yield read
+
+
+def _unpack(packed: mmap.mmap, into: int) -> None:
+    try:
+        pipe = cramjam.File(f"/dev/fd/{into}", read=False, write=True, truncate=False)
+    finally:
+        os.close(into)
+    try:
+        cramjam.zstd.decompress_into(packed, pipe)
+    except cramjam.DecompressionError as error:
+        if "incomplete" in str(error):
+            raise EOFError from None
+        raise
+    finally:
+        del pipe  # an error would hold it open, and the reader would wait for ever

@@ -1,0 +1,53 @@
+"""What `lists inspect` tells of a file: all of its header, for a person, and whether its checksums hold."""
+
+from pathlib import Path
+
+from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.lists.facts import Facts
+from streamdedup.lists.progress import sized
+from streamdedup.snapshot import files
+from streamdedup.snapshot.header import Header, field, number
+from streamdedup.units import counted
+
+_WIDTH = 12
+
+
+def inspected(path: Path) -> tuple[str, bool]:
+    """The text, and whether the file is whole. No key of a hash is needed. Errors where there is no header to read."""
+    with files.reading(path, mmap=True) as reader:
+        header = reader.header
+        if header.filter.get("kind") != files.LIST:
+            raise ConfigError(
+                f"cannot use {path}: it is a filter of kind {header.filter.get('kind')}, and no list"
+            )
+        rows, damage = _rows(header), ""
+        try:
+            reader.contents()
+        except SnapshotError as error:
+            damage = f"DO NOT HOLD: {error}"
+    told = {**rows, "checksums": damage or "hold"}
+    return "".join(f"{name:{_WIDTH}} {value}\n" for name, value in told.items()), not damage
+
+
+def _rows(header: Header) -> dict[str, str]:
+    listed = header.filter
+    facts, addresses = Facts.from_header(listed), field(listed, "addresses", dict)
+    counts = facts.counts
+    return {
+        "name": facts.name,
+        "version": facts.version,
+        "built at": f"{facts.moment:%Y-%m-%d %H:%M:%S} UTC, by {header.writer}",
+        "normalizer": facts.normalize,
+        "hash": field(listed, "hash", str),
+        "kind": f"{field(addresses, 'kind', str)}, error rate {field(addresses, 'error_rate', float):.3g}",
+        "addresses": f"{counts.addresses:,}",
+        "domains": f"{counts.domains:,}",
+        "left out": f"{counted(counts.duplicates, 'duplicate')}, {counted(counts.bad, 'bad line')}",
+        "size": _size(number(listed, "address_buffers", 0), header.buffer_sizes),
+    }
+
+
+def _size(of_addresses: int, sizes: tuple[int, ...]) -> str:
+    addresses, domains = sum(sizes[:of_addresses]), sum(sizes[of_addresses:])
+    beside = f", and {sized(domains)} of domains" if domains else ""
+    return f"{sized(addresses)} of addresses{beside}"

@@ -1,0 +1,84 @@
+"""How far a long command is, told to a person on standard error: what it does, how far, how fast, how long still."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import TextIO
+
+from streamdedup.units import counted
+
+UPDATE_S = 0.2
+_CLEAR = "\r\x1b[K"  # to the line's beginning, and what stood there is gone
+
+
+class Progress:
+    """Updates on `out`, if it is `live`: one line that is written again on a terminal, else one after the other.
+
+    The totals of each step are told in any case. `clock` is in seconds.
+    """
+
+    def __init__(
+        self, out: TextIO | None, *, live: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._out, self._clock = out, clock
+        self._live = live
+        self._terminal = out is not None and out.isatty()
+        self._begun = self._told = clock()
+        self._doing = ""
+        self._bytes_all: int | None = None
+        self._bytes = self.lines = 0
+
+    def begin(self, doing: str, bytes_all: int | None) -> None:
+        """A step begins, which goes through so many bytes; None where nobody knows how many."""
+        self._doing, self._bytes_all = doing, bytes_all
+        self._bytes = self.lines = 0
+        self._begun = self._told = self._clock()
+
+    def through(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same chunks, each counted as it is asked for."""
+        chunk = b"\n"
+        for chunk in chunks:
+            self._bytes += len(chunk)
+            self.lines += chunk.count(b"\n")
+            if self._clock() - self._told >= UPDATE_S:
+                self._told = self._clock()
+                self._update()
+            yield chunk
+        self.lines += not chunk.endswith(b"\n")
+
+    def say(self, text: str) -> None:
+        """A line that stays, before what is updated."""
+        self._write(f"{_CLEAR if self._terminal and self._live else ''}streamdedup: {text}\n")
+
+    def end(self) -> None:
+        """The step is done."""
+        took_s = max(self._clock() - self._begun, 1e-9)
+        self.say(
+            f"{self._doing}: {counted(self.lines, 'line')}, {sized(self._bytes)} in {took_s:,.1f} s"
+            f" ({self.lines / took_s:,.0f} lines/s)"
+        )
+
+    def _update(self) -> None:
+        if not self._live:
+            return
+        took_s = max(self._clock() - self._begun, 1e-9)
+        told = f"{self._doing}: {sized(self._bytes)}"
+        if self._bytes_all and self._bytes:
+            left_s = took_s * max(self._bytes_all - self._bytes, 0) / self._bytes
+            told += f" of {sized(self._bytes_all)} ({self._bytes / self._bytes_all:.0%}), {left_s:,.0f} s left"
+        told += f", {self.lines / took_s:,.0f} lines/s"
+        self._write(f"{_CLEAR}{told}" if self._terminal else f"streamdedup: {told}\n")
+
+    def _write(self, text: str) -> None:
+        if self._out is not None:
+            with suppress(OSError):
+                self._out.write(text)
+                self._out.flush()
+
+
+def sized(size_bytes: float) -> str:
+    """A size for people."""
+    for unit, worth in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= worth:
+            return f"{size_bytes / worth:,.1f} {unit}"
+    return counted(round(size_bytes), "byte")

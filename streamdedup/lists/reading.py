@@ -1,0 +1,56 @@
+"""Lines of an input, gone through as columns: whole blocks of them over one buffer, no object for a line.
+
+Bytes in, nothing decoded. Memory is a chunk and a line: one above LINE_BYTES_MAX is cut, and known by its length.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdedup.events import Column
+
+LINE_BYTES_MAX = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors write before UTF-8
+_NEWLINE, _RETURN = ord("\n"), ord("\r")
+
+
+class Block(NamedTuple):
+    """Consecutive lines, without their ends, and the number of the first, from 1."""
+
+    lines: Column
+    first: int
+
+
+def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
+    """The lines of all `chunks`. One that has more than LINE_BYTES_MAX bytes has so here, too, though not all."""
+    first = 1
+    for text in _whole_lines(chunks):
+        begun = text.removeprefix(_BYTE_ORDER_MARK) if first == 1 else text
+        lines = _split(begun)
+        yield Block(lines, first)
+        first += len(lines)
+
+
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Without the newline of the last line."""
+    held = b""
+    for chunk in chunks:
+        head, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            yield held + head
+            held = b""
+        held += tail[: LINE_BYTES_MAX + 1 - len(held)]
+    if held:
+        yield held
+
+
+def _split(text: bytes) -> Column:
+    raw = np.frombuffer(text, dtype=np.uint8)
+    newlines = np.flatnonzero(raw == _NEWLINE)
+    starts = np.concatenate((np.zeros(1, np.int64), newlines + 1))
+    ends = np.append(newlines, len(text))
+    if _RETURN in text:
+        last = raw[np.maximum(ends - 1, 0)]
+        ends = ends - ((ends > starts) & (last == _RETURN))
+    return Column(text, starts, ends - starts)

@@ -1,0 +1,72 @@
+"""What `lists check` tells: of each key whether it is blocked, and by which rule, in a worker's order."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from streamdedup.errors import ConfigError
+from streamdedup.events import Column
+from streamdedup.keys.normalize import Normalizer
+from streamdedup.lists.key_list import KeyList, load
+from streamdedup.lists.reading import LINE_BYTES_MAX, blocks
+from streamdedup.rules.listed import Match, Matches
+
+_BLOCKED = {Match.ADDRESS: b"blocked\taddress", Match.DOMAIN: b"blocked\tdomain"}
+
+
+class Verdicts:
+    """Of `block`, less what `allow` exempts; ConfigError where the two normalize keys in two ways."""
+
+    def __init__(self, block: KeyList, allow: KeyList | None) -> None:
+        self._block, self._allow = block, allow
+        self._normalizer: Normalizer | None = block.normalizer()
+        if allow is not None:
+            allow.refuse_unless(self._normalizer)
+
+    def of_lines(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """As `of_keys`, for each line of `chunks`; none is passed over."""
+        for block in blocks(chunks):
+            yield self._told(block.lines)
+
+    def of_keys(self, keys: list[bytes]) -> bytes:
+        """A line for each key: verdict, rule or reason, and the key as it was given; by tabs."""
+        return self._told(Column.of(keys)) if keys else b""
+
+    def _told(self, given: Column) -> bytes:
+        keys, malformed = given, dict[int, str]()
+        if self._normalizer is not None:
+            keys, malformed = self._normalizer.of_column(given)
+        rows = (keys.sizes >= 0).nonzero()[0]
+        asked = keys.take(rows)
+        told = {
+            int(row): _verdict(Match(blocked), Match(allowed))
+            for row, blocked, allowed in zip(
+                rows, _matches(self._block, asked), self._exempt(asked), strict=True
+            )
+        }
+        told |= {row: b"malformed\t" + reason.encode() for row, reason in malformed.items()}
+        return b"".join(
+            told[row] + b"\t" + (key or b"")[:LINE_BYTES_MAX] + b"\n"
+            for row, key in enumerate(given)
+        )
+
+    def _exempt(self, keys: Column) -> Matches | list[int]:
+        return [0] * len(keys) if self._allow is None else _matches(self._allow, keys)
+
+
+def _matches(listed: KeyList, keys: Column) -> Matches:
+    return listed.match(keys, listed.hash.of_column(keys.buffer, keys.starts, keys.sizes))
+
+
+def _verdict(blocked: Match, allowed: Match) -> bytes:
+    if allowed:
+        return b"pass\tallowlist"
+    return _BLOCKED.get(blocked, b"pass\t-")
+
+
+def loaded(path: Path, hash_key: bytes) -> KeyList:
+    """As `load`, with the option of the command line in what it tells."""
+    try:
+        return load(path, hash_key=hash_key)
+    except ConfigError as error:
+        raise ConfigError(re.sub(r"\bhash_key\b", "--hash-key-file", str(error))) from None
