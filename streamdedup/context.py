@@ -15,6 +15,7 @@ from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing, Windowed
 from streamdedup.filters.clock import SPAN_MAX
 from streamdedup.filters.memory import touch
+from streamdedup.filters.nothing import Nothing
 from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
@@ -22,6 +23,7 @@ from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalize import normalizer
 from streamdedup.meters import Meters
+from streamdedup.rules.listed import InForce
 from streamdedup.settings import Settings
 from streamdedup.shard import Shard
 from streamdedup.snapshot import Identity
@@ -62,6 +64,7 @@ class Context:
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)
+    lists: InForce = field(default_factory=InForce)
 
     @property
     def exactly_once(self) -> bool:
@@ -118,6 +121,8 @@ class Context:
     def empty_filter(self) -> Addable | Windowed:
         """A new filter for one shard, its memory in place. Blocking where it is large."""
         options = self.settings.filter
+        if not options.remembers:
+            return Nothing(self.hash)
         arguments: dict[str, Any] = {
             "kind": options.kind,
             "capacity": self.shard_capacity,
@@ -149,7 +154,8 @@ class Context:
         """The shard of `partition` over `seen`."""
         stops = self.stops_when_full
         tally = self.meters.of(partition).tally
-        return Shard(partition, seen, stop_when_full=stops, watch=self.watch, tally=tally)
+        watch = self.watch if self.settings.filter.remembers else None
+        return Shard(partition, seen, stop_when_full=stops, watch=watch, tally=tally)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

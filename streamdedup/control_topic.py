@@ -29,11 +29,11 @@ log = structlog.get_logger(__name__)
 
 
 class ControlTopic:
-    """What the messages of `topic` say of keys. `messages` counts them, `malformed` those that are none."""
+    """What the messages of `topic` say of keys. `messages` counts them."""
 
     def __init__(self, context: Context, topic: str) -> None:
         self.changes = Changes()
-        self.messages = self.malformed = 0
+        self.messages = 0
         self._context, self._cluster, self._topic = context, context.cluster, topic
         self._normal, self._hash = context.extractor().normalizer, context.hash
         self._positions: dict[int, int] = {}
@@ -72,7 +72,7 @@ class ControlTopic:
             "list_changed",
             topic=self._topic,
             messages=self.messages,
-            malformed=self.malformed,
+            malformed=self._context.meters.changes_malformed,
             keys_changed=len(self.changes),
             followed_s=max(0, self._context.now_ms() - self._newest_ms) / 1000,
         )
@@ -115,7 +115,7 @@ class ControlTopic:
 
     def _tell_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
         """At once, then once in a while."""
-        self.malformed += 1
+        self._context.meters.changes_malformed += 1
         self._untold += 1
         if time.monotonic() >= self._tell_at:
             log.warning(

@@ -101,10 +101,12 @@ class Deciding:
         rejected = self._emission.rejected(batch, keys, now_ms, self._pace.refused)
         async with self._folding.turn:
             await self._folding.ready_for(len(batch))
-            verdicts = shard.decide(keys, batch.timestamps, list(rejected))
+            verdicts, blocked = shard.decide(
+                keys, batch.timestamps, list(rejected), self._context.lists.now
+            )
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
-        return Part(taken, verdicts, keys.malformed, rejected, now_ms), whole
+        return Part(taken, verdicts, keys.malformed, rejected, now_ms, blocked), whole
 
     async def _commit_position(self, shard: Shard, flights: Flights) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.

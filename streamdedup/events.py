@@ -40,7 +40,7 @@ class Verdict(IntEnum):
 
     PASS = 0
     DUPLICATE = 1
-    BLOCKED = 2  # the operator asked for it to be dropped
+    BLOCKED = 2  # it is on the block list, or the operator asked for it to be dropped
     MALFORMED = 3  # it has no key
     REJECTED = 4  # the output would not take it, or not keep it
 

@@ -11,19 +11,24 @@ from typing import Any, TypeVar
 
 from streamdedup.events import EventBatch, Verdicts
 from streamdedup.kafka.sink import DoubtError
+from streamdedup.rules.listed import NOTHING_BLOCKED, Blocked
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Events that were decided together: row -> reason for the malformed and rejected ones, and when that was."""
+    """Events that were decided together: row -> reason for the malformed and rejected ones, and when that was.
+
+    `blocked` are those that the lists blocked.
+    """
 
     batch: EventBatch
     verdicts: Verdicts
     malformed: dict[int, str]
     rejected: dict[int, str]
     now_ms: int
+    blocked: Blocked = NOTHING_BLOCKED
 
 
 class Transaction:

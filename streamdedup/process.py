@@ -1,6 +1,6 @@
 """A worker as a process: signals, exit status, and an end that no hanging thread holds up.
 
-A first interrupt drains, within `delivery.drain_s`; a second exits at once.
+A first interrupt drains, within `delivery.drain_s`; a second exits at once. SIGHUP has the lists read again.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ def serve(settings: Settings) -> int:
         loop, interrupts = asyncio.get_running_loop(), count(1)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, _interrupt, worker, number, interrupts)
+        loop.add_signal_handler(signal.SIGHUP, worker.reload)
         await worker.run()
 
     try:

@@ -1,4 +1,4 @@
-"""One partition's decisions, without I/O: filter, pending, label.
+"""One partition's decisions, without I/O: lists, filter, pending, label.
 
 The filter is the fold of the output up to the label. A digest waits in pending from the moment its event passes until
 that event is known to be committed; only then is it admitted. A doubt forgets pending and keeps the filter.
@@ -7,6 +7,7 @@ that event is known to be committed; only then is it admitted. A doubt forgets p
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from streamdedup.filters.base import Addable, Growing, Windowed
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules import duplicates_rule
+from streamdedup.rules.listed import NO_LISTS, Blocked, Lists, Match
 from streamdedup.watch import Watch
 
 
@@ -30,6 +32,10 @@ class Tally:
         0.0  # new events that were dropped as duplicates, by the estimated error
     )
     late: int = 0  # events that came after their window, whether they passed or not
+    by_match: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Match), dtype=np.int64)
+    )  # events that the block list blocked
+    exempt: int = 0  # events that it matched, and the allow list exempted
 
     @property
     def consumed(self) -> int:
@@ -44,6 +50,18 @@ class Tally:
         self.by_verdict += other.by_verdict
         self.expected_false += other.expected_false
         self.late += other.late
+        self.by_match += other.by_match
+        self.exempt += other.exempt
+
+
+class Decided(NamedTuple):
+    """The verdicts on the first m events of a batch, shape (m,); which of the BLOCKED ones the lists blocked, and how.
+
+    The others of them go nowhere: the operator drops tombstones, or what is late.
+    """
+
+    verdicts: Verdicts
+    blocked: Blocked
 
 
 class Shard:
@@ -89,11 +107,17 @@ class Shard:
         """How far the time of a window will be when what waits is committed; None where the filter has no time."""
         return self._rule.watermark
 
-    def decide(self, keys: Keys, times: Integers, rejected: Sequence[int] = ()) -> Verdicts:
-        """The verdicts, shape (m,), of the first m events; m is less than all only where the filter is full.
+    def decide(
+        self,
+        keys: Keys,
+        times: Integers,
+        rejected: Sequence[int] = (),
+        lists: Lists = NO_LISTS,
+    ) -> Decided:
+        """Decide the first m events; m is less than all only where the filter is full.
 
         `times` are the events' timestamps, ms since 1970. `rejected` are rows that the output would not take: they are
-        settled before any rule looks at them.
+        settled before any rule looks at them. `lists` are those in force, for the whole batch.
         """
         verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
         verdicts[list(keys.malformed)] = Verdict.MALFORMED
@@ -102,15 +126,22 @@ class Shard:
         open_ = verdicts == Verdict.PASS
         open_[list(keys.unjudged)] = False
         rows = np.flatnonzero(open_)
-        digests = self._digests(keys.keys.take(rows))
+        given = keys.keys.take(rows)
+        digests = self._digests(given)
+        blocked = lists.screen(rows, given, digests)
+        if len(blocked.rows):
+            verdicts[blocked.rows] = Verdict.BLOCKED
+            left = verdicts[rows] == Verdict.PASS
+            rows, digests = rows[left], digests[left]
         judged = self._rule.judge(digests, times[rows], within_budget=self._stop_when_full)
         if self._watch:
             self._watch.look(self.partition, digests[: len(judged)], judged)
         if len(judged) < len(rows):
             verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
+            blocked = blocked.head(len(verdicts))
         verdicts[rows] = judged
-        self._count(verdicts, int(np.count_nonzero(judged == Verdict.PASS)))
-        return verdicts
+        self._count(verdicts, blocked, int(np.count_nonzero(judged == Verdict.PASS)))
+        return Decided(verdicts, blocked)
 
     def seal(self) -> None:
         """What was decided since the last seal is one transaction; it is admitted after all that was sealed before."""
@@ -173,8 +204,11 @@ class Shard:
         finally:
             self.moving = False
 
-    def _count(self, verdicts: Verdicts, fresh: int) -> None:
+    def _count(self, verdicts: Verdicts, blocked: Blocked, fresh: int) -> None:
         self._counted.by_verdict += np.bincount(verdicts, minlength=len(Verdict))
         self._counted.late += self._rule.late
+        if blocked.lists.block is not None:
+            self._counted.by_match += np.bincount(blocked.matches, minlength=len(Match))
+            self._counted.exempt += len(blocked.exempt)
         error = self.seen.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)

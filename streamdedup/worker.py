@@ -27,6 +27,7 @@ from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.meters import Meters
 from streamdedup.preparation import prepared_topics, try_filter
+from streamdedup.reloading import Reloading
 from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
@@ -62,6 +63,7 @@ class Worker:
         self._settings, self._connect = settings, connect
         self._now_ms, self._fs = now_ms, fs
         self._source: Source | None = None
+        self._lists: Reloading | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._shards = Shards(self._deliveries)
         self._threads = Threads()
@@ -89,6 +91,11 @@ class Worker:
         """Drain and end; `run` then returns."""
         self._status.phase = Phase.DRAINING
         self._stop.set()
+
+    def reload(self) -> None:
+        """Read the files of the lists again, as if they had been replaced."""
+        if self._lists:
+            self._lists.reload()
 
     @property
     def hangs(self) -> bool:
@@ -122,7 +129,8 @@ class Worker:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         directory, threads = self._settings.snapshot.directory, self._threads
-        await threads.loads.run(THE_WORKER, "its directory", check_directory, directory)
+        if self._settings.filter.remembers:
+            await threads.loads.run(THE_WORKER, "its directory", check_directory, directory)
         status = self._status
         cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
@@ -142,7 +150,10 @@ class Worker:
             status.watch,
             status.meters,
             threads,
+            status.lists,
         )
+        self._lists = Reloading(context)
+        await self._lists.begin()
         what = "memory for a filter, and compiled code"
         await threads.memory.run(THE_WORKER, what, try_filter, context, topology)
         gc.collect()
@@ -162,6 +173,7 @@ class Worker:
                 self._save_periodically(context),
                 self._look_up_ends(),
                 self._watch_topics(context, topology),
+                *([self._lists.run()] if self._lists else []),
             )
         ]
         progress_at = loop.time()

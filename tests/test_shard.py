@@ -56,7 +56,8 @@ def shard_of(capacity: int = CAPACITY, *, stop_when_full: bool = True) -> Shard:
 
 def decide(shard: Shard, batch: Sequence[Row], rejected: Sequence[int] = ()) -> Verdicts:
     """The verdicts on a batch of no particular time."""
-    return shard.decide(keys_of(batch), np.zeros(len(batch), dtype=np.int64), rejected)
+    times = np.zeros(len(batch), dtype=np.int64)
+    return shard.decide(keys_of(batch), times, rejected).verdicts
 
 
 def admit(shard: Shard, label: int) -> None:

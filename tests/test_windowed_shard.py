@@ -108,7 +108,7 @@ def test_verdicts_are_those_of_the_events_times(
     """However the stream is cut, and whether batches are committed one by one, together or later on: decided alike."""
     shard, model = shard_of(window(late=late, max_jump=jump)), Model(late, jump or 10**9)
     for row, (keys, times) in enumerate(parts(stream, where)):
-        got = shard.decide(keys, times).tolist()
+        got = shard.decide(keys, times).verdicts.tolist()
         expected = [
             model.verdict(key or b"", at) for key, at in zip(keys.keys, times.tolist(), strict=True)
         ]
@@ -131,7 +131,7 @@ def test_what_was_admitted_is_what_is_folded(
     """The fold of the output, in other batches, is the live filter bit for bit, with its watermark (invariant 5)."""
     live, output = shard_of(window()), list[Moment]()
     for keys, times in parts(stream, where):
-        verdicts = live.decide(keys, times)
+        verdicts = live.decide(keys, times).verdicts
         output += [
             (keys.keys[row] or b"", int(times[row]))
             for row in np.flatnonzero(verdicts == PASS).tolist()
@@ -151,11 +151,11 @@ def test_a_window_by_count_remembers_the_last_keys() -> None:
     shard = shard_of(Window(80, 1e-9, generations=5))
     stream = [(b"%d" % i, 0) for i in range(1000)]
     for keys, times in parts(stream, range(0, 1000, 30)):
-        assert (shard.decide(keys, times) == PASS).all()
+        assert (shard.decide(keys, times).verdicts == PASS).all()
         for _ in shard.admit(1):
             pass
     ((keys, times),) = parts([*stream[-80:], *stream[:80]], [])
-    assert shard.decide(keys, times).tolist() == [DUPLICATE] * 80 + [PASS] * 80
+    assert shard.decide(keys, times).verdicts.tolist() == [DUPLICATE] * 80 + [PASS] * 80
     assert not shard.full
 
 
@@ -171,7 +171,7 @@ def test_a_doubt_takes_time_back() -> None:
     shard.forget()
     assert shard.watermark == 0
     ((keys, times),) = parts([(b"a", 10)], [])
-    assert shard.decide(keys, times).tolist() == [DUPLICATE]
+    assert shard.decide(keys, times).verdicts.tolist() == [DUPLICATE]
 
 
 def test_refresh_renews_what_is_found() -> None:
@@ -179,7 +179,7 @@ def test_refresh_renews_what_is_found() -> None:
     for refresh, expected in ((True, [PASS] + [DUPLICATE] * 29), (False, None)):
         shard, got = shard_of(window(refresh=refresh, max_jump=None)), []
         for keys, times in parts([(b"a", at * 50) for at in range(30)], range(30)):
-            got += shard.decide(keys, times).tolist()
+            got += shard.decide(keys, times).verdicts.tolist()
             for _ in shard.admit(1):
                 pass
         assert got == (expected or got)
@@ -191,7 +191,7 @@ def test_a_window_that_errs_too_much_is_full() -> None:
     for stop in (True, False):
         shard = shard_of(window(), stop_when_full=stop)
         ((keys, times),) = parts([(b"%d" % i, 0) for i in range(CAPACITY)], [])
-        decided = len(shard.decide(keys, times))
+        decided = len(shard.decide(keys, times).verdicts)
         for _ in shard.admit(1):
             pass
         assert (shard.full, decided < CAPACITY) == (stop, stop)
@@ -205,7 +205,7 @@ def test_missing_events_moved_the_time() -> None:
     for _ in shard.start_at(10_000):
         assert shard.moving
     ((keys, times),) = parts([(b"a", 9900), (b"b", 100)], [])
-    assert shard.decide(keys, times).tolist() == [PASS, BLOCKED]
+    assert shard.decide(keys, times).verdicts.tolist() == [PASS, BLOCKED]
     for _ in shard.start_at(50):  # never back
         raise AssertionError
 
@@ -229,7 +229,7 @@ def test_a_shard_says_when_its_filter_needs_memory() -> None:
             shard.grow()
         before = shard.seen.size_bytes
         assert not shard.grows_within(40)
-        assert (shard.decide(keys, times) == PASS).all()
+        assert (shard.decide(keys, times).verdicts == PASS).all()
         for _ in shard.admit(start):
             pass
         assert shard.seen.size_bytes == before
@@ -241,7 +241,7 @@ def test_a_grown_filter_is_full_at_its_last_stage() -> None:
     """The room is that of all stages which the size permits; then the shard stops, within the error rate."""
     shard = shard_of(growing(100))
     ((keys, times),) = parts([(b"%d" % i, 0) for i in range(5000)], [])
-    assert len(shard.decide(keys, times)) == shard.seen.capacity < 5000
+    assert len(shard.decide(keys, times).verdicts) == shard.seen.capacity < 5000
     for _ in shard.admit(1):
         pass
     assert shard.full

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -16,6 +16,7 @@ from streamdedup.units import counted
 if TYPE_CHECKING:
     from streamdedup.keys.hashing import Hash
     from streamdedup.lists.normalizing import Normalizing
+    from streamdedup.settings import Settings
 
 _OF_KEYS = ("normalize", "email_preset", "hash", "hash_key")
 
@@ -212,7 +213,6 @@ def _build(arguments: argparse.Namespace) -> int:
 
 def _of_keys(arguments: argparse.Namespace) -> "tuple[Normalizing, Hash]":
     """How entries become digests, as the options say, or as a worker's configuration has it."""
-    from streamdedup import settings
     from streamdedup.keys.hashing import Hash
     from streamdedup.keys.options import EmailRules
     from streamdedup.lists.normalizing import Normalizing
@@ -231,11 +231,19 @@ def _of_keys(arguments: argparse.Namespace) -> "tuple[Normalizing, Hash]":
             raise ConfigError(
                 f"{option} is what -c takes from the configuration; delete one of the two"
             )
-    tree = settings.load(arguments.config)
+    tree = _settings_of(arguments.config, [])
     return (
         Normalizing.of(tree.key.normalize, tree.key.email_rules),
         Hash(tree.filter.hash, tree.filter.hash_key_bytes),
     )
+
+
+def _settings_of(config: Path | None, overrides: Sequence[str]) -> "Settings":
+    """The configuration; whether its lists are built yet does not matter."""
+    from streamdedup import settings
+
+    there = [f"{which}.file={__file__}" for which in ("allowlist", "blocklist")]
+    return settings.load(config, [*overrides, *there])
 
 
 def _add_inspect(parts: Commands) -> None:
@@ -328,10 +336,10 @@ def _add_changes(parts: Commands) -> None:
 def _change(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from streamdedup import logs, settings
+    from streamdedup import logs
     from streamdedup.relisting import write
 
-    tree = settings.load(arguments.config, arguments.overrides)
+    tree = _settings_of(arguments.config, arguments.overrides)
     logs.set_up()
     entries = [entry for given in arguments.entries for entry in _entries(given)]
     written = asyncio.run(write(tree, arguments.op, entries, arguments.reason))

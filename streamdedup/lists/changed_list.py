@@ -38,7 +38,7 @@ class ChangedList:
         """As `Matcher.match`."""
         base, told = self.base, self.overlay.look_up(digests)
         there = base.addresses.contains_many(digests) & (told != REMOVED) | (told == ADDED)
-        matches = there.astype(np.uint8) * np.uint8(Match.ADDRESS)
+        matches: Matches = there.astype(np.uint8) * np.uint8(Match.ADDRESS)
         if base.facts.normalizing.name != "email":
             return matches
         rest = np.flatnonzero(~there & (told != REMOVED))

@@ -1,12 +1,17 @@
-"""What of a key stands on a list, and who can tell: the part of the rules that a list has to know."""
+"""The lists of a worker: which keys the block list holds, and which of these the allow list exempts.
 
+A batch is judged by one pair of lists, which is never changed, only replaced. What the block list matches wrongly, the
+allow list makes good; what it exempts is still judged by the rules that follow. What is blocked reaches none of them.
+"""
+
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.events import Column
+from streamdedup.events import Column, Integers
 from streamdedup.keys.hashing import Digests
 
 Matches = npt.NDArray[np.uint8]
@@ -33,3 +38,61 @@ class Matcher(Protocol):
 
     def match(self, keys: Column, digests: Digests) -> Matches:
         """A `Match` for each key, shape (n,), dtype uint8. `digests` (n, 2) are of `keys`, of which none is null."""
+
+
+class Blocked(NamedTuple):
+    """The rows of a batch that are blocked, ascending, and what of each was matched: both (k,); by which lists.
+
+    `exempt` are the rows, ascending, that the block list matches and the allow list exempts.
+    """
+
+    rows: Integers
+    matches: Matches
+    exempt: Integers
+    lists: "Lists"
+
+    def head(self, count: int) -> "Blocked":
+        """The same of the first `count` rows of the batch."""
+        kept = int(np.searchsorted(self.rows, count))
+        exempt = self.exempt[: int(np.searchsorted(self.exempt, count))]
+        return Blocked(self.rows[:kept], self.matches[:kept], exempt, self.lists)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The lists by which a batch is judged, each optional."""
+
+    allow: Matcher | None = None
+    block: Matcher | None = None
+
+    def screen(self, rows: Integers, keys: Column, digests: Digests) -> Blocked:
+        """Which of `rows` (n,) of a batch, ascending, are blocked; `keys` and `digests` (n, 2) are theirs."""
+        if self.block is None:
+            return Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self)
+        matches = self.block.match(keys, digests)
+        hits = np.flatnonzero(matches)
+        allowed = np.zeros(len(hits), dtype=np.bool_)
+        if self.allow is not None and len(hits):  # few are: it is not asked for the others
+            allowed = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
+        blocked = hits[~allowed]
+        return Blocked(rows[blocked], matches[blocked], rows[hits[allowed]], self)
+
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, the kernels of the lists: at set-up, so that no batch waits for it."""
+        for listed in (self.allow, self.block):
+            if listed is not None:
+                listed.match(Column.of([b""]), np.zeros((1, 2), dtype=np.uint64))
+
+
+_NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
+_NO_MATCHES: Matches = np.zeros(0, dtype=np.uint8)
+
+NO_LISTS = Lists()
+NOTHING_BLOCKED = Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, NO_LISTS)
+
+
+@dataclass
+class InForce:
+    """The one place of a worker that holds its lists: read once a batch, replaced between two."""
+
+    now: Lists = NO_LISTS

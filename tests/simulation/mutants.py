@@ -65,10 +65,10 @@ _numbers = count()
 
 
 def _admitting(self: Any, *arguments: Any) -> Any:
-    verdicts = _decide(self, *arguments)
+    decided = _decide(self, *arguments)
     waiting = self._rule._waiting
     self.seen.add_many(waiting.first(len(waiting)))
-    return verdicts
+    return decided
 
 
 def _forgetful(self: Duplicates, *arguments: Any, **more: Any) -> Any:
@@ -105,10 +105,10 @@ async def _without_duplicates(self: Emission, topic: str, *events: Any) -> None:
         await _copy(self, topic, *events)
 
 
-def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any = ()) -> Any:
-    verdicts = _decide(self, keys, times)
-    verdicts[list(rejected)] = Verdict.REJECTED
-    return verdicts
+def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any, lists: Any) -> Any:
+    decided = _decide(self, keys, times, (), lists)
+    decided.verdicts[list(rejected)] = Verdict.REJECTED
+    return decided
 
 
 def _behind(self: DuplicatesWithin, *arguments: Any) -> Any:
