@@ -33,8 +33,11 @@ class Committing:
         pace: Pace,
         passed: Callable[[Transaction], None],
     ) -> None:
-        self.output_end = 0
-        """The output offset where our next event must come to stand: behind the marker of our last transaction."""
+        self.output_end: int | None = 0
+        """The output offset where our next event must come to stand: behind the marker of our last transaction.
+
+        None where others may write, too, since nothing is folded.
+        """
         self.ours_end = 0
         """The output offset behind our last event, which every note tells: what is above it is none of ours."""
         self.foreign: tuple[int, int] | None = None
@@ -64,7 +67,7 @@ class Committing:
             end = await self._settle(shard, transaction)
             self.ours_end = self.ours_end if end is None else end
             await self._commit(topology, transaction)
-        if end is not None:
+        if end is not None and self.output_end is not None:
             self.output_end = end + self._context.exactly_once
         if transaction.events:
             self._context.meters.transactions.observe(loop.time() - begun_at)

@@ -15,6 +15,7 @@ from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing, Windowed
 from streamdedup.filters.clock import SPAN_MAX
 from streamdedup.filters.memory import touch
+from streamdedup.filters.nothing import Nothing
 from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
@@ -120,6 +121,8 @@ class Context:
     def empty_filter(self) -> Addable | Windowed:
         """A new filter for one shard, its memory in place. Blocking where it is large."""
         options = self.settings.filter
+        if not options.remembers:
+            return Nothing(self.hash)
         arguments: dict[str, Any] = {
             "kind": options.kind,
             "capacity": self.shard_capacity,
@@ -151,7 +154,8 @@ class Context:
         """The shard of `partition` over `seen`."""
         stops = self.stops_when_full
         tally = self.meters.of(partition).tally
-        return Shard(partition, seen, stop_when_full=stops, watch=self.watch, tally=tally)
+        watch = self.watch if self.settings.filter.remembers else None
+        return Shard(partition, seen, stop_when_full=stops, watch=watch, tally=tally)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

@@ -24,9 +24,10 @@ from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.pace import Pace
 from streamdedup.reading import Reading
-from streamdedup.resume import growth, input_offset, noted_end
+from streamdedup.resume import growth, noted_end
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
+from streamdedup.stateless import Stateless
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +69,8 @@ class Delivery:
             settings.sink, partition, exactly_once=context.exactly_once
         )
         self._name = f"{settings.source.topic}/{partition}"
-        self._folding = Folding(context, partition, self._log)
+        made = Folding if settings.filter.remembers else Stateless
+        self._folding = made(context, partition, self._log)
         self._emission = Emission(settings, self._writer)
         self._reading = Reading(context, partition)
         self._pace = pace = Pace(settings.delivery.batch_events_max)
@@ -191,7 +193,7 @@ class Delivery:
         )
         self._context.cluster.patience.back(self._name)
         self._emission.observe(topology)
-        resume = input_offset(found, self._settings.source, self._settings.sink)
+        resume = self._folding.resume(found)
         if warning := growth(found, self._settings.source):
             self._log.warning("input_grown", detail=warning)
             source.grown(found.partitions)
@@ -200,7 +202,8 @@ class Delivery:
         self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
         shard = await self._folding.catch_up(found, topology, self._committing.foreign)
-        self._committing.foreign, self._committing.output_end = None, found.output_end
+        self._committing.foreign = None
+        self._committing.output_end = self._folding.must_follow(found)
         ours_end = noted_end(found)
         self._committing.ours_end = shard.label if ours_end is None else ours_end
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it

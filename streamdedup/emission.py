@@ -7,6 +7,7 @@ stops the shard where there is none.
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import structlog
@@ -19,12 +20,16 @@ from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
+from streamdedup.rules.listed import Blocked, Match
 from streamdedup.settings import Settings
 
 LETTERS_A_TURN = 500  # of the loop: objects, made one by one
 TELL_EVERY_S = 60.0
 
 log = structlog.get_logger(__name__)
+
+_Headers = tuple[tuple[str, bytes], ...]
+_Told = tuple[int, _Headers]  # a row, and what its letter says of it
 
 
 class Emission:
@@ -63,15 +68,29 @@ class Emission:
 
         Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
         """
-        batch, verdicts = part.batch, part.verdicts
-        sink, on_malformed = self._sink, self._on_malformed
+        batch, verdicts, sink = part.batch, part.verdicts, self._sink
         passing = verdicts == Verdict.PASS
-        if on_malformed == "pass":
+        if self._on_malformed == "pass":
             passing |= verdicts == Verdict.MALFORMED
         await self._copy(sink.topic, batch, np.flatnonzero(passing))
         if sink.duplicates_topic:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._copy(sink.duplicates_topic, batch, duplicates)
+        if sink.blocked_topic:
+            await self._send(sink.blocked_topic, "blocked", part, _matched(part.blocked))
+        reasons = self._reasons(part)
+        if sink.dead_letter_topic:
+            told = (
+                (row, (("streamdedup.reason", reasons[row].encode()),)) for row in sorted(reasons)
+            )
+            await self._send(sink.dead_letter_topic, "dead_letters", part, told)
+
+    async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
+        await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
+
+    def _reasons(self, part: Part) -> dict[int, str]:
+        """Row -> reason, for the events that are to be dead letters."""
+        batch, verdicts, sink = part.batch, part.verdicts, self._sink
         reasons = {
             row: part.rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
         }
@@ -84,18 +103,9 @@ class Emission:
             )
         if malformed := np.flatnonzero(verdicts == Verdict.MALFORMED).tolist():
             self._tell_malformed(part, malformed)
-        if on_malformed == "dead_letter":
+        if self._on_malformed == "dead_letter":
             reasons |= {row: part.malformed[row] for row in malformed}
-        if reasons and sink.dead_letter_topic:
-            bytes_max = self._limits[sink.dead_letter_topic].bytes_max
-            ordered = sorted(reasons.items())
-            for at in range(0, len(ordered), LETTERS_A_TURN):
-                letters = self._dead_letters(batch, ordered[at : at + LETTERS_A_TURN], part.now_ms)
-                await self._writer.send(sink.dead_letter_topic, letters, bytes_max)
-                await asyncio.sleep(0)
-
-    async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
-        await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
+        return reasons
 
     def _tell_malformed(self, part: Part, rows: Sequence[int]) -> None:
         """At once, then once in a while: where a setting is wrong, no event is judged, and nothing else shows it."""
@@ -113,33 +123,52 @@ class Emission:
             )
             self._untold, self._tell_at = 0, now_s + TELL_EVERY_S
 
-    def _dead_letters(
-        self, batch: EventBatch, reasons: Iterable[tuple[int, str]], now_ms: int
-    ) -> list[Record]:
+    async def _send(self, topic: str, what: str, part: Part, told: Iterator[_Told]) -> None:
+        """Send letters of the events that are `told` of, in their order; `what` they are, for the log."""
+        while turn := list(islice(told, LETTERS_A_TURN)):
+            letters = self._letters(topic, what, part, turn)
+            await self._writer.send(topic, letters, self._limits[topic].bytes_max)
+            await asyncio.sleep(0)
+
+    def _letters(self, topic: str, what: str, part: Part, told: Iterable[_Told]) -> list[Record]:
         """The events with where they came from and why; stamped now, and cut as far as the topic's limit asks for."""
-        limits = self._limits[self._sink.dead_letter_topic or ""]
+        batch, limits = part.batch, self._limits[topic]
         letters, cut = [], []
-        for row, reason in reasons:
-            *longer, shortest = _letters(batch, row, reason, now_ms)
+        for row, why in told:
+            *longer, shortest = _letter(batch, row, why, part.now_ms)
             letter = next(filter(limits.takes, longer), shortest)
             letters.append(letter)
             if _CUT in dict(letter[3]):
                 cut.append(int(batch.offsets[row]))
         if cut:
             log.warning(
-                "dead_letters_cut",
+                f"{what}_cut",
                 topic=batch.topic,
                 partition=batch.partition,
                 first_offset=cut[0],
                 events=len(cut),
-                remedy=f"raise max.message.bytes of {self._sink.dead_letter_topic}",
+                remedy=f"raise max.message.bytes of {topic}",
             )
         return letters
 
 
-def _letters(batch: EventBatch, row: int, reason: str, now_ms: int) -> Iterator[Record]:
-    """The dead letter of an event: whole, without its value, and as a last resort with nothing of its own."""
-    key, headers, origin = batch.keys[row], batch.headers[row], _origin(batch, row, reason)
+def _matched(blocked: Blocked) -> Iterator[_Told]:
+    """What is told of each: by which list and rule it is blocked."""
+    block = blocked.lists.block
+    if block is None:
+        return
+    version = (
+        ("streamdedup.list", block.name.encode()),
+        ("streamdedup.list-version", block.version.encode()),
+    )
+    rules = [("streamdedup.rule", match.name.lower().encode()) for match in Match]
+    for row, match in zip(blocked.rows.tolist(), blocked.matches.tolist(), strict=True):
+        yield row, (*version, rules[match])
+
+
+def _letter(batch: EventBatch, row: int, why: _Headers, now_ms: int) -> Iterator[Record]:
+    """The letter of an event: whole, without its value, and as a last resort with nothing of its own."""
+    key, headers, origin = batch.keys[row], batch.headers[row], (*_origin(batch, row), *why)
     yield now_ms, key, batch.values[row], (*headers, *origin)
     yield now_ms, key, None, (*headers, *origin, (_CUT, b"value"))
     yield now_ms, None, None, (*origin, (_CUT, b"key, value, headers"))
@@ -148,12 +177,11 @@ def _letters(batch: EventBatch, row: int, reason: str, now_ms: int) -> Iterator[
 _CUT = "streamdedup.cut"
 
 
-def _origin(batch: EventBatch, row: int, reason: str) -> tuple[tuple[str, bytes], ...]:
-    """The headers that a dead letter gets."""
+def _origin(batch: EventBatch, row: int) -> _Headers:
+    """The headers that say which event a letter is of."""
     return (
         ("streamdedup.topic", batch.topic.encode()),
         ("streamdedup.partition", b"%d" % batch.partition),
         ("streamdedup.offset", b"%d" % batch.offsets[row]),
         ("streamdedup.timestamp", b"%d" % batch.timestamps[row]),
-        ("streamdedup.reason", reason.encode()),
     )

@@ -31,7 +31,8 @@ async def fence(
         await writer.fence()
     async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
-        check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        remembers, by_event_time = settings.filter.remembers, settings.filter.by_event_time
+        check(topology, source, settings.sink, remembers=remembers, by_event_time=by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
         own = await committed_offset(settings, cluster, partition)

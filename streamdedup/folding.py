@@ -21,7 +21,14 @@ from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
-from streamdedup.resume import Found, check_memory, is_complete, is_outlived
+from streamdedup.resume import (
+    Found,
+    Resume,
+    check_memory,
+    input_offset,
+    is_complete,
+    is_outlived,
+)
 from streamdedup.shard import Shard
 from streamdedup.shard_snapshots import ShardSnapshots
 from streamdedup.snapshot import Identity, Snapshot
@@ -95,6 +102,14 @@ class Folding:
         """Whether anything was ever folded: then the shard is not newly born."""
         held = self.shard is not None and self.shard.label > 0
         return held or await self.snapshots.exist()
+
+    def resume(self, found: Found) -> Resume:
+        """Where reading goes on. DeliveryError where output and offset contradict one another."""
+        return input_offset(found, self._settings.source, self._settings.sink)
+
+    def must_follow(self, found: Found) -> int | None:
+        """The output offset where our next event must come to stand; None where others may write, too."""
+        return found.output_end
 
     async def catch_up(
         self, found: Found, topology: Topology, foreign: tuple[int, int] | None

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.metrics import DOUBTS, TAKEN_BACK, TRANSACTION
+from streamdedup.rules.listed import Match
 from streamdedup.shard import Tally
 
 
@@ -42,6 +43,8 @@ class Ledger:
     by_verdict: tuple[int, ...] = (0,) * len(Verdict)
     late: int = 0
     expected_false: float = 0.0
+    by_match: tuple[int, ...] = (0,) * len(Match)
+    exempt: int = 0
 
     @property
     def difference(self) -> int:
@@ -83,6 +86,8 @@ class ShardMeters:
             tuple(self.tally.by_verdict.tolist()),
             self.tally.late,
             self.tally.expected_false,
+            tuple(self.tally.by_match.tolist()),
+            self.tally.exempt,
         )
 
     def take_back(self, cause: str, offset: int = 0) -> None:

@@ -88,6 +88,13 @@ TRANSACTION = Metric(
     bounds=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 
+LIST = Metric(
+    "streamdedup_list_info",
+    "info",
+    "1",
+    "Always 1; name and version of each list in force, `list` being `allowlist` or `blocklist`.",
+    ("list", "name", "version"),
+)
 UNSEEN = Metric(
     "streamdedup_cross_partition_events_total",
     "counter",
@@ -143,6 +150,21 @@ LATE = Metric(
     "counter",
     "events",
     "Events that came after their window, whether they passed or not; only with `filter.kind: window`.",
+    SHARD,
+)
+LISTED = Metric(
+    "streamdedup_events_listed_total",
+    "counter",
+    "events",
+    "Events that the block list blocked, by what of their key is on it: `address` is all of it, `domain` that of the"
+    " address, or one above.",
+    (*SHARD, "rule"),
+)
+EXEMPT = Metric(
+    "streamdedup_events_exempt_total",
+    "counter",
+    "events",
+    "Events that the block list matched and the allow list exempted, so that they were judged as any other.",
     SHARD,
 )
 EXPECTED_FALSE = Metric(

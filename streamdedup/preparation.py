@@ -54,6 +54,7 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
         topology,
         settings.source.topic,
         settings.sink,
+        remembers=settings.filter.remembers,
         by_event_time=settings.filter.by_event_time,
     )
     await _check_guarantee(settings, cluster)
@@ -66,6 +67,7 @@ def try_filter(context: Context, topology: Topology) -> None:
         empty = context.empty_filter()
         _announce(context, topology, empty)
         warm_up(empty)
+        context.lists.now.warm_up()
         context.extractor().warm_up()
         encoding.warm_up()
 
@@ -73,6 +75,16 @@ def try_filter(context: Context, topology: Topology) -> None:
 def _announce(context: Context, topology: Topology, empty: Filter) -> None:
     """Say once what the configuration means; `empty` is what every shard begins with."""
     settings, output = context.settings, topology[context.settings.sink.topic]
+    if not settings.filter.remembers:
+        log.info(
+            "worker_starts",
+            source=settings.source.topic,
+            sink=settings.sink.topic,
+            guarantee=settings.delivery.guarantee,
+            partitions=context.partitions,
+            promise="what is not blocked passes, as often as it comes: there is no filter",
+        )
+        return
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
     rate = settings.filter.error_rate
     log.info(

@@ -80,6 +80,11 @@ def _where_to(settings: Settings, planned: Plan) -> Iterator[str]:
 
 def _judged_again(settings: Settings) -> str:
     output, options = settings.sink.topic, settings.filter
+    if not options.remembers:
+        return (
+            f"What is read again is judged by the lists alone, since there is no filter: what passes is EMITTED AGAIN,"
+            f" though it is in {output}."
+        )
     if options.kind != "window":
         return f"What is read again is judged by what {output} holds: no key that is in it is emitted again."
     judged = (

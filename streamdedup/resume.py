@@ -72,11 +72,16 @@ class Resume:
     why: str
 
 
-def input_offset(found: Found, source: SourceOptions, sink: SinkOptions) -> Resume:
-    """Where reading goes on. Raises DeliveryError where output and offset contradict one another."""
+def input_offset(
+    found: Found, source: SourceOptions, sink: SinkOptions, *, remembers: bool = True
+) -> Resume:
+    """Where reading goes on. Raises DeliveryError where output and offset contradict one another.
+
+    `remembers`: the output is folded, so what it holds passes once; else it tells nothing.
+    """
     committed = found.committed
     if committed is None:
-        return _without_offset(found, source)
+        return _without_offset(found, source, remembers)
     note = committed.note
     if note is not None:
         if _differs(note.cluster_id, found.cluster_id):
@@ -172,8 +177,8 @@ def growth(found: Found, source: SourceOptions) -> str | None:
     return grown
 
 
-def _without_offset(found: Found, source: SourceOptions) -> Resume:
-    if found.output_end > 0 or found.has_memory:
+def _without_offset(found: Found, source: SourceOptions, remembers: bool) -> Resume:
+    if remembers and (found.output_end > 0 or found.has_memory):
         return Resume(
             found.input_start, False, "no offset is committed, but the output is not empty"
         )

@@ -27,6 +27,7 @@ from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.meters import Meters
 from streamdedup.preparation import prepared_topics, try_filter
+from streamdedup.screening import load_lists
 from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.shard import Tally
@@ -122,7 +123,8 @@ class Worker:
         kafka = self._settings.kafka
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         directory, threads = self._settings.snapshot.directory, self._threads
-        await threads.loads.run(THE_WORKER, "its directory", check_directory, directory)
+        if self._settings.filter.remembers:
+            await threads.loads.run(THE_WORKER, "its directory", check_directory, directory)
         status = self._status
         cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
@@ -142,7 +144,10 @@ class Worker:
             status.watch,
             status.meters,
             threads,
+            status.lists,
         )
+        lists = await threads.loads.run(THE_WORKER, "its lists", load_lists, context)
+        context.lists.now = lists
         what = "memory for a filter, and compiled code"
         await threads.memory.run(THE_WORKER, what, try_filter, context, topology)
         gc.collect()

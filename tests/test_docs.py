@@ -206,6 +206,7 @@ class TestStopMessages:
         "emission.py",
         "worker.py",
         "shard_snapshots.py",
+        "screening.py",
         "kafka/topics.py",
         "kafka/connection.py",
         "server/listener.py",

@@ -15,17 +15,20 @@ from streamdedup.flight import Part
 from streamdedup.kafka import limits as limits_module
 from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.rules.listed import Blocked, Lists, Match
 from streamdedup.settings import Settings
 from streamdedup.testing.clock import VirtualLoop
+from tests.listed import Listed
 from tests.test_limits import NOW_MS, events, limits
 
 REASON = "the field id is missing"
 
 
 class Sent:
-    """A writer that counts the turns of the loop between two sends."""
+    """A writer that keeps what is sent, and counts the turns of the loop between two sends."""
 
     def __init__(self) -> None:
+        self.records: list[tuple[str, Record]] = []
         self.sizes: list[int] = []
         self.turns: list[int] = []
         self._turn = 0
@@ -39,15 +42,23 @@ class Sent:
     async def copy(self, *_arguments: Any) -> None:
         """Nothing passes."""
 
-    async def send(self, _topic: str, records: Iterable[Record], _bytes_max: int) -> None:
+    async def send(self, topic: str, records: Iterable[Record], _bytes_max: int) -> None:
         """Without awaiting anything."""
-        self.sizes.append(len(list(records)))
+        records = list(records)
+        self.records += [(topic, record) for record in records]
+        self.sizes.append(len(records))
         self.turns.append(self._turn)
 
 
-def emission_to(writer: Any, *, dead_letters: bool = True) -> Emission:
-    """An emission whose topics have Kafka's own limits."""
+def emission_to(
+    writer: Any, *, dead_letters: bool = True, blocked_bytes_max: int | None = None
+) -> Emission:
+    """An emission whose topics have Kafka's own limits; with one for blocked events where its limit is given."""
     letters = {"dead_letter_topic": "letters"} if dead_letters else {}
+    lists = {}
+    if blocked_bytes_max is not None:
+        letters |= {"blocked_topic": "blocked"}
+        lists = {"blocklist": {"file": __file__}}
     made = Emission(
         Settings.model_validate(
             {
@@ -57,11 +68,14 @@ def emission_to(writer: Any, *, dead_letters: bool = True) -> Emission:
                 "filter": {"capacity": 1000},
                 "sink": {"topic": "out", **letters},
                 "snapshot": {"directory": "snapshots"},
+                **lists,
             }
         ),
         writer,
     )
     topics = {name: Topic(name, None, 1, 1) for name in ("out", "letters")}
+    limit = {"max.message.bytes": f"{blocked_bytes_max}"}
+    topics["blocked"] = Topic("blocked", None, 1, 1, settings=limit)
     made.observe(Topology(None, topics))
     return made
 
@@ -126,3 +140,78 @@ def test_nothing_is_told_where_all_have_keys() -> None:
     with capture_logs() as lines:
         asyncio.run(emission_to(Sent()).emit(passed))
     assert not lines
+
+
+# --- what a list blocks ---
+
+
+def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> Part:
+    """A part of `count` events, of which these rows are blocked by address, but the last by domain."""
+    batch = events(*((NOW_MS - 7, b"k%d" % row, value, [("own", b"h")]) for row in range(count)))
+    verdicts = np.zeros(count, dtype=np.uint8)
+    verdicts[list(rows)] = Verdict.BLOCKED
+    matches = np.full(len(rows), Match.ADDRESS, dtype=np.uint8)
+    matches[-1:] = Match.DOMAIN
+    none, lists = np.zeros(0, dtype=np.int64), Lists(block=Listed(name="spam", version="7"))
+    found = Blocked(np.array(rows, dtype=np.int64), matches, none, lists)
+    return Part(batch, verdicts, {}, {}, NOW_MS, found)
+
+
+async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> None:
+    """Key, value and headers as they were, then where the event stood, and by what it was blocked."""
+    writer = Sent()
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(blocked_part(1, 3))
+    (to, first), (_, second) = writer.records
+    assert to == "blocked"
+    assert first[:3] == (NOW_MS, b"k1", b"{}")
+    assert list(first[3]) == [
+        ("own", b"h"),
+        ("streamdedup.topic", b"in"),
+        ("streamdedup.partition", b"0"),
+        ("streamdedup.offset", b"1"),
+        ("streamdedup.timestamp", b"%d" % (NOW_MS - 7)),
+        ("streamdedup.list", b"spam"),
+        ("streamdedup.list-version", b"7"),
+        ("streamdedup.rule", b"address"),
+    ]
+    assert dict(second[3])["streamdedup.rule"] == b"domain"
+
+
+async def test_without_its_topic_what_is_blocked_goes_nowhere() -> None:
+    """It is neither an event of the output nor a dead letter."""
+    writer = Sent()
+    await emission_to(writer).emit(blocked_part(0, 1, 2, 3))
+    assert writer.records == []
+
+
+async def test_only_what_a_list_blocked_is_sent() -> None:
+    """A tombstone that the operator drops is BLOCKED as well, and goes nowhere."""
+    writer, part = Sent(), blocked_part(2)
+    part.verdicts[0] = Verdict.BLOCKED
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(part)
+    assert [record[1] for _, record in writer.records] == [b"k2"]
+
+
+async def test_blocked_events_leave_the_loop_its_turns() -> None:
+    """They are sent so many at a time, as dead letters are."""
+    writer, count = Sent(), 2 * LETTERS_A_TURN + 1
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(
+        blocked_part(*range(count), count=count)
+    )
+    assert writer.sizes == [LETTERS_A_TURN, LETTERS_A_TURN, 1]
+
+
+async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
+    """Its headers stay; the operator is told, by offset, and which topic to widen."""
+    writer = Sent()
+    with capture_logs() as lines:
+        await emission_to(writer, blocked_bytes_max=1000).emit(
+            blocked_part(1, value=np.random.default_rng(1).bytes(2000))
+        )
+    ((_, (_, key, value, headers)),) = writer.records
+    assert (key, value) == (b"k1", None)
+    assert dict(headers)["streamdedup.cut"] == b"value"
+    assert dict(headers)["streamdedup.list"] == b"spam"
+    (line,) = lines
+    assert (line["event"], line["first_offset"]) == ("blocked_cut", 1)
+    assert line["remedy"] == "raise max.message.bytes of blocked"

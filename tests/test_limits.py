@@ -122,6 +122,14 @@ def test_an_event_may_be_stamped_as_far_ahead_as_the_topic_allows() -> None:
     assert refused == dict.fromkeys([2, 3], "stamped further ahead than out allows")
 
 
+def test_a_topic_that_is_only_compacted_keeps_what_is_old() -> None:
+    """Its retention.ms deletes nothing; where it is deleted by age as well, it does."""
+    batch = stamped(NOW_MS - 2 * HOUR_MS)
+    kept = {"retention.ms": f"{HOUR_MS}", "cleanup.policy": "compact"}
+    assert limits("none", kept).rejected(batch, NOW_MS) == {}
+    assert limits("none", kept | {"cleanup.policy": "compact,delete"}).rejected(batch, NOW_MS)
+
+
 @pytest.mark.parametrize("setting", ["retention.ms", "message.timestamp.before.max.ms"])
 def test_an_event_must_outlive_its_transaction(setting: str) -> None:
     """What is older than the topic takes or keeps, less a margin, is refused."""

@@ -21,6 +21,7 @@ from streamdedup.metrics import DOUBTS, METRICS, TAKEN_BACK
 from tests.broker.base import Broker, client_config
 from tests.broker.topics import produce, unique_name
 from tests.deployment import Deployment, keyed
+from tests.list_files import list_file
 from tests.local import DEADLINE_S, LocalWorker, Start
 
 CANARY = b"jane.doe@example.org"
@@ -86,6 +87,8 @@ def by_partition(samples: Samples, name: str, *labels: str) -> list[float]:
 async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start) -> None:
     """Every metric is there, none is more, all parse, and each says what happened."""
     letters = deployment.create_side_topic("dead_letter_topic")
+    lists = list_file(deployment.directory / "block.list", [b"nobody"])
+    deployment.config["blocklist"] = {"file": str(lists)}
     deployment.feed(keyed([*range(300), *range(100)], 2))
     deployment.feed([(0, None, b"no key", [], None), (1, CANARY, b"x", [], None)])
     async with start(deployment) as worker:

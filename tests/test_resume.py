@@ -67,6 +67,15 @@ def test_a_lost_offset_is_no_birth(source: SourceOptions, trace: dict[str, Any])
     assert (resume.offset, resume.birth) == (10, False)
 
 
+@pytest.mark.parametrize(("source", "offset"), [(SOURCE, 10), (LATEST, 90)])
+def test_without_a_filter_a_lost_offset_is_a_birth(source: SourceOptions, offset: int) -> None:
+    """What the output holds is not folded, so it tells nothing: `source.start` decides."""
+    found = replace(UNTOUCHED, output_end=60)
+    assert input_offset(found, source, SINK, remembers=False) == Resume(
+        offset, True, f"born at {source.start}"
+    )
+
+
 # --- with one ---
 
 

@@ -21,6 +21,7 @@ from tests.broker.plugin import _found
 from tests.broker.secure import HOST, USER, Right, SecureBroker, make_certificates, secure_broker
 from tests.broker.topics import Event, create_topic, read_all, unique_name
 from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.list_files import list_file
 from tests.local import Start, run_to_the_end, until
 from tests.oauth_provider import SUBJECT
 
@@ -50,8 +51,9 @@ def secure() -> Iterator[SecureBroker]:
 def deployment(secure: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     """Topics of every use, and a worker that comes by SCRAM and may do nothing yet."""
     made = Deployment(secure.bootstrap_servers, tmp_path, partitions=2).create()
-    for leaf in ("dead_letter_topic", "duplicates_topic"):
+    for leaf in ("dead_letter_topic", "duplicates_topic", "blocked_topic"):
         made.create_side_topic(leaf)
+    made.config["blocklist"] = {"file": str(list_file(tmp_path / "block.list", [b"nobody"]))}
     monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
     come_by(made, secure, "SCRAM-SHA-512")
     return made
@@ -90,6 +92,7 @@ def documented(deployment: Deployment) -> list[Right]:
         "events-unique": deployment.sink,
         "events-dead-letter": sink.get("dead_letter_topic"),
         "events-duplicates": sink.get("duplicates_topic"),
+        "events-blocked": sink.get("blocked_topic"),
         "dedup": deployment.group,
         "events-unique/": f"{deployment.sink}/",
     }

@@ -1150,8 +1150,18 @@ class TestShown:
             for section, name, leaf in leaves()
             if name in schema()["$defs"][_definition(section)].get("required", [])
         }
-        assert len(required) == 6
+        assert len(required) == 5
         assert all(required.values())
+
+    def test_the_schema_requires_a_capacity_and_a_directory_only_where_there_is_a_filter(
+        self,
+    ) -> None:
+        """`filter: null` and `kind: none` take neither, in an editor as in `load`."""
+        made = schema()
+        assert made["properties"]["filter"]["anyOf"][1] == {"type": "null"}
+        assert made["$defs"]["FilterOptions"]["else"] == {"required": ["capacity"]}
+        assert made["else"] == {"required": ["snapshot"]}
+        assert "snapshot" not in made["required"]
 
     def test_the_schema_has_no_place_for_secrets(self) -> None:
         """An editor marks a secret in a file as wrong, as `load` does."""
@@ -1177,8 +1187,166 @@ class TestShown:
         assert run.stdout == "\n"
 
 
+ONLY_SCREENS = MINIMAL.replace("filter:\n  capacity: 1000\n", "filter: null\n").replace(
+    "snapshot:\n  directory: var/snapshots\n", ""
+)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> str:
+    """Return the override that names a block list which can be read; what is in it is not looked at here."""
+    path = tmp_path / "block.list"
+    path.write_bytes(b"a list")
+    return f"blocklist.file={path}"
+
+
+class TestLists:
+    """Lists that are named, and what goes with them."""
+
+    def test_there_are_none_unless_they_are_named(self, file: Path) -> None:
+        """Both files are optional."""
+        settings = read(file)
+        assert (settings.allowlist.file, settings.blocklist.file) == (None, None)
+        assert settings.blocklist.on_positive == "drop"
+
+    def test_both_are_read_from_their_sections(self, file: Path, tmp_path: Path) -> None:
+        """As any option, with a home directory in the path if need be."""
+        for name in ("allow.list", "block.list"):
+            (tmp_path / name).write_bytes(b"a list")
+        sections = "".join(f"{w}list:\n  file: {tmp_path}/{w}.list\n" for w in ("allow", "block"))
+        file.write_text(f"{MINIMAL}{sections}")
+        settings = read(file, "sink.blocked_topic=blocked")
+        assert settings.allowlist.file == tmp_path / "allow.list"
+        assert settings.blocklist.file == tmp_path / "block.list"
+        assert settings.sink.blocked_topic == "blocked"
+
+    @pytest.mark.parametrize("which", ["allowlist", "blocklist"])
+    def test_a_file_that_is_not_there_is_a_problem(self, file: Path, which: str) -> None:
+        """Told with the others by `config check`, before anything is started."""
+        lines = problems(file, f"{which}.file=/nowhere/x.list", "sink.topic=events")
+        assert any(
+            line.startswith(
+                f"--set: {which}.file = '/nowhere/x.list': cannot be read: No such file or directory; name a file"
+            )
+            for line in lines
+        )
+        assert any("sink.topic" in line for line in lines)
+
+    def test_the_command_that_checks_finds_it(self, file: Path) -> None:
+        """`streamdedup config check` ends with status 2."""
+        command = [sys.executable, "-m", "streamdedup", "config", "check", str(file)]
+        command += ["--set", "blocklist.file=/nowhere/x.list"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "blocklist.file = '/nowhere/x.list': cannot be read" in done.stderr
+
+    @pytest.mark.parametrize("leaf", ["allowlist.file", "sink.blocked_topic"])
+    def test_what_goes_with_a_block_list_means_nothing_without(self, file: Path, leaf: str) -> None:
+        """An allow list exempts from it, and its topic takes what it blocks."""
+        (line,) = problems(file, f"{leaf}={file}" if leaf.endswith("file") else f"{leaf}=blocked")
+        assert leaf in line
+        assert line.endswith("means nothing without blocklist.file; set that, or unset this")
+
+    def test_the_topic_of_blocked_events_is_no_other(self, file: Path, listed: str) -> None:
+        """As every topic, it must differ from all others."""
+        (line,) = problems(file, listed, "sink.blocked_topic=events-unique")
+        assert line.endswith("must differ from sink.topic; name another topic")
+
+    def test_keys_of_several_fields_are_on_no_list(self, file: Path, listed: str) -> None:
+        """A list would never match them, without a word; one field in a list is one."""
+        (line,) = problems(file, listed, "key.field=[tenant, id]")
+        assert "is for keys of one field, and key.field names several" in line
+        assert read(file, listed, "key.field=[id]").blocklist.file
+
+    def test_only_one_thing_is_done_with_what_is_blocked(self, file: Path, listed: str) -> None:
+        """It is dropped."""
+        (line,) = problems(file, listed, "blocklist.on_positive=pass")
+        assert line.endswith("must be drop")
+
+
+class TestNoFilter:
+    """`filter: null`: a worker that only screens."""
+
+    def test_it_needs_no_capacity_and_no_snapshots(self, file: Path, listed: str) -> None:
+        """Neither is used."""
+        file.write_text(ONLY_SCREENS)
+        settings = read(file, listed)
+        assert settings.filter.kind == "none"
+        assert not settings.filter.remembers
+        assert settings.filter.hash == "murmur3"
+        assert "kind: none  # " in show(settings)
+
+    def test_what_is_shown_can_be_read_again(self, file: Path, listed: str, tmp_path: Path) -> None:
+        """With the same meaning."""
+        file.write_text(ONLY_SCREENS)
+        again = tmp_path / "again.yaml"
+        again.write_text(show(read(file, listed)))
+        assert read(again).filter == read(file, listed).filter
+
+    def test_a_section_that_is_only_empty_is_a_filter_without_a_capacity(
+        self, file: Path, listed: str
+    ) -> None:
+        """Who comments out what stands in it has not asked for no filter."""
+        file.write_text(MINIMAL.replace("  capacity: 1000\n", ""))
+        (line,) = problems(file, listed)
+        assert "filter.capacity: is required" in line
+
+    def test_without_a_block_list_nothing_is_left_to_do(self, file: Path) -> None:
+        """Every event would pass: that is told by the line of the `null`."""
+        file.write_text(ONLY_SCREENS)
+        (line,) = problems(file)
+        assert line.startswith("dedup.yaml:8: filter.kind = 'none': leaves nothing to do without")
+
+    @pytest.mark.parametrize(
+        ("override", "leaf"),
+        [
+            ("filter.capacity=5", "capacity"),
+            ("filter.error_rate=0.1", "error_rate"),
+            ("filter.retention=7d", "retention"),
+            ("filter.on_full=warn", "on_full"),
+        ],
+    )
+    def test_what_is_of_a_filter_means_nothing(
+        self, file: Path, listed: str, override: str, leaf: str
+    ) -> None:
+        """It is refused by name, as it would do nothing."""
+        file.write_text(ONLY_SCREENS)
+        (line,) = problems(file, listed, override)
+        assert f"filter.{leaf}" in line
+        assert "means nothing with filter.kind: none" in line
+
+    def test_no_event_is_a_duplicate(self, file: Path, listed: str) -> None:
+        """So there is no topic for them."""
+        file.write_text(ONLY_SCREENS)
+        (line,) = problems(file, listed, "sink.duplicates_topic=again")
+        assert "sink.duplicates_topic = 'again': means nothing with filter.kind: none" in line
+
+    def test_a_later_null_takes_back_the_filter_but_not_the_hash(
+        self, file: Path, listed: str
+    ) -> None:
+        """What the file says of the filter is void; lists are asked for digests of the same hash."""
+        digits = "00112233445566778899aabbccddeeff"
+        file.write_text(
+            MINIMAL.replace(
+                "capacity: 1000", "{capacity: 1000, error_rate: 0.1, hash: siphash}"
+            ).replace("filter:\n  ", "filter: ")
+        )
+        settings = read(file, listed, "filter=null", FILTER__HASH_KEY=digits)
+        assert (settings.filter.kind, settings.filter.hash) == ("none", "siphash")
+        assert settings.filter.hash_key_bytes == bytes.fromhex(digits)
+
+    def test_a_later_kind_is_a_filter_again(self, file: Path, listed: str) -> None:
+        """Leaf by leaf, the later wins."""
+        file.write_text(ONLY_SCREENS)
+        settings = read(
+            file, listed, "filter.kind=exact", "filter.capacity=5", "snapshot.directory=there"
+        )
+        assert (settings.filter.kind, settings.filter.capacity) == ("exact", 5)
+
+
 def _definition(section: str) -> str:
-    reference: str = schema()["properties"][section]["$ref"]
+    found = schema()["properties"][section]
+    reference: str = found.get("anyOf", [found])[0]["$ref"]  # `filter` may be null
     return reference.rpartition("/")[2]
 
 

@@ -16,6 +16,7 @@ from streamdedup.kafka.topics import (
 )
 
 SINK = SinkOptions(topic="unique", duplicates_topic="again", dead_letter_topic="letters")
+WITH_BLOCKED = SinkOptions(topic="unique", blocked_topic="letters")
 ONLY_OUTPUT = SinkOptions(topic="unique")
 EVERYTHING = (1 << 13) - 1
 READ, WRITE, DESCRIBE = 3, 4, 8  # Kafka's codes of AclOperation
@@ -191,3 +192,26 @@ def test_a_side_topic_that_serves_twice_is_named_once() -> None:
 def test_the_size_limit_is_the_topics_or_kafkas(settings: Mapping[str, str], limit: int) -> None:
     """Where the broker does not tell, Kafka's default is the limit."""
     assert Topic("t", None, 1, 1, settings=settings).bytes_max == limit
+
+
+# --- lists ---
+
+
+def test_the_topic_of_blocked_events_is_checked_as_the_other_side_topics() -> None:
+    """It must be there, have as many partitions as the input, and keep what it is given."""
+    assert sink_topics(WITH_BLOCKED) == ["unique", "letters"]
+    assert problems(topology(), WITH_BLOCKED) == []
+    (line,) = problems(topology(without=("letters",)), WITH_BLOCKED)
+    assert "the topic letters does not exist" in line
+    (line,) = problems(topology(topic("letters", 3)), WITH_BLOCKED)
+    assert "the topic letters has 3 partitions, events has 4" in line
+    (line,) = problems(topology(topic("letters", cleanup_policy="compact")), WITH_BLOCKED)
+    assert "the topic letters is compacted" in line
+
+
+def test_without_a_filter_the_output_may_be_compacted() -> None:
+    """Nothing is folded, so nothing is missed that vanishes; the side topics must keep all the same."""
+    compacted = topology(topic("unique", cleanup_policy="compact"))
+    check(compacted, "events", ONLY_OUTPUT, remembers=False)
+    with pytest.raises(ConfigError, match="the topic again is compacted"):
+        check(topology(topic("again", cleanup_policy="compact")), "events", SINK, remembers=False)

@@ -26,6 +26,7 @@ Kind = Literal[
 YEAR_MS = 366 * 86_400_000
 WINDOWED = ("retention", "generations", "late", "refresh", "max_jump")  # options of a window
 PROBED = ("bitmap", "bloom", "counting")  # kinds whose positions come from one probe sequence
+UNUSED_CAPACITY = 1  # of a filter that is not there
 _HEX = "32 hexadecimal digits (16 random bytes), as from: openssl rand -hex 16"
 
 
@@ -34,12 +35,14 @@ class FilterOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    kind: Kind = Field(
+    kind: Literal[Kind, "none"] = Field(
         default="bloom",
         description="The structure of the filter. `bloom` is small; `blocked` is faster and somewhat larger; `exact` "
         "makes no errors worth the name; `window` forgets what is older than `retention`, for topics without an end. "
         "`bitmap` is a Bloom filter with one hash. `counting`, `cuckoo`, `dleft` and `dlcbf` could take keys back, "
-        "which the worker does not: `cuckoo` is the smallest of them, the others are for comparison.",
+        "which the worker does not: `cuckoo` is the smallest of them, the others are for comparison. `none`, for which "
+        "`filter: null` is short, remembers no key: the worker then only screens by `blocklist`, and needs no other "
+        "option of this section but `hash` and its key, none of `snapshot`, and no history of its output.",
     )
     capacity: Annotated[int, count(1, 10**12, "keys")] = Field(
         description="Distinct keys that the whole topic may bring before the filters are full; "
@@ -132,6 +135,11 @@ class FilterOptions(BaseModel):
         return self
 
     @property
+    def remembers(self) -> bool:
+        """Whether there is a filter at all; else a worker only screens, and has no state by partition."""
+        return self.kind != "none"
+
+    @property
     def first_error_rate(self) -> float:
         """The error rate that a filter is made for: of one that grows, the first stage has half of the whole."""
         return self.error_rate / 2 if self.on_full == "grow" else self.error_rate
@@ -176,12 +184,23 @@ class FilterOptions(BaseModel):
                 (leaf, "hash"),
                 f"means nothing with filter.hash: {self.hash}; unset it, or set filter.hash: siphash",
             )
-        yield from self._misplaced()
+        yield from self._misplaced() if self.remembers else self._unused()
         if self.probe != "standard" and self.kind not in PROBED:
             yield (
                 ("probe", "kind"),
                 f"means nothing with filter.kind: {self.kind}; set probe: standard, or choose {', '.join(PROBED)}",
             )
+
+    def _unused(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is set for a filter that is not there."""
+        unset = {"capacity": UNUSED_CAPACITY, "on_full": "stop"}
+        of_keys = ("kind", "hash", "hash_key_file", "hash_key", "probe")
+        for name, field in type(self).model_fields.items():
+            if name not in of_keys and getattr(self, name) != unset.get(name, field.default):
+                yield (
+                    (name, "kind"),
+                    "means nothing with filter.kind: none, which remembers no key; unset it, or choose a kind",
+                )
 
     def _misplaced(self) -> Iterator[tuple[tuple[str, ...], str]]:
         fields = type(self).model_fields

@@ -87,10 +87,10 @@ class Writer(Protocol):
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """Append `records` to the partition of `topic`, which takes record batches of `bytes_max`."""
 
-    async def settle(self, label: int) -> int | None:
+    async def settle(self, label: int | None) -> int | None:
         """Wait until the broker has taken every record; the output offset after our last, None without any.
 
-        Raises ForeignWriteError unless our events in the output follow `label` without a gap.
+        Raises ForeignWriteError unless our events in the output follow `label` without a gap; None where they need not.
         """
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:

@@ -34,7 +34,7 @@ class Limits:
     def of(cls, topic: Topic, compression: str) -> "Limits":
         """The limits that the broker states for `topic`; its defaults where it states none."""
         kept_ms = topic.behind_ms_max
-        if topic.stamped_by_producer:
+        if topic.stamped_by_producer and topic.deletes_by_age:
             kept_ms = min(kept_ms, topic.retention_ms)
         margin_ms = 0 if kept_ms == FOREVER else min(RETENTION_MARGIN_MS, kept_ms // 2)
         return cls(

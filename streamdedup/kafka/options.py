@@ -282,6 +282,11 @@ class SinkOptions(BaseModel):
     duplicates_topic: Name | None = Field(
         default=None, description="Where duplicates go; not set, they are only counted."
     )
+    blocked_topic: Name | None = Field(
+        default=None,
+        description="Where events go that `blocklist` blocks, with the list's name and version and what matched; not "
+        "set, they are only counted.",
+    )
     dead_letter_topic: Name | None = Field(
         default=None,
         description="Where events go that have no usable key, or that the output would refuse or "

@@ -86,11 +86,11 @@ def refusing(topic: str) -> Iterator[None]:
         raise RefusedError(topic, type(error).__name__.removesuffix("Error")) from error
 
 
-def check_contiguous(topic: str, partition: int, base: int, label: int) -> None:
-    """Raise unless the broker put a batch of ours, whose first offset it tells as `base`, right at `label`."""
+def check_contiguous(topic: str, partition: int, base: int, label: int | None) -> None:
+    """Raise unless the broker put a batch of ours, whose first offset it tells as `base`, right at `label`, if any."""
     if base < 0:
         raise DoubtError(f"the broker took a batch for {topic} but told no offset")
-    if base != label:
+    if label is not None and base != label:
         raise ForeignWriteError(
             f"{topic}/{partition}: our events came to stand at offset {base}, not at {label}",
             label,
@@ -179,23 +179,25 @@ class KafkaWriter:
         for full in self._open.send(topic, records, self._size_max(bytes_max)):
             await self._post(topic, full)
 
-    async def settle(self, label: int) -> int | None:
+    async def settle(self, label: int | None) -> int | None:
         """Wait until the broker has taken every record; the output offset after our last, None without any.
 
-        Raises ForeignWriteError unless our events in the output follow `label` without a gap, RefusedError where a
-        record is at fault: never for a time-out, fencing, unavailability or a missing right.
+        Raises ForeignWriteError unless our events in the output follow `label` without a gap, if it is given;
+        RefusedError where a record is at fault: never for a time-out, fencing, unavailability or a missing right.
         """
         for topic in self._open.topics:
             for rest in self._open.finish(topic):
                 await self._post(topic, rest)
         self._check_connections()
+        end = None
         for topic, batches in self._batches.items():
             for future, count in batches:
                 base = await self._acknowledged(topic, future)
                 if topic == self._sink.topic:
                     check_contiguous(topic, self._partition, base, label)
-                    label = base + count
-        return label if self._sink.topic in self._batches else None
+                    end = base + count
+                    label = None if label is None else end
+        return end
 
     async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
         """The offset that the broker gave to a record batch."""

@@ -89,6 +89,11 @@ class Topic:
         return distance if distance < FOREVER else min(either, FOREVER)
 
     @property
+    def deletes_by_age(self) -> bool:
+        """Whether retention applies: not to a topic that is only compacted."""
+        return "delete" in self.settings.get("cleanup.policy", "delete")
+
+    @property
     def compacted(self) -> bool:
         """Whether the broker may delete events because others share their key."""
         return "compact" in self.settings.get("cleanup.policy", "delete")
@@ -178,13 +183,22 @@ def refuse_missing(topology: Topology, source: str, names: Sequence[str]) -> Non
 
 def sink_topics(sink: SinkOptions) -> list[str]:
     """The names of the topics that are written."""
-    return [t for t in (sink.topic, sink.duplicates_topic, sink.dead_letter_topic) if t]
+    side_topics = (sink.duplicates_topic, sink.blocked_topic, sink.dead_letter_topic)
+    return [sink.topic, *filter(None, side_topics)]
 
 
 def check(
-    topology: Topology, source: str, sink: SinkOptions, *, by_event_time: bool = False
+    topology: Topology,
+    source: str,
+    sink: SinkOptions,
+    *,
+    remembers: bool = True,
+    by_event_time: bool = False,
 ) -> None:
-    """Raise one ConfigError with everything that does not fit. `by_event_time`: the filter forgets by it."""
+    """Raise one ConfigError with everything that does not fit.
+
+    `remembers`: there is a filter, the fold of the output; `by_event_time`: it forgets by it.
+    """
     problems = []
     for name, operation in (
         (source, READ),
@@ -204,7 +218,7 @@ def check(
                 f"the topic {name} does not exist or may not be seen; create it{remedy}"
             )
     if source in topology.topics:
-        problems += _misfits(topology, topology[source], sink)
+        problems += _misfits(topology, topology[source], sink, remembers)
     output = topology.topics.get(sink.topic)
     if output and by_event_time and not output.stamped_by_producer:
         problems.append(
@@ -215,7 +229,7 @@ def check(
         raise ConfigError("\n".join(dict.fromkeys(problems)))
 
 
-def _misfits(topology: Topology, source: Topic, sink: SinkOptions) -> list[str]:
+def _misfits(topology: Topology, source: Topic, sink: SinkOptions, remembers: bool) -> list[str]:
     problems = []
     for name in sink_topics(sink):
         topic = topology.topics.get(name)
@@ -228,14 +242,14 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions) -> list[str]:
     duplicates = topology.topics.get(sink.duplicates_topic or "")
     if output and duplicates and output.settings and duplicates.settings:
         problems += _narrower(duplicates, output)
-    for side in filter(None, (sink.duplicates_topic, sink.dead_letter_topic)):
+    for side in sink_topics(sink)[1:]:
         topic = topology.topics.get(side)
         if topic is not None and topic.compacted:
             problems.append(
                 f"the topic {side} is compacted (cleanup.policy={topic.settings['cleanup.policy']}): it would refuse"
                 " events without a key, and drop others that share one; set cleanup.policy=delete"
             )
-    if output is not None and output.compacted:
+    if remembers and output is not None and output.compacted:
         problems.append(
             f"the topic {sink.topic} is compacted (cleanup.policy={output.settings['cleanup.policy']}): the filter is"
             " what stands in it, so nothing in it may vanish; set cleanup.policy=delete"

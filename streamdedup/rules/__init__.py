@@ -9,9 +9,11 @@ import numpy as np
 from streamdedup import filters
 from streamdedup.filters import waiting
 from streamdedup.filters.base import Addable, Windowed
+from streamdedup.filters.nothing import Nothing
 from streamdedup.keys import domains, email_column, json_column, letters
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
+from streamdedup.rules.stateless import Stateless
 from streamdedup.rules.window import DuplicatesWithin
 
 __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
@@ -19,6 +21,8 @@ __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
 
 def duplicates_rule(seen: Addable | Windowed) -> DuplicatesRule:
     """The duplicates rule over `seen`, by what it can do."""
+    if isinstance(seen, Nothing):
+        return Stateless()
     return DuplicatesWithin(seen) if isinstance(seen, Windowed) else Duplicates(seen)
 
 

@@ -20,6 +20,7 @@ from streamdedup.events import Verdict
 from streamdedup.folding import Fold
 from streamdedup.meters import Histogram, ShardMeters
 from streamdedup.metrics import Metric
+from streamdedup.rules.listed import Match
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Status
 from streamdedup.shard import Shard
@@ -30,11 +31,13 @@ BREATH_S = 0.0001  # between two metrics, so that the loop does not wait for the
 Sample = tuple[tuple[str, ...], float]
 
 _VERDICTS = tuple(verdict.name.lower() for verdict in Verdict)
+_RULES = tuple(match.name.lower() for match in Match)
 _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
     metrics.CONSUMED: lambda meters: meters.ledger.consumed,
     metrics.LEDGER_DIFFERENCE: lambda meters: meters.ledger.difference,
     metrics.IN_FLIGHT: lambda meters: meters.in_flight,
     metrics.LATE: lambda meters: meters.ledger.late,
+    metrics.EXEMPT: lambda meters: meters.ledger.exempt,
     metrics.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
     metrics.FOLDED: lambda meters: meters.folded,
     metrics.SNAPSHOTS_SAVED: lambda meters: meters.snapshots_saved,
@@ -43,6 +46,7 @@ _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
 }
 _BY_LABEL: dict[Metric, Callable[[ShardMeters], Iterable[tuple[str, int]]]] = {
     metrics.EVENTS: lambda meters: zip(_VERDICTS, meters.ledger.by_verdict, strict=True),
+    metrics.LISTED: lambda meters: zip(_RULES[1:], meters.ledger.by_match[1:], strict=True),
     metrics.TAKEN: lambda meters: meters.taken_back.items(),
     metrics.DOUBT: lambda meters: meters.doubts.items(),
 }
@@ -99,8 +103,19 @@ class WorkerCollector(Collector):
         yield _histogram(metrics.LOOP_STALL, self._pulse.stalls)
         yield _family(metrics.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
         yield _histogram(metrics.TRANSACTION, self._status.meters.transactions)
+        yield self._lists()
         yield _family(metrics.UNSEEN, [((), self._status.watch.unseen)])
         yield _family(metrics.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
+
+    def _lists(self) -> Family:
+        family = InfoMetricFamily(
+            metrics.LIST.name.removesuffix("_info"), metrics.LIST.meaning, labels=["list"]
+        )
+        now = self._status.lists.now
+        for which, listed in (("allowlist", now.allow), ("blocklist", now.block)):
+            if listed is not None:
+                family.add_metric([which], {"name": listed.name, "version": listed.version})
+        return family
 
     def _counts(self) -> Iterator[Family]:
         topic = self._status.topic

@@ -13,6 +13,7 @@ from enum import StrEnum
 from streamdedup.delivery import Delivery
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.meters import Meters
+from streamdedup.rules.listed import InForce
 from streamdedup.watch import Watch
 
 
@@ -41,6 +42,7 @@ class Status:
     epoch: int = -1
     port: int | None = None
     watch: Watch = field(default_factory=Watch)
+    lists: InForce = field(default_factory=InForce)
     began_at: float = field(default_factory=time.monotonic)
 
     @property

@@ -5,7 +5,8 @@
 
 from streamdedup.settings.loading import filter_option, load
 from streamdedup.settings.render import reference_markdown, schema, show
-from streamdedup.settings.tree import ServerOptions, Settings, SnapshotOptions
+from streamdedup.settings.sections import ServerOptions, SnapshotOptions
+from streamdedup.settings.tree import Settings
 
 __all__ = [
     "ServerOptions",

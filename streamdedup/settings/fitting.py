@@ -21,6 +21,8 @@ Unfit = tuple[tuple[str, ...], str]
 def unfit(options: FilterOptions) -> Iterator[Unfit]:
     """Yield why no such filter is made: the leaves of `filter` concerned, the faulty one first, and the remedy."""
     rate = options.first_error_rate
+    if not options.remembers:
+        return
     if (
         options.kind == "bloom"
         and not options.max_size

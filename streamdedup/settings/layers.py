@@ -145,6 +145,15 @@ class Layers:
         elif not _is_null(node):
             of = "aiokafka's option names" if len(path) == 2 else "options"
             self._problem(place_of(node), f"{'.'.join(path)}: must be a mapping of {of} to values")
+        elif path == ("filter",) and node.value:
+            self._remember_nothing(place_of(node))
+
+    def _remember_nothing(self, place: Place) -> None:
+        """`filter: null`, written out: what was said of a filter before is void, but for the hash, which lists need."""
+        for path in [path for path in self.entries if path[0] == "filter"]:
+            if path[1] not in _OF_HASH:
+                del self.entries[path]
+        self.entries["filter", "kind"] = Entry("none", place)
 
     def _pairs(
         self, path: KeyPath, node: yaml.MappingNode, place_of: Callable[[yaml.Node], Place]
@@ -218,6 +227,7 @@ class Layers:
 
 MASK = "********"
 _LISTS = (("kafka", "bootstrap_servers"), ("key", "field"))
+_OF_HASH = ("hash", "hash_key", "hash_key_file")
 _NOT_OPTIONS = (f"{PREFIX}TEST_", f"{PREFIX}CACHE")
 _NAME = re.compile(r"[\w.-]+")
 _NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")

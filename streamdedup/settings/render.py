@@ -42,12 +42,24 @@ def schema() -> JsonSchemaValue:
     made = Settings.model_json_schema(by_alias=True)
     for section, name in SECRETS:
         del made["$defs"][sections()[section].__name__]["properties"][name]
+    _allow_no_filter(made)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:streamdedup:config",
         **made,
         "title": "streamdedup configuration",
     }
+
+
+def _allow_no_filter(made: JsonSchemaValue) -> None:
+    """`filter: null`, or `kind: none`, takes neither a capacity nor snapshots."""
+    options = made["$defs"]["FilterOptions"]
+    none: JsonSchemaValue = {"properties": {"kind": {"const": "none"}}, "required": ["kind"]}
+    options |= {"if": none, "else": {"required": options.pop("required")}}
+    made["properties"]["filter"] = {"anyOf": [made["properties"]["filter"], {"type": "null"}]}
+    made["required"].remove("snapshot")
+    no_filter = {"properties": {"filter": {"anyOf": [{"type": "null"}, none]}}}
+    made |= {"if": no_filter, "else": {"required": ["snapshot"]}}
 
 
 def reference_markdown() -> str:

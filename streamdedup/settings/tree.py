@@ -5,59 +5,27 @@ A leaf is addressed by (section, name). `Settings` reads no file and no environm
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
+from pydantic import BaseModel, PrivateAttr, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from streamdedup.filters.options import FilterOptions
+from streamdedup.filters.options import UNUSED_CAPACITY, FilterOptions
 from streamdedup.kafka.options import DeliveryOptions, KafkaOptions, SinkOptions, SourceOptions
 from streamdedup.keys.options import KeyOptions
 from streamdedup.settings.fitting import unfit
-from streamdedup.units import LocalPath, Quantity, count, seconds
+from streamdedup.settings.sections import (
+    AllowlistOptions,
+    BlocklistOptions,
+    ServerOptions,
+    SnapshotOptions,
+)
+from streamdedup.units import Quantity
 
 Leaf = tuple[str, str]
-
-
-class SnapshotOptions(BaseModel):
-    """Where and when the filters are saved."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    directory: LocalPath = Field(
-        description="The directory of the snapshots; `~` is the home directory, a relative path "
-        "starts at the working directory.",
-        examples=["/var/lib/streamdedup"],
-    )
-    interval_s: Annotated[float, seconds(0.1, 86_400)] = Field(
-        default=60.0, description="Time between two snapshots of a partition."
-    )
-    keep: Annotated[int, count(1, 100, "snapshots")] = Field(
-        default=3, description="Generations that are kept of each partition, the newest included."
-    )
-
-
-class ServerOptions(BaseModel):
-    """Where metrics and probes are served over HTTP, to whoever can connect: there is no password."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    host: str = Field(
-        default="127.0.0.1",
-        min_length=1,
-        description="The address to listen at; `0.0.0.0` is reached from other machines, too.",
-    )
-    port: int | None = Field(
-        default=None,
-        ge=0,
-        le=65535,
-        description="The port of `/metrics`, `/livez` and `/readyz`; 0 is any that is free, which "
-        "the log tells. Not set, there is no server. Workers on one machine each need their own.",
-        examples=[9464],
-    )
 
 
 class Settings(BaseSettings):
@@ -68,6 +36,8 @@ class Settings(BaseSettings):
     kafka: KafkaOptions
     source: SourceOptions
     key: KeyOptions
+    allowlist: AllowlistOptions = AllowlistOptions()
+    blocklist: BlocklistOptions = BlocklistOptions()
     filter: FilterOptions
     sink: SinkOptions
     delivery: DeliveryOptions = DeliveryOptions()
@@ -92,6 +62,20 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take only what `load` has merged: it knows for each value where it was written."""
         return (init_settings,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_what_is_used(cls, given: Any) -> Any:  # noqa: ANN401 - whatever is to be checked
+        """Who only screens needs neither a capacity nor a directory."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("filter"), Mapping):
+            return given
+        if given["filter"].get("kind") != "none":
+            return given
+        unused: dict[str, dict[str, Any]] = {
+            "filter": {"capacity": UNUSED_CAPACITY},
+            "snapshot": {"directory": Path("unused")},
+        }
+        return {**given, **{name: {**made, **given.get(name, {})} for name, made in unused.items()}}
 
     @model_validator(mode="after")
     def _resolve_on_malformed(self) -> "Settings":
@@ -150,6 +134,7 @@ class Settings(BaseSettings):
             )
         for names, why in unfit(self.filter):
             yield [("filter", name) for name in names], why
+        yield from self._about_lists()
         seen: dict[str, Leaf] = {}
         for section, name in _TOPICS:
             topic = getattr(getattr(self, section), name)
@@ -160,11 +145,39 @@ class Settings(BaseSettings):
                     f"must differ from {'.'.join(first)}; name another topic",
                 )
 
+    def _about_lists(self) -> Iterator[tuple[list[Leaf], str]]:
+        """Yield what contradicts the lists, or that there is no filter, as `_conflicts`."""
+        if self.sink.duplicates_topic is not None and not self.filter.remembers:
+            yield (
+                [("sink", "duplicates_topic"), ("filter", "kind")],
+                "means nothing with filter.kind: none, for which no event is a duplicate; unset it, or choose a kind",
+            )
+        if self.blocklist.file is not None:
+            if isinstance(self.key.field, tuple) and len(self.key.field) > 1:
+                yield (
+                    [_BLOCKLIST, ("key", "field")],
+                    "is for keys of one field, and key.field names several: a list holds none that are joined",
+                )
+            return
+        if not self.filter.remembers:
+            yield (
+                [("filter", "kind"), _BLOCKLIST],
+                "leaves nothing to do without blocklist.file: every event would pass; set that, or choose a kind",
+            )
+        for leaf in (("allowlist", "file"), ("sink", "blocked_topic")):
+            if getattr(getattr(self, leaf[0]), leaf[1]) is not None:
+                yield (
+                    [leaf, _BLOCKLIST],
+                    "means nothing without blocklist.file; set that, or unset this",
+                )
 
+
+_BLOCKLIST: Leaf = ("blocklist", "file")
 _TOPICS: tuple[Leaf, ...] = (
     ("source", "topic"),
     ("sink", "topic"),
     ("sink", "duplicates_topic"),
+    ("sink", "blocked_topic"),
     ("sink", "dead_letter_topic"),
 )
 

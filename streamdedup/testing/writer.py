@@ -90,7 +90,7 @@ class MemoryWriter:
                 self._open[topic] = batch
             batch.append(record)
 
-    async def settle(self, label: int) -> int | None:
+    async def settle(self, label: int | None) -> int | None:
         """As `Writer.settle`."""
         for topic, batch in self._open.items():
             if batch:
@@ -101,7 +101,8 @@ class MemoryWriter:
                 base = await answer
             if topic == self._sink.topic:
                 check_contiguous(topic, self._partition, base, label)
-                end = label = base + count
+                end = base + count
+                label = None if label is None else end
         return end
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:

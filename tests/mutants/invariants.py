@@ -8,7 +8,7 @@ MUTANTS = (
         "a key enters the filter only when its event is committed (invariant 2)",
         "committing.py",
         """            await self._commit(topology, transaction)
-        if end is not None:
+        if end is not None and self.output_end is not None:
             self.output_end = end + self._context.exactly_once
         if transaction.events:
             self._context.meters.transactions.observe(loop.time() - begun_at)

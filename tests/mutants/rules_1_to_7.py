@@ -27,14 +27,16 @@ MUTANTS = (
         await writer.fence()
     async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
-        check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        remembers, by_event_time = settings.filter.remembers, settings.filter.by_event_time
+        check(topology, source, settings.sink, remembers=remembers, by_event_time=by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
         own = await committed_offset(settings, cluster, partition)
 """,
         """    async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
-        check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        remembers, by_event_time = settings.filter.remembers, settings.filter.by_event_time
+        check(topology, source, settings.sink, remembers=remembers, by_event_time=by_event_time)
         # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
         # more than we see of the output would look like a log that lost its end.
         own = await committed_offset(settings, cluster, partition)
@@ -54,7 +56,7 @@ MUTANTS = (
         "gap-between-ours-not-noticed",
         "what comes between our events is noticed before the commit (rule 3)",
         "kafka/sink.py",
-        "    if base != label:",
+        "    if label is not None and base != label:",
         "    if False:",
         ("tests/test_rules_1_to_3.py::test_foreign_markers_alone_stop_nobody",),
     ),
@@ -102,8 +104,8 @@ MUTANTS = (
         "lost-offset-is-a-birth",
         "a lost offset is no birth where the output is not empty (rule 4)",
         "resume.py",
-        "if found.output_end > 0 or found.has_memory:",
-        "if found.has_memory:",
+        "if remembers and (found.output_end > 0 or found.has_memory):",
+        "if remembers and found.has_memory:",
         ("tests/test_resume.py::test_a_lost_offset_is_no_birth",),
     ),
     Mutant(

@@ -133,7 +133,7 @@ MUTANTS = (
         "compacted-output-taken",
         "a compacted output is refused (rule 13)",
         "kafka/topics.py",
-        "if output is not None and output.compacted:",
+        "if remembers and output is not None and output.compacted:",
         "if False:",
         ("tests/test_topics.py::test_a_compacted_output_is_refused",),
     ),
@@ -141,7 +141,7 @@ MUTANTS = (
         "checked-at-the-start-only",
         "the topics are checked at every fencing (rule 13)",
         "fencing.py",
-        """        check(topology, source, settings.sink, by_event_time=settings.filter.by_event_time)
+        """        check(topology, source, settings.sink, remembers=remembers, by_event_time=by_event_time)
 """,
         "",
         (

@@ -1,0 +1,240 @@
+"""Where events go that a list blocks, on a real broker, with a filter and without one, whatever is killed meanwhile."""
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdedup.errors import ConfigError
+from streamdedup.events import Verdict
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from tests.broker.base import Broker
+from tests.broker.topics import (
+    Event,
+    Record,
+    alter_topic,
+    committed,
+    delete_records,
+    produce,
+    read_all,
+)
+from tests.deployment import Deployment
+from tests.local import Start, run_to_the_end, single
+
+pytestmark = pytest.mark.broker
+
+EVENTS, KEYS = 40_000, 9_000
+KILLS = 3
+
+
+def addresses(numbers: Iterable[int]) -> Iterator[Event]:
+    """Events by their record keys, a third of them of one domain; equal keys share a partition."""
+    for number in numbers:
+        domain = b"junk.org" if number % 3 == 0 else b"example.com"
+        yield number % 2, b"User%d@%s" % (number, domain), b"%d" % number, [], None
+
+
+def is_blocked(number: int) -> str | None:
+    """By which rule; what is in both lists is not."""
+    if number % 15 == 0:
+        return None
+    if number % 5 == 0:
+        return "address"
+    return "domain" if number % 3 == 0 else None
+
+
+def build_lists(directory: Path) -> dict[str, dict[str, str]]:
+    """The two sections, their lists built by the command."""
+    numbers = range(0, KEYS, 5)
+    texts = {
+        "allow": [f"user{n}@junk.org" for n in range(0, KEYS, 15)],
+        "block": ["@junk.org", *(f"user{n}@example.com" for n in numbers if n % 3)],
+    }
+    for name, entries in texts.items():
+        (directory / f"{name}.txt").write_text("\n".join(entries))
+        command = [sys.executable, "-m", "streamdedup", "lists", "build", f"{directory}/{name}.txt"]
+        command += ["-o", f"{directory}/{name}.list", "--normalize", "email", "--name", f"{name}ed"]
+        subprocess.run(command, check=True, capture_output=True)
+    return {f"{name}list": {"file": f"{directory}/{name}.list"} for name in texts}
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions, both lists, and a topic for what is blocked; transactions are small."""
+    made = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    made.config["key"] = {"from": "key", "normalize": "email"}
+    made.config |= build_lists(tmp_path)
+    made.config["snapshot"]["interval_s"] = 0.3
+    made.config["delivery"] |= {"batch_events_max": 500, "commit_interval_ms": 20}
+    made.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 32_768
+    made.create_side_topic("blocked_topic")
+    return made
+
+
+def without_filter(deployment: Deployment) -> Deployment:
+    """The same, but it only screens: nothing is said of snapshots."""
+    deployment.config["filter"] = {"kind": "none"}
+    del deployment.config["snapshot"]
+    return deployment
+
+
+def numbers_of(records: Iterable[Record], partition: int) -> list[int]:
+    """What stands in the values, in their order."""
+    return [int(r.value or b"") for r in records if r.partition == partition]
+
+
+def check_blocked(deployment: Deployment, numbers: list[int]) -> None:
+    """Each blocked event is there once, whole, and says where it stood and by what it was blocked."""
+    stood = {(r.partition, r.offset): r for r in read_all(deployment.bootstrap, deployment.source)}
+    letters = read_all(deployment.bootstrap, deployment.config["sink"]["blocked_topic"])
+    assert len(letters) == sum(is_blocked(n) is not None for n in numbers)
+    found, versions = set(), set()
+    for letter in letters:
+        told = {name: value or b"" for name, value in letter.headers}
+        event = stood[letter.partition, int(told["streamdedup.offset"])]
+        found.add((event.partition, event.offset))
+        assert (letter.key, letter.value) == (event.key, event.value)
+        assert int(told["streamdedup.timestamp"]) == event.timestamp_ms
+        assert told["streamdedup.list"] == b"blocked"
+        assert told["streamdedup.rule"].decode() == is_blocked(int(event.value or b""))
+        versions.add(told["streamdedup.list-version"])
+    assert len(found) == len(letters)
+    assert len(versions) == 1
+
+
+def kill_at_work(deployment: Deployment, chance: random.Random) -> None:
+    """Start a worker and kill it, several times, at least once in the middle of the work."""
+    at_work, bootstrap = 0, deployment.bootstrap
+    for attempt in range(KILLS):
+        with deployment.running(f"{attempt}.log") as worker:
+            worker.wait_for("shard_live", 1)
+            time.sleep(chance.uniform(0, 0.6))  # the moment of the crash, not a wait for anything
+            worker.kill()
+        at = committed(bootstrap, deployment.group, deployment.source, require_stable=False)
+        at_work += 0 < sum(at.values()) < EVENTS
+    assert at_work, "the kills came too late to prove anything"
+
+
+def test_kills_lose_and_double_nothing_of_what_is_blocked(deployment: Deployment) -> None:
+    """Output and topic of the blocked hold each event once; what is on both lists passes once, as other keys do."""
+    chance = random.Random(1)
+    numbers = [chance.randrange(KEYS) for _ in range(EVENTS)]
+    deployment.feed(addresses(numbers))
+    kill_at_work(deployment, chance)
+    run_to_the_end(deployment)
+    output = read_all(deployment.bootstrap, deployment.sink)
+    passing = list(dict.fromkeys(n for n in numbers if is_blocked(n) is None))
+    for partition in range(2):
+        expected = [n for n in passing if n % 2 == partition]
+        assert numbers_of(output, partition) == expected
+    check_blocked(deployment, numbers)
+
+
+def test_without_a_filter_kills_lose_and_double_nothing_either(deployment: Deployment) -> None:
+    """Each event that is not blocked passes, as often as it came and in its place; nothing is folded or saved."""
+    chance = random.Random(2)
+    numbers = [chance.randrange(KEYS) for _ in range(EVENTS)]
+    without_filter(deployment).feed(addresses(numbers))
+    kill_at_work(deployment, chance)
+    last = run_to_the_end(deployment)
+    output = read_all(deployment.bootstrap, deployment.sink)
+    for partition in range(2):
+        expected = [n for n in numbers if n % 2 == partition and is_blocked(n) is None]
+        assert numbers_of(output, partition) == expected
+    check_blocked(deployment, numbers)
+    assert not last.lines("output_folded")
+    assert not last.lines("snapshot_saved")
+    assert not list(deployment.directory.rglob("*.snapshot"))
+
+
+async def test_what_is_blocked_is_counted_by_rule(deployment: Deployment, start: Start) -> None:
+    """The sum of the verdicts is what was consumed; the page tells rules, exemptions and the versions in force."""
+    numbers = [1, 5, 3, 6, 15, 5, 1, 15]
+    deployment.feed(addresses(numbers))
+    worker = await start(deployment).through(len(numbers))
+    tally = worker.tally
+    assert tally.consumed == len(numbers)
+    verdicts = {verdict: tally[verdict] for verdict in Verdict if tally[verdict]}
+    assert verdicts == {Verdict.PASS: 2, Verdict.DUPLICATE: 2, Verdict.BLOCKED: 4}
+    assert (tally.by_match.tolist(), tally.exempt) == ([0, 2, 2], 2)
+    page = pages(worker.worker.status, Pulse())["/metrics"]().text
+    for rule in ("address", "domain"):
+        counts = [
+            float(line.rpartition(" ")[2])
+            for line in page.splitlines()
+            if line.startswith("streamdedup_events_listed_total{") and f'rule="{rule}"' in line
+        ]
+        assert sum(counts) == 2
+    infos = [line for line in page.splitlines() if line.startswith("streamdedup_list_info{")]
+    assert sorted(line.partition('list="')[2].partition('"')[0] for line in infos) == [
+        "allowlist",
+        "blocklist",
+    ]
+    (stopped,) = worker.lines("stopped")
+    assert stopped["blocked"] == 4
+
+
+def test_without_its_topic_what_is_blocked_is_only_counted(deployment: Deployment) -> None:
+    """It goes nowhere, and the output is the same."""
+    del deployment.config["sink"]["blocked_topic"]
+    numbers = [1, 5, 3, 6, 15, 5, 1, 15]
+    deployment.feed(addresses(numbers))
+    worker = run_to_the_end(deployment)
+    assert worker.tally[Verdict.BLOCKED] == 4
+    output = read_all(deployment.bootstrap, deployment.sink)
+    assert sorted(int(r.value or b"") for r in output) == [1, 15]
+
+
+def test_a_worker_that_only_screens_asks_nothing_of_its_output(deployment: Deployment) -> None:
+    """Trimmed, compacted, and written to by others between two of its runs: it goes on where it was."""
+    without_filter(deployment).feed(addresses([1, 2, 3]))
+    run_to_the_end(deployment)
+    delete_records(deployment.bootstrap, deployment.sink, {0: 1, 1: 1})
+    alter_topic(deployment.bootstrap, deployment.sink, cleanup_policy="compact")
+    produce(deployment.bootstrap, deployment.sink, [(p, b"k", b"-1", [], None) for p in range(2)])
+    deployment.feed(addresses([1, 5, 7]))
+    worker = run_to_the_end(deployment)
+    assert worker.tally.consumed == 3
+    assert not worker.lines("doubt")
+    output = read_all(deployment.bootstrap, deployment.sink)
+    assert [n for n in numbers_of(output, 1) if n >= 0][-2:] == [1, 7]
+
+
+async def test_others_may_write_while_it_only_screens(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """No filter is the fold of the output, so nobody else's event harms: there is no doubt and no stop."""
+    there = single(broker, tmp_path).create()
+    there.config["key"] = {"from": "key", "normalize": "email"}
+    there.config |= build_lists(tmp_path)
+    without_filter(there)
+    async with start(there) as worker:
+        await worker.live()
+        for number in (1, 2, 4):
+            event: Event = (0, b"user%d@example.com" % number, b"%d" % number, [], None)
+            await asyncio.to_thread(there.feed, [event])
+            await worker.consumed((1, 2, 4).index(number) + 1)
+            foreign: list[Any] = [(0, b"foreign", b"-1", [], None)]
+            await asyncio.to_thread(produce, there.bootstrap, there.sink, foreign)
+    assert not worker.lines("doubt")
+    assert not worker.lines("shard_stopped")
+    output = await asyncio.to_thread(read_all, there.bootstrap, there.sink)
+    assert numbers_of(output, 0) == [1, -1, 2, -1, 4, -1]
+
+
+async def test_a_list_that_does_not_fit_ends_the_worker_before_it_joins(
+    deployment: Deployment, start: Start
+) -> None:
+    """Built for other keys: nothing is read."""
+    deployment.config["key"]["normalize"] = "lowercase"
+    worker = start(deployment)
+    with pytest.raises(ConfigError, match="normalized by"):
+        await worker.task
+    assert not worker.lines("joining")
