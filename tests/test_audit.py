@@ -17,6 +17,7 @@ from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import Event, delete_records, move_offsets, produce
 from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.list_files import list_file
 from tests.local import run_to_the_end
 
 pytestmark = pytest.mark.broker
@@ -375,7 +376,8 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
     }
     assert set(told["partitions"][0]) == {
         *("partition", "input_start", "committed", "output_start", "output_end", "floor"),
-        *("read", "emitted", "duplicates", "malformed", "rejected", "dropped", "unjudged", "keys"),
+        *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
+        *("unjudged", "keys"),
         *("lost", "missing", "wrongly_dropped", "explained_max", "doubled", "foreign"),
         *("offsets", "limits"),
     }
@@ -390,3 +392,100 @@ def test_little_memory_gives_the_same_report(forged: Deployment) -> None:
     small, large = audited(forged, size_bytes=8192), audited(forged)
     assert small.as_json() == large.as_json()
     assert (small.total.missing, small.total.doubled, small.total.foreign) == (17, 100, 1)
+
+
+# --- lists ---
+
+
+def listed(deployment: Deployment, numbers: Iterable[int]) -> str:
+    """Block the keys of these numbers; the topic that takes them."""
+    keys = [b"user%d@example.com" % number for number in numbers]
+    path = list_file(deployment.directory / "block.list", keys)
+    deployment.config["blocklist"] = {"file": str(path)}
+    return deployment.create_side_topic("blocked_topic")
+
+
+def letter(deployment: Deployment, offset: int, key: bytes) -> Event:
+    """What the topic of blocked events has of one."""
+    told = {"topic": deployment.source.encode(), "partition": b"0", "offset": b"%d" % offset}
+    headers = [(f"streamdedup.{name}", value) for name, value in told.items()]
+    return 0, key, b"", list(headers), None
+
+
+def test_what_is_blocked_is_not_lost(broker: Broker, tmp_path: Path) -> None:
+    """Its topic names it, so it is not due; it is counted, in a column of its own."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path).create()
+    listed(deployment, range(0, 400, 4))
+    deployment.create_side_topic("duplicates_topic")
+    deployment.feed(keyed([*range(400), *range(100)]))
+    run_to_the_end(deployment)
+    report = audited(deployment)
+    assert report.fine, report.as_text()
+    assert findings(report) == dict.fromkeys(findings(report), 0)
+    total = report.total
+    assert (total.read, total.blocked, total.keys, total.emitted) == (500, 125, 300, 300)
+    assert total.duplicates == 75
+    assert " blocked " in report.as_text()
+
+
+def test_without_their_topic_blocked_events_are_not_known(broker: Broker, tmp_path: Path) -> None:
+    """What is not in the output may have been blocked: the audit says so, and calls nothing lost."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path).create()
+    listed(deployment, range(0, 400, 5))
+    del deployment.config["sink"]["blocked_topic"]
+    deployment.feed(keyed(range(400)))
+    run_to_the_end(deployment)
+    report = audited(deployment)
+    assert report.fine, report.as_text()
+    assert (report.total.missing, report.total.blocked, report.total.lost) == (None, None, 0)
+    assert "whether what is not in" in report.as_text()
+    assert "blocked_unknown" in report.partitions[0].as_json()["limits"]
+
+
+def test_what_is_lost_beside_what_is_blocked_is_found(forged: Deployment) -> None:
+    """Only what the topic names is accounted for: of a key that came twice, the event that it does not name is due."""
+    blocked = listed(forged, [7, 8])
+    forged.feed(keyed([*range(10), 8, 9], 1))
+    letters = [letter(forged, number, b"user%d@example.com" % number) for number in (7, 8)]
+    produce(forged.bootstrap, blocked, letters)
+    emit(forged, keyed([0, 1, 2, 4, 5, 6, 9], 1), 12)
+    report = audited(forged)
+    assert report.total.missing == 2
+    assert report.partitions[0].offsets["missing"] == [3, 10]
+    assert report.total.blocked == 2
+
+
+def test_where_blocked_events_were_deleted_a_loss_is_not_known(forged: Deployment) -> None:
+    """The beginning of their topic is gone, and with it what it named."""
+    blocked = listed(forged, [7])
+    forged.feed(keyed(range(10), 1))
+    produce(forged.bootstrap, blocked, [letter(forged, 7, b"user7@example.com")])
+    delete_records(forged.bootstrap, blocked, {0: 1})
+    emit(forged, keyed([*range(7), 8, 9], 1), 10)
+    report = audited(forged)
+    assert findings(report) == {**UNMADE, "doubled": 0, "foreign": 0}
+    assert "blocked_trimmed" in report.partitions[0].as_json()["limits"]
+
+
+def test_without_a_filter_each_event_is_looked_for(forged: Deployment) -> None:
+    """A key may stand in the output as often as it came; less often is a loss, and nothing is doubled."""
+    blocked = listed(forged, [7])
+    forged.config["filter"] = {"kind": "none"}
+    stamp_ms = int(time.time() * 1000)
+
+    def events(*numbers: int) -> list[Event]:
+        return [(0, key, value, [], stamp_ms) for _, key, value, *_ in keyed(numbers, 1)]
+
+    forged.feed(events(1, 1, 2, 7, 3))
+    produce(forged.bootstrap, blocked, [letter(forged, 3, b"user7@example.com")])
+    emit(forged, events(1, 2, 3), 5)
+    report = audited(forged)
+    assert findings(report) == {
+        "lost": 1,
+        "missing": 0,
+        "wrongly_dropped": None,
+        "doubled": 0,
+        "foreign": 0,
+    }
+    produce(forged.bootstrap, forged.sink, events(1, 1))
+    assert audited(forged).fine

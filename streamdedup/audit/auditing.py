@@ -131,6 +131,7 @@ def counts_of(
     told_apart = sink.duplicates_topic and not {limit.name for limit in limits} & {
         "duplicates_incomplete",
         "duplicates_trimmed",
+        "blocked_unknown",
     }
     findings: dict[str, int | None] = {name: getattr(matches, name) for name in FINDINGS}
     offsets = dict(matches.examples)
@@ -154,6 +155,7 @@ def counts_of(
         duplicates=sorts.duplicates if sink.duplicates_topic else None,
         malformed=sorts.malformed,
         rejected=sorts.rejected,
+        blocked=sorts.blocked if sink.blocked_topic else None,
         dropped=sorts.dropped,
         unjudged=sorts.unjudged,
         keys=matches.keys,

@@ -32,6 +32,14 @@ def limits_of(
             f"{settings.sink.duplicates_topic} does not hold all duplicates (it may have been set later), so a missing"
             " key that is not in it may be lost or wrongly dropped",
         )
+    absent = matches.missing if settings.filter.remembers else matches.lost
+    if absent and settings.blocklist.file and not settings.sink.blocked_topic:
+        yield Limit(
+            "blocked_unknown",
+            "what the block list blocks goes nowhere (sink.blocked_topic is not set): whether what is not in"
+            f" {settings.sink.topic} was blocked, is not known",
+            ("missing",) if settings.filter.remembers else ("lost",),
+        )
     if settings.filter.refresh:
         yield Limit(
             "refresh",
@@ -114,6 +122,12 @@ def _of_the_logs(settings: Settings, extent: Extent, starts: dict[str, int]) -> 
         yield Limit(
             "dead_letters_trimmed",
             f"the beginning of {sink.dead_letter_topic} was deleted: whether what is missing was rejected is not known",
+            _EMITTED_BEFORE,
+        )
+    if sink.blocked_topic and starts.get(sink.blocked_topic):
+        yield Limit(
+            "blocked_trimmed",
+            f"the beginning of {sink.blocked_topic} was deleted: whether what is missing was blocked is not known",
             _EMITTED_BEFORE,
         )
     if sink.duplicates_topic and starts.get(sink.duplicates_topic):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class Sorts:
     read: int = 0
     malformed: int = 0
     rejected: int = 0
+    blocked: int = 0  # by a list, as letters tell
     dropped: int = 0  # as the operator asked for
     unjudged: int = 0
     emitted: int = 0
@@ -46,7 +48,7 @@ class Sorts:
 
 @dataclass
 class _Letters:
-    """The input offsets that dead letters name: one bit each."""
+    """The input offsets that the letters of one topic name: one bit each."""
 
     start: int
     bits: "np.typing.NDArray[np.uint8]" = field(default_factory=lambda: np.zeros(0, np.uint8))
@@ -74,16 +76,21 @@ class PartitionReader:
         self._context, self._settings = context, context.settings
         self._extent, self._sorter, self._clock, self._tell = extent, sorter, clock, tell
         self._extractor = context.extractor()
-        self._letters = _Letters(extent.found.input_start)
+        self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
+        self._remembers = self._settings.filter.remembers
         self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
         self.sorts = Sorts()
 
     async def read(self, until: int) -> None:
         """All that is compared; of the input, what stands below `until` is due."""
         found, sink = self._extent.found, self._settings.sink
-        if sink.dead_letter_topic:
-            self._letters.bits = np.zeros(max(0, until - found.input_start + 7) // 8, np.uint8)
-            await self._each(sink.dead_letter_topic, 0, self._letter)
+        for topic, letters in (
+            (sink.dead_letter_topic, self._letters),
+            (sink.blocked_topic, self._blocked),
+        ):
+            if topic:
+                letters.bits = np.zeros(max(0, until - found.input_start + 7) // 8, np.uint8)
+                await self._each(topic, 0, partial(self._letter, letters))
         await self._each(self._settings.source.topic, found.input_start, self._due, until)
         window = WindowTime(self._clock) if self._clock else None
         await self._each(sink.topic, found.floor or 0, lambda batch: self._emitted(batch, window))
@@ -116,7 +123,7 @@ class PartitionReader:
         finally:
             await batches.aclose()
 
-    def _letter(self, batch: EventBatch) -> None:
+    def _letter(self, letters: _Letters, batch: EventBatch) -> None:
         origin = {
             "streamdedup.topic": self._settings.source.topic.encode(),
             "streamdedup.partition": b"%d" % self._extent.partition,
@@ -127,19 +134,19 @@ class PartitionReader:
             offset = told.get("streamdedup.offset") or b""
             if offset.isdigit() and all(told.get(name) == is_ for name, is_ in origin.items()):
                 offsets.append(int(offset))
-        self._letters.add(np.array(offsets, dtype=np.int64))
+        letters.add(np.array(offsets, dtype=np.int64))
 
     def _due(self, batch: EventBatch) -> None:
         keys, offsets = self._extractor.extract(batch), batch.offsets
-        lettered = self._letters.of(offsets)
-        due = ~lettered & (offsets >= (self._extent.found.since or 0))
+        lettered, blocked = self._letters.of(offsets), self._blocked.of(offsets)
+        due = ~(lettered | blocked) & (offsets >= (self._extent.found.since or 0))
         if self._late is not None:
             due &= ~self._late.may_be_late(batch.timestamps)
-        judged = keys.keys.sizes >= 0
+        judged, passes = self._judged(keys)
         malformed, dropped, unjudged = (
             _mask(rows, len(batch)) for rows in (keys.malformed, keys.dropped, keys.unjudged)
         )
-        passing = unjudged | (malformed & (self._settings.key.on_malformed == "pass"))
+        passing = passes | unjudged | (malformed & (self._settings.key.on_malformed == "pass"))
         letters = malformed & (self._settings.key.on_malformed == "dead_letter")
         self._add_judged(batch, keys, DUE, judged & due)
         self._add_judged(batch, keys, KNOWN, judged & ~due)
@@ -150,18 +157,19 @@ class PartitionReader:
         sorts.read += len(batch)
         sorts.malformed += int(np.count_nonzero(malformed))
         sorts.rejected += int(np.count_nonzero(lettered & ~malformed))
+        sorts.blocked += int(np.count_nonzero(blocked))
         sorts.unjudged += int(np.count_nonzero(unjudged & ~lettered))
         sorts.dropped += int(np.count_nonzero(dropped))
 
     def _known(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)
-        judged = keys.keys.sizes >= 0
+        judged, _ = self._judged(keys)
         self._add_judged(batch, keys, KNOWN, judged)
         self._add_unjudged(batch, KNOWN, ~judged)
 
     def _emitted(self, batch: EventBatch, window: WindowTime | None) -> None:
         keys = self._extractor.extract(batch)
-        judged = keys.keys.sizes >= 0
+        judged, _ = self._judged(keys)
         times = window.follow(batch.timestamps[judged]) if window else None
         self._add_judged(batch, keys, EMITTED, judged, times)
         self._add_unjudged(batch, EMITTED_UNJUDGED, ~judged)
@@ -171,6 +179,12 @@ class PartitionReader:
         keys = self._extractor.extract(batch)
         self._add_judged(batch, keys, DROPPED, keys.keys.sizes >= 0)
         self.sorts.duplicates += len(batch)
+
+    def _judged(self, keys: Keys) -> tuple[Mask, Mask]:
+        """Which events a filter judges by their keys, and which have one and pass, since there is no filter."""
+        have = keys.keys.sizes >= 0
+        nobody = np.zeros(len(have), dtype=np.bool_)
+        return (have, nobody) if self._remembers else (nobody, have)
 
     def _add_judged(
         self,

@@ -32,6 +32,7 @@ class Counts:
     duplicates: int | None
     malformed: int
     rejected: int
+    blocked: int | None
     dropped: int
     unjudged: int
     keys: int
@@ -130,7 +131,8 @@ def _with_budget(settings: Settings, counts: Counts, rate: float, capacity: int)
 def _total(partitions: Sequence[Counts], rate: float) -> Counts:
     summed: dict[str, Any] = dict.fromkeys(_PLACES)
     for name in (
-        *("read", "emitted", "duplicates", "malformed", "rejected", "dropped", "unjudged", "keys"),
+        *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
+        *("unjudged", "keys"),
         *FINDINGS,
     ):
         known = [value for c in partitions if (value := getattr(c, name)) is not None]
@@ -227,7 +229,8 @@ _COLUMNS = {
     "emitted": "emitted",
     "malformed": "malformed",
     "rejected": "rejected",
-    "unjudged": "unjudged",  # shown where there are any: they are emitted, and no keys
+    "blocked": "blocked",
+    "unjudged": "unjudged",  # they are emitted, and no keys
     "missing": "missing",
     "wrongly_dropped": "wrongly dropped",
     "explained_max": "explained",
@@ -238,8 +241,9 @@ _COLUMNS = {
 
 
 def _table(rows: Sequence[Counts]) -> Iterator[str]:
+    seldom = ("blocked", "unjudged")  # shown where there are any
     columns = {
-        n: t for n, t in _COLUMNS.items() if n != "unjudged" or any(c.unjudged for c in rows)
+        n: t for n, t in _COLUMNS.items() if n not in seldom or any(getattr(c, n) for c in rows)
     }
     lines = [["partition", "input", *columns.values()]]
     for counts in rows:
