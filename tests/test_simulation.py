@@ -3,13 +3,21 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from streamdedup import emission
+from streamdedup.rules.listed import NOTHING_BLOCKED, Lists
 from tests.simulation.mutants import mutants
+from tests.simulation.plan import Plan, listed, screening
 from tests.simulation.run import simulate
 
 SEEDS = 2_000
+LISTED_SEEDS = 400
 SEEDS_A_TEST = 100
 MUTANT_SEEDS = 800  # the rarest is seen in one of 200
 
@@ -20,6 +28,31 @@ def test_no_schedule_loses_or_doubles_an_event(start: int) -> None:
     for seed in range(start, start + SEEDS_A_TEST):
         outcome = simulate(seed)
         assert outcome.breach is None, again(seed, outcome.breach)
+
+
+@pytest.mark.parametrize("changed", [listed, screening])
+@pytest.mark.parametrize("start", range(0, LISTED_SEEDS, SEEDS_A_TEST))
+def test_with_a_block_list_no_schedule_does_either(
+    start: int, changed: Callable[[Plan], Plan]
+) -> None:
+    """What is listed is where blocked events go, and no other event is; with a filter, and without any memory."""
+    for seed in range(start, start + SEEDS_A_TEST):
+        outcome = simulate(seed, changed=changed)
+        assert outcome.breach is None, again(seed, outcome.breach)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED),
+        patch.object(emission, "_matched", lambda _: iter(())),
+    ],
+    ids=["not screened", "not sent"],
+)
+def test_a_list_that_does_not_hold_is_seen(broken: AbstractContextManager[Any]) -> None:
+    """The oracle misses what is blocked and nowhere, and sees what passes though it is listed."""
+    with broken:
+        assert any(simulate(seed, changed=screening).breach for seed in range(MUTANT_SEEDS))
 
 
 @pytest.mark.parametrize("name", mutants())

@@ -24,7 +24,7 @@ class Oracle:
     """Knows all that was ever fed: keys by partition."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._filter = world, world.plan.settings["filter"]
+        self._world, self._plan, self._filter = world, world.plan, world.plan.settings["filter"]
         self.fed: dict[int, set[bytes]] = defaultdict(set)
         self.again = (
             False  # whether an operator had events read again: what is not judged may pass twice
@@ -104,12 +104,16 @@ class Oracle:
         self._looked_at[partition] = found
         if foreign := {event.key for event in output} - self.fed[partition]:
             raise BreachError(f"partition {partition}: {len(foreign)} keys are foreign")
-        if not self._world.plan.exactly_once:
-            return
-        seen, last = memory(self._filter), dict[Place, Logged]()
         for event in output:
-            judged = event.value is not None
-            who = (event.key, None)
+            listed = self._plan.is_listed(event.key) and event.value is not None
+            if listed and not is_foreign(event):
+                raise BreachError(f"partition {partition}: what is listed passed: {event.offset}")
+        if not self._plan.exactly_once:
+            return
+        seen, last, remembers = memory(self._filter), dict[Place, Logged](), self._plan.remembers
+        for event in output:
+            judged = event.value is not None and remembers
+            who = (event.key, None if remembers else event.value)
             before = last.get(who)
             passes = before is None
             if judged and event.key is not None:
@@ -128,15 +132,18 @@ class Oracle:
         """Every event has one outcome."""
         events = self._world.broker.log("in", partition).committed()
         out = Counter(map(_place, self._output(partition)))
-        sides = self._world.plan.sides
+        sides = self._plan.sides
         duplicates = self._places("duplicates", partition) if sides else Counter()
+        lists = sides and self._plan.listed
+        blocked = self._places("blocked", partition) if lists else Counter()
         dead = self._places("dead", partition) if sides else Counter()
         keys = {key for key, _ in out}
         drops_late = self._filter.get("late") == "drop"
         seen, passed = memory(self._filter), list[Place]()
         for event in events:
-            place, kind = _place(event), kind_of(event)
-            wanted = dead
+            place = _place(event)
+            kind = kind_of(event, is_listed=self._plan.is_listed(event.key))
+            wanted = blocked if kind is Kind.BLOCKED else dead
             if kind is Kind.JUDGED and event.key is not None:
                 if event.key not in keys and not drops_late:
                     raise BreachError(f"partition {partition}: the key at {event.offset} was lost")
@@ -145,20 +152,22 @@ class Oracle:
                 wanted = out
             if wanted is out:
                 passed.append(place)
-            times = out[place] + duplicates[place] + dead[place]
+            times = out[place] + duplicates[place] + blocked[place] + dead[place]
             if self.strict and not self.again:
                 late = wanted is duplicates and drops_late and event.key not in seen.known()
                 right = wanted[place] == 1 or late or not (sides or wanted is out)
                 right &= times <= 1
             elif kind is Kind.JUDGED:
-                right = times > 0 or not sides or drops_late
-                right &= times <= 1 or self.again or not self._world.plan.exactly_once
+                unseen = self._plan.remembers and (not sides or drops_late)
+                right = times > 0 or unseen
+                right &= times <= 1 or self.again or not self._plan.exactly_once
             else:
-                right = wanted[place] > 0
+                right = wanted[place] > 0 or not (sides or wanted is out)
             if not right:
                 raise BreachError(
                     f"partition {partition}: {kind} event {event.offset}: {out[place]} times in the output,"
-                    f" {duplicates[place]} among duplicates, {dead[place]} among dead letters"
+                    f" {duplicates[place]} among duplicates, {blocked[place]} among the blocked, {dead[place]} among"
+                    " dead letters"
                 )
         if self.strict and not self.again:
             found = [_place(event) for event in self._output(partition)]

@@ -1,6 +1,6 @@
 """What a seed stands for: the stream, the settings, how slow and lossy the network is, and which faults there are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -26,6 +26,7 @@ RARE = ("offsets back", "group deleted", "input made again")  # after these, les
 KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact", "window", "window")
 RETENTION_MS = 20_000  # of a window
 OFTEN = {"foreign": 0.2, **dict.fromkeys(RARE, 0.15)}  # the share of seeds that have it; else 0.4
+LISTED = frozenset(b"key-%d" % number for number in range(0, 40, 3))
 SECOND_WRITER, LEFT_OPEN = "has a second writer", "a transaction that is not ours is open"
 CALM = 0.05  # the share of seeds without any fault
 
@@ -36,6 +37,7 @@ class Plan:
 
     `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on. `static`:
     each machine has a name in the group. `sides`: there are topics for what does not pass, and events for all of them.
+    `listed`: there is a block list, of the keys of which `is_listed`.
     """
 
     partitions: int
@@ -53,6 +55,7 @@ class Plan:
     static: bool
     sides: bool
     settings: dict[str, dict[str, Any]]
+    listed: bool = False
 
     @property
     def feed_s(self) -> float:
@@ -68,6 +71,15 @@ class Plan:
     def windowed(self) -> bool:
         """Whether keys are forgotten by the events' times."""
         return bool(self.settings["filter"]["kind"] == "window")
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is a filter: else every key passes as often as it comes."""
+        return bool(self.settings["filter"]["kind"] != "none")
+
+    def is_listed(self, key: bytes | None) -> bool:
+        """Whether the block list has it."""
+        return self.listed and key is not None and key in LISTED
 
     @property
     def exactly_once(self) -> bool:
@@ -97,6 +109,20 @@ def drawn(chance: Random) -> Plan:
         sides=(sides := chance.random() < 0.4),
         settings=_settings(chance, faults, sides=sides),
     )
+
+
+def listed(plan: Plan) -> Plan:
+    """The same with a block list, and a topic for what it blocks where there are others of that sort."""
+    blocked = {"blocked_topic": "blocked"} if plan.sides else {}
+    sink = plan.settings["sink"] | blocked
+    return replace(plan, listed=True, settings={**plan.settings, "sink": sink})
+
+
+def screening(plan: Plan) -> Plan:
+    """The same with a block list, and without a filter."""
+    only = listed(plan)
+    sink = {name: of for name, of in only.settings["sink"].items() if name != "duplicates_topic"}
+    return replace(only, settings={**only.settings, "filter": {"kind": "none"}, "sink": sink})
 
 
 def _chances(chance: Random) -> Chances:

@@ -41,10 +41,12 @@ class Outcome:
     trace: list[str] | None
 
 
-def simulate(seed: int, *, traced: bool = False) -> Outcome:
-    """Run a seed."""
+def simulate(
+    seed: int, *, traced: bool = False, changed: Callable[[Plan], Plan] = lambda plan: plan
+) -> Outcome:
+    """Run a seed, its plan `changed` before it begins."""
     chance = Random(seed)
-    plan = drawn(chance)
+    plan = changed(drawn(chance))
     random.seed(seed)  # the jitter of back-offs
     loop = VirtualLoop(lambda: chance.random() * LAG_S_MAX)
     with tempfile.TemporaryDirectory(
@@ -93,7 +95,8 @@ class _Driver:
         """All of it."""
         world, plan, chance = self._world, self._plan, self._chance
         self._create_input()
-        for name in ("out", *(("duplicates", "dead") if plan.sides else ())):
+        names = ["duplicates", "dead", *(["blocked"] if plan.listed else [])]
+        for name in ("out", *(names if plan.sides else ())):
             world.broker.create_topic(name, world.partitions)
         self._feed(plan.events // 3)
         self._start_some()

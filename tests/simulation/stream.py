@@ -20,15 +20,18 @@ class Kind(StrEnum):
     UNJUDGED = "unjudged"
     MALFORMED = "malformed"
     REJECTED = "rejected"
+    BLOCKED = "blocked"
 
 
-def kind_of(event: Logged) -> Kind:
-    """By what stands in it."""
+def kind_of(event: Logged, *, is_listed: bool = False) -> Kind:
+    """By what stands in it, and whether the block list has its key."""
     if event.value is None:
         return Kind.UNJUDGED
     if event.key is None:
         return Kind.MALFORMED
-    return Kind.REJECTED if event.value.startswith(REJECTED) else Kind.JUDGED
+    if event.value.startswith(REJECTED):
+        return Kind.REJECTED
+    return Kind.BLOCKED if is_listed else Kind.JUDGED
 
 
 def is_foreign(event: Logged) -> bool:
@@ -51,6 +54,8 @@ class Memory(Protocol):
 
 def memory(filter_: dict[str, Any]) -> Memory:
     """An empty one, by the section `filter` of the settings."""
+    if filter_["kind"] == "none":
+        return Never()
     return Within(filter_) if filter_["kind"] == "window" else Forever()
 
 
@@ -61,6 +66,21 @@ def folded(filter_: dict[str, Any], output: Iterable[Logged]) -> Memory:
         if event.key is not None and event.value is not None:
             seen.fold(event.key, event.timestamp)
     return seen
+
+
+class Never:
+    """Knows nothing: every event passes."""
+
+    def take(self, _key: bytes, _time_ms: int) -> bool:
+        """As `Memory.take`."""
+        return True
+
+    def fold(self, _key: bytes, _time_ms: int) -> None:
+        """As `Memory.fold`."""
+
+    def known(self) -> set[bytes]:
+        """As `Memory.known`."""
+        return set()
 
 
 class Forever:

@@ -27,7 +27,8 @@ from streamdedup.testing import (
 )
 from streamdedup.testing.clock import PROCESS
 from streamdedup.worker import Worker
-from tests.simulation.plan import Plan
+from tests.list_files import list_file
+from tests.simulation.plan import LISTED, Plan
 
 T = TypeVar("T")
 
@@ -166,6 +167,8 @@ class World:
         self.broker.fetch_events_max = plan.fetch_events_max
         self.broker.rebalance_s = 0.5
         tree: Any = plan.settings
+        if plan.listed:
+            tree = {**tree, "blocklist": {"file": list_file(directory / "block.list", LISTED)}}
         self.settings = Settings(
             **{**tree, "snapshot": {**tree["snapshot"], "directory": directory}}
         )
