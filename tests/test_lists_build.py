@@ -213,6 +213,18 @@ def test_a_list_of_many_parts_is_built_in_any_order(
     assert tables(built(tmp_path, ADDRESSES[::-1])) == first
 
 
+def test_standard_input_makes_the_same_list_as_a_file(
+    lists: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nobody knows beforehand how many entries come, and so how many parts there will be."""
+    monkeypatch.setattr("streamdedup.filters.fuse.PART_KEYS", 300)
+    path = written(lists.directory / "in.txt", ADDRESSES)
+    assert lists("build", path, "-o", "file.list").status == 0
+    said = lists("build", "-", "-o", "in.list", stdin=path.read_bytes())
+    assert "needs about 440.0 MB of memory, the filter, and 14 bytes for each entry" in said.errors
+    assert tables(load(lists.directory / "in.list")) == tables(load(lists.directory / "file.list"))
+
+
 # --- what it refuses ---
 
 
