@@ -1208,7 +1208,6 @@ class TestLists:
         """Both files are optional."""
         settings = read(file)
         assert (settings.allowlist.file, settings.blocklist.file) == (None, None)
-        assert settings.blocklist.on_positive == "drop"
 
     def test_both_are_read_from_their_sections(self, file: Path, tmp_path: Path) -> None:
         """As any option, with a home directory in the path if need be."""
