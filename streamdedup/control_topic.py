@@ -74,7 +74,9 @@ class ControlTopic:
             messages=self.messages,
             malformed=self._context.meters.changes_malformed,
             keys_changed=len(self.changes),
-            followed_s=max(0, self._context.now_ms() - self._newest_ms) / 1000,
+            followed_s=max(0, self._context.now_ms() - self._newest_ms) / 1000
+            if self.messages
+            else None,
         )
 
     async def _read_on(self) -> bool:

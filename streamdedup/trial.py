@@ -21,6 +21,7 @@ from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
+from streamdedup.reloading import Reloading
 from streamdedup.settings import Settings
 
 EVENTS_MAX = 1_000_000  # some 200 MB
@@ -121,6 +122,7 @@ class _Trying:
         member = self._cluster.source(source)  # never started: so it joins nothing
         self._context = Context(self._settings, self._cluster, member, count, asyncio.Semaphore(1))
         self._extractor = self._context.extractor()
+        await Reloading(self._context).begin()
         self._limits = self._limits_of(topology)
         found = Trial(source, count)
         for partition in range(count):
@@ -160,9 +162,13 @@ class _Trying:
         rows = np.flatnonzero(judged)
         column = keys.keys.take(rows)
         digests = self._context.hash.of_column(column.buffer, column.starts, column.sizes)
+        blocked = self._context.lists.now.screen(rows, column, digests)
+        verdicts[blocked.rows] = Verdict.BLOCKED
         for row, digest in zip(rows.tolist(), digests, strict=True):
+            if verdicts[row] == Verdict.BLOCKED:
+                continue
             places = self._partitions_of.setdefault(digest.tobytes(), set())
-            if batch.partition in places:
+            if batch.partition in places and self._settings.filter.remembers:
                 verdicts[row] = Verdict.DUPLICATE
             places.add(batch.partition)
         self._count(found, batch, verdicts.tolist(), reasons)

@@ -1,4 +1,4 @@
-"""Claims about a block list while events flow: files that are replaced, changes from a topic, and what must not harm."""
+"""Claims about a block list while events flow: files that are replaced, changes from a topic, what must not harm."""
 
 import json
 import os
@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disposable_email_domains import blocklist as DISPOSABLE
+from disposable_email_domains import blocklist as disposable
 
 from tests.broker.base import Broker, wait_until
 from tests.broker.topics import Event, Record, create_topic, produce, read_all, unique_name
-from tests.deployment import Deployment, WorkerProcess
+from tests.deployment import Deployment
 
 pytestmark = pytest.mark.broker
 
 FOLLOWED_S = 2.0  # what the documentation promises
 DEADLINE_S = 30.0
-DOMAINS = sorted(name for name in DISPOSABLE if "xn--" not in name)  # one of emojis is none by IDNA 2008
+DOMAINS = sorted(name for name in disposable if "xn--" not in name)  # one is none by IDNA 2008
 
 
 def build(path: Path, entries: Sequence[str], *arguments: str) -> str:
@@ -37,7 +37,10 @@ def build(path: Path, entries: Sequence[str], *arguments: str) -> str:
 def command(arguments: Sequence[str]) -> str:
     """What `streamdedup` prints."""
     ran = subprocess.run(
-        [sys.executable, "-m", "streamdedup", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "streamdedup", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
@@ -45,7 +48,7 @@ def command(arguments: Sequence[str]) -> str:
 
 @pytest.fixture
 def screened(broker: Broker, tmp_path: Path) -> Deployment:
-    """Two partitions of addresses, no filter, a control topic, and a topic for what is blocked; no list is built yet."""
+    """Two partitions of addresses, no filter, a control topic, a topic for what is blocked; no list is built yet."""
     made = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     made.config["key"] = {"from": "value", "normalize": "email"}
     made.config["filter"] = {"kind": "none"}
@@ -106,7 +109,9 @@ def versions_in_order(deployment: Deployment) -> Mapping[int, list[str]]:
     }
 
 
-def test_the_disposable_domains_of_a_package_are_screened(screened: Deployment, tmp_path: Path) -> None:
+def test_the_disposable_domains_of_a_package_are_screened(
+    screened: Deployment, tmp_path: Path
+) -> None:
     """Every address of theirs is blocked, as is that of one below a domain with a dot; everybody else passes."""
     build(tmp_path / "block.list", [*(f"@{domain}" for domain in DOMAINS), ".spam.example"])
     caught = [f"User.{n}@{domain.upper()}" for n, domain in enumerate(DOMAINS)]
@@ -123,7 +128,7 @@ def test_the_disposable_domains_of_a_package_are_screened(screened: Deployment, 
 
 
 def test_no_event_is_judged_by_half_a_list(screened: Deployment, tmp_path: Path) -> None:
-    """While events flow the file is replaced, three times: versions follow each other, and each judged what it holds."""
+    """While events flow the file is replaced, three times: versions follow each other; each judged what it holds."""
     path, domains = tmp_path / "block.list", [f"d{n}.example" for n in range(4)]
     versions = [build(path, [f"@{domains[0]}", "@always.example"])]
     with screened.running() as worker, flowing(screened, "a", [*domains, "always.example"]):
@@ -136,14 +141,21 @@ def test_no_event_is_judged_by_half_a_list(screened: Deployment, tmp_path: Path)
                 lambda: str(worker.events()[-5:]),
             )
             held = len(blocked(screened))
-            wait_until(lambda held=held: len(blocked(screened)) > held + 200, DEADLINE_S, lambda: "none")
+            wait_until(
+                lambda held=held: len(blocked(screened)) > held + 200, DEADLINE_S, lambda: "none"
+            )
     assert len(set(versions)) == 4
     for seen in versions_in_order(screened).values():
         assert [version.partition("+")[0] for version in seen] == versions
     for letter in blocked(screened):
         number = versions.index(header(letter, "list-version").partition("+")[0])
-        assert (letter.value or b"").rpartition(b"@")[2].decode() in {domains[number], "always.example"}
-    by_offset = {(r.partition, r.offset): r.value for r in read_all(screened.bootstrap, screened.source)}
+        assert (letter.value or b"").rpartition(b"@")[2].decode() in {
+            domains[number],
+            "always.example",
+        }
+    by_offset = {
+        (r.partition, r.offset): r.value for r in read_all(screened.bootstrap, screened.source)
+    }
     last = {
         (p, int(header(r, "offset"))): header(r, "list-version").partition("+")[0]
         for r in blocked(screened)
@@ -154,11 +166,17 @@ def test_no_event_is_judged_by_half_a_list(screened: Deployment, tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", ["cut", "other rules", "empty"])
-def test_a_list_that_does_not_do_is_refused(screened: Deployment, tmp_path: Path, damage: str) -> None:
+def test_a_list_that_does_not_do_is_refused(
+    screened: Deployment, tmp_path: Path, damage: str
+) -> None:
     """The one before stays in force, the log says why, and the next good one is taken."""
     path, other = tmp_path / "block.list", tmp_path / "other.list"
     first = build(path, ["@first.example"])
-    build(other, ["@second.example"], *(["--email-preset", "strict"] if damage == "other rules" else []))
+    build(
+        other,
+        ["@second.example"],
+        *(["--email-preset", "strict"] if damage == "other rules" else []),
+    )
     if damage == "cut":
         os.truncate(other, other.stat().st_size // 2)
     if damage == "empty":
@@ -198,9 +216,21 @@ def test_single_changes_follow_within_two_seconds(screened: Deployment, tmp_path
         for worker in (one, two):
             worker.wait_for("shard_live", 1)
         command(["lists", "add", "-c", config, "New@x.example", "@new.example", "--reason", "spam"])
-        command(["lists", "remove", "-c", config, "listed@x.example", "ok@listed.example", ".tree.example"])
+        command(
+            [
+                "lists",
+                "remove",
+                "-c",
+                config,
+                "listed@x.example",
+                "ok@listed.example",
+                ".tree.example",
+            ]
+        )
         for worker in (one, two):
-            line = worker.wait_for("list_changed", 1, FOLLOWED_S + 3)[-1]  # the commands' own start-up is not counted
+            line = worker.wait_for("list_changed", 1, FOLLOWED_S + 3)[
+                -1
+            ]  # the commands' own start-up is not counted
             assert line["followed_s"] < FOLLOWED_S
         wait_until(
             lambda: all(w.events("list_changed")[-1]["messages"] == 5 for w in (one, two)),
@@ -212,12 +242,16 @@ def test_single_changes_follow_within_two_seconds(screened: Deployment, tmp_path
         screened.feed([(p, None, a.encode(), [], None) for a in caught + free for p in (0, 1)])
         screened.catch_up(one)
         assert {r.value for r in blocked(screened)} == {a.encode() for a in caught}
-        assert {r.value for r in read_all(screened.bootstrap, screened.sink)} == {a.encode() for a in free}
+        assert {r.value for r in read_all(screened.bootstrap, screened.sink)} == {
+            a.encode() for a in free
+        }
         assert {header(r, "list-version").partition("+")[2] for r in blocked(screened)} == {"5"}
 
 
-def test_a_new_worker_knows_all_changes_before_it_serves(screened: Deployment, tmp_path: Path) -> None:
-    """The last of those that raced for one key counts, on each worker, and ten thousand that are none change nothing."""
+def test_a_new_worker_knows_all_changes_before_it_serves(
+    screened: Deployment, tmp_path: Path
+) -> None:
+    """The last of those that raced for one key counts, and ten thousand that are none change nothing."""
     build(tmp_path / "block.list", ["listed@x.example"])
     control = screened.config["blocklist"]["control_topic"]
     wrong: list[Any] = [b"", b"{", b"[]", b'{"op": "drop"}', b"\xff"]
@@ -228,9 +262,19 @@ def test_a_new_worker_knows_all_changes_before_it_serves(screened: Deployment, t
     )
     add, remove = (json.dumps({"op": op}).encode() for op in ("add", "remove"))
     raced = [add, remove] * 50
-    produce(screened.bootstrap, control, [(1, b"raced@x.example", value, [], None) for value in [*raced, add]])
-    produce(screened.bootstrap, control, [(2, b"back@x.example", value, [], None) for value in (add, None)])
-    screened.feed(sign_ups(["raced@x.example", "back@x.example", "user7@x.example", "listed@x.example"]))
+    produce(
+        screened.bootstrap,
+        control,
+        [(1, b"raced@x.example", value, [], None) for value in [*raced, add]],
+    )
+    produce(
+        screened.bootstrap,
+        control,
+        [(2, b"back@x.example", value, [], None) for value in (add, None)],
+    )
+    screened.feed(
+        sign_ups(["raced@x.example", "back@x.example", "user7@x.example", "listed@x.example"])
+    )
     worker = screened.run_to_the_end()
     assert {r.value for r in blocked(screened)} == {b"raced@x.example", b"listed@x.example"}
     told = worker.events("change_malformed")
@@ -244,10 +288,11 @@ def test_a_control_topic_that_forgets_is_refused(screened: Deployment, tmp_path:
     build(tmp_path / "block.list", ["a@x.example"])
     forgetting = unique_name("control")
     create_topic(screened.bootstrap, forgetting, 1)
-    for topic, reason in ((forgetting, "cleanup.policy to compact"), ("not-there", "does not exist")):
+    for topic, reason in (
+        (forgetting, "cleanup.policy to compact"),
+        ("not-there", "does not exist"),
+    ):
         screened.config["blocklist"]["control_topic"] = topic
         with screened.running(f"{topic}.log") as worker:
             assert worker.process.wait(DEADLINE_S) == 2
             assert reason in worker.events("worker_failed")[0]["error"]
-
-

@@ -1258,11 +1258,6 @@ class TestLists:
         assert "is for keys of one field, and key.field names several" in line
         assert read(file, listed, "key.field=[id]").blocklist.file
 
-    def test_only_one_thing_is_done_with_what_is_blocked(self, file: Path, listed: str) -> None:
-        """It is dropped."""
-        (line,) = problems(file, listed, "blocklist.on_positive=pass")
-        assert line.endswith("must be drop")
-
 
 class TestNoFilter:
     """`filter: null`: a worker that only screens."""

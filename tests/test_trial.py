@@ -15,10 +15,12 @@ from streamdedup.events import Verdict
 from streamdedup.settings import load
 from streamdedup.trial import Trial, tried
 from tests.broker.base import Broker
-from tests.broker.topics import committed, create_topic, read_all
+from tests.broker.topics import committed, create_topic, read_all, unique_name
 from tests.deployment import Deployment, keyed
 
 pytestmark = pytest.mark.broker
+
+STREAMDEDUP = [sys.executable, "-m", "streamdedup"]
 
 
 @pytest.fixture
@@ -73,6 +75,36 @@ def test_addresses_are_told_as_they_would_be_judged(asked: Deployment) -> None:
     ]
 
 
+def test_lists_are_asked_as_a_worker_would(asked: Deployment, tmp_path: Path) -> None:
+    """With the changes of the control topic; what only screens has no duplicates."""
+    text, control = tmp_path / "block.txt", unique_name("control")
+    text.write_text("@junk.example\na@x.example\n")
+    subprocess.run(
+        [
+            *STREAMDEDUP,
+            "lists",
+            "build",
+            text,
+            "-o",
+            tmp_path / "block.list",
+            "--normalize",
+            "email",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    create_topic(asked.bootstrap, control, 1, cleanup_policy="compact")
+    asked.config["key"] = {"from": "value", "normalize": "email"}
+    asked.config["blocklist"] = {"file": str(tmp_path / "block.list"), "control_topic": control}
+    config = asked.write_config()
+    subprocess.run([*STREAMDEDUP, "lists", "remove", "-c", config, "a@x.example"], check=True)
+    asked.feed([(0, None, a.encode(), [], None) for a in ("b@junk.example", "A@x.example") * 3])
+    assert trial(asked).verdicts == {Verdict.PASS: 1, Verdict.DUPLICATE: 2, Verdict.BLOCKED: 3}
+    asked.config["filter"] = {"kind": "none"}
+    del asked.config["snapshot"]
+    assert trial(asked).verdicts == {Verdict.PASS: 3, Verdict.BLOCKED: 3}
+
+
 def test_the_command(asked: Deployment) -> None:
     """A person gets a table, a program JSON, and neither gets a key."""
     asked.feed([*keyed(range(50), 2), *keyed(range(10), 2), (0, None, b"{}", [], None)])
@@ -117,7 +149,7 @@ def test_the_output_need_not_be_there(asked: Deployment) -> None:
 def test_how_many_events_is_bounded(events: str) -> None:
     """Memory is for a million at most."""
     ran = subprocess.run(
-        [sys.executable, "-m", "streamdedup", "try", "--events", events],
+        [*STREAMDEDUP, "try", "--events", events],
         capture_output=True,
         text=True,
         check=False,
