@@ -251,6 +251,19 @@ def test_damage_is_found(tmp_path: Path) -> None:
             load(path)
 
 
+def test_damage_to_a_table_is_what_verification_finds(tmp_path: Path) -> None:
+    """Without it the tables are not read, so that a list of any size is there at once; all else is still checked."""
+    built(tmp_path, [f"{i}@x.com" for i in range(500)])
+    path = tmp_path / "out.list"
+    data = bytearray(path.read_bytes())
+    data[4096] ^= 1
+    path.write_bytes(data)
+    assert load(path, verify=False).name == "bad"
+    path.write_bytes(data[:-1])
+    with pytest.raises(SnapshotError):
+        load(path, verify=False)
+
+
 def test_a_list_is_not_loaded_as_a_filter(tmp_path: Path) -> None:
     """A program that tries is told by what it is loaded, since its keys may have to be normalized."""
     built(tmp_path, ["a"])
