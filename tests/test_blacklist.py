@@ -97,6 +97,14 @@ def flowing(deployment: Deployment, local: str, domains: Sequence[str]) -> Itera
         thread.join()
 
 
+def more_are_blocked(deployment: Deployment, count: int) -> None:
+    """Wait until so many events more are."""
+    held = len(blocked(deployment))
+    wait_until(
+        lambda: len(blocked(deployment)) > held + count, DEADLINE_S, lambda: "none is blocked"
+    )
+
+
 def versions_in_order(deployment: Deployment) -> Mapping[int, list[str]]:
     """Which versions blocked events of each partition, each once, as they follow each other by the events' offsets."""
     found: dict[int, list[tuple[int, str]]] = defaultdict(list)
@@ -140,10 +148,7 @@ def test_no_event_is_judged_by_half_a_list(screened: Deployment, tmp_path: Path)
                 DEADLINE_S,
                 lambda: str(worker.events()[-5:]),
             )
-            held = len(blocked(screened))
-            wait_until(
-                lambda held=held: len(blocked(screened)) > held + 200, DEADLINE_S, lambda: "none"
-            )
+            more_are_blocked(screened, 200)
     assert len(set(versions)) == 4
     for seen in versions_in_order(screened).values():
         assert [version.partition("+")[0] for version in seen] == versions
