@@ -174,7 +174,6 @@ def test_ordinary_addresses_go_by_the_kernel(domain: str) -> None:
             "Q9Z@[10.0.0.1]",
             "Q9Z\u2028@a.com",
             "a@Q9Z\u200fx.com",
-            "a@xn--Q9Z.com",
             "Q9Z\uff20a.com",
         ),
         *(
@@ -281,7 +280,7 @@ async def test_addresses_keep_the_loop_waiting_for_nothing(origin: Origin) -> No
     fields = ("email",) if origin == "json" else ()
     extractor = Extractor(origin, fields, normalizer=normalizer("email"))
     text = '{{"email": "a{}@bücher.example"}}' if origin == "json" else "a{}@bücher.example"
-    cells = [text.format(row).encode() for row in range(1000)]
+    cells: list[bytes | None] = [text.format(row).encode() for row in range(1000)]
     extractor.extract(batch_of(cells[:1], cells[:1], [[]]))  # compiled, and imported
     extracting = asyncio.create_task(keys_of(batch_of(cells, cells, [[]] * len(cells)), extractor))
     turns = 0

@@ -36,8 +36,9 @@ from streamdedup.kafka.encoding import warm_up as warm_up_records
 from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
-from streamdedup.keys import json_column, letters
+from streamdedup.keys import domains, email_column, json_column, letters
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.options import EmailPreset, EmailRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.watching import watched
@@ -464,6 +465,7 @@ def report() -> None:
     late = [*_hash_used(Hash()), *_hash_used(Hash("siphash", HASH_KEY))]
     late += _json_used()
     late += _letters_used()
+    late += _addresses_used()
     for case in CASES:
         late += _used(case)
     late += _records_used()
@@ -522,6 +524,22 @@ def _letters_used() -> Iterator[str]:
         for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
             column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 2))
             assert list(letters.lowered(letters.trimmed(column))) == [b"a"] * 2
+    yield from _since(before)
+
+
+def _addresses_used() -> Iterator[str]:
+    """As `_hash_used`, for e-mail addresses: by all rules and by none."""
+    email_column.warm_up()
+    domains.warm_up()
+    before = _compiled()
+    text = b"A@b.cd"
+    for buffer in (text, bytearray(text), np.frombuffer(text, dtype=np.uint8)):
+        for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
+            column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 6))
+            for preset in get_args(EmailPreset):
+                plain = email_column.plain(column, EmailRules.of(preset))
+                assert list(plain) == [b"a@b.cd"] * 2
+            assert len(domains.candidates(column)[0]) == 6
     yield from _since(before)
 
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -163,15 +164,17 @@ def test_the_file_tells_what_it_is(tmp_path: Path) -> None:
 
 def test_equal_contents_have_equal_checksums(tmp_path: Path) -> None:
     """Whatever the inputs looked like; another entry, hash or normalizer shows."""
-    one = built(tmp_path, ["a", "b", "c"])
-    same = built(tmp_path, ["c", "# comment", "", "a", "b", "a"])
+    one = built(tmp_path, ["a@x.com", "b@x.com", "@y.com"], normalizing=PROVIDER)
+    lines = ["@Y.com", "B@x.com", "# comment", "", "@y.com", "a@x.com", "a@x.com", "nobody"]
+    same = built(tmp_path, lines, normalizing=PROVIDER)
     others = [
-        built(tmp_path, ["a", "b", "d"]),
-        built(tmp_path, ["a", "b", "c"], hash=HASHES["siphash"]),
-        built(tmp_path, ["a", "b", "c"], normalizing=Normalizing("trim")),
+        built(tmp_path, ["a@x.com", "b@x.com", ".y.com"], normalizing=PROVIDER),
+        built(tmp_path, ["a@x.com", "c@x.com", "@y.com"], normalizing=PROVIDER),
+        built(tmp_path, ["a@x.com", "b@x.com", "@y.com"], normalizing=STRICT),
+        built(tmp_path, lines[:-1], normalizing=PROVIDER, hash=HASHES["siphash"]),
     ]
     assert one.version == same.version
-    assert len({listed.facts.checksum for listed in (one, *others)}) == 4
+    assert len({listed.facts.checksum for listed in (one, *others)}) == 5
 
 
 @pytest.mark.parametrize("kind", ["fuse", "bloom"])
@@ -214,6 +217,21 @@ def test_another_process_finds_the_same(tmp_path: Path) -> None:
     assert done.stdout == "[1, 0]\n"
 
 
+GOLDEN = Path(__file__).parent / "golden" / "list-v1.list"
+GOLDEN_SHA256 = "3a20d1a5d7ada3fb9442bcb5b0219a72562b122ac61b223f257da1ef492b65ad"
+
+
+def test_a_list_of_an_earlier_version_is_loaded_for_ever() -> None:
+    """Its bytes are those that were committed; every later version finds in it what was put in."""
+    assert sha256(GOLDEN.read_bytes()).hexdigest() == GOLDEN_SHA256
+    listed = load(GOLDEN, hash_key=HASH_KEY)
+    assert listed.version == "2026-11-22T15:08:34Z-89a3cf18"
+    assert listed.facts.normalizing == PROVIDER
+    keys = Column.of([*(b"%d@example.com" % i for i in range(100)), b"a@x.org", b"a@b.y.org"])
+    digests = listed.hash.of_column(keys.buffer, keys.starts, keys.sizes)
+    assert listed.match(keys, digests).tolist() == [1] * 100 + [2, 2]
+
+
 # --- what is refused ---
 
 
@@ -231,6 +249,19 @@ def test_damage_is_found(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(SnapshotError, match=r"cut short|its length is not"):
             load(path)
+
+
+def test_damage_to_a_table_is_what_verification_finds(tmp_path: Path) -> None:
+    """Without it the tables are not read, so that a list of any size is there at once; all else is still checked."""
+    built(tmp_path, [f"{i}@x.com" for i in range(500)])
+    path = tmp_path / "out.list"
+    data = bytearray(path.read_bytes())
+    data[4096] ^= 1
+    path.write_bytes(data)
+    assert load(path, verify=False).name == "bad"
+    path.write_bytes(data[:-1])
+    with pytest.raises(SnapshotError):
+        load(path, verify=False)
 
 
 def test_a_list_is_not_loaded_as_a_filter(tmp_path: Path) -> None:

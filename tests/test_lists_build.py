@@ -17,6 +17,7 @@ import pytest
 
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.lists import load
+from streamdedup.lists import needs as memory
 from streamdedup.lists.building import build
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import Progress
@@ -211,6 +212,18 @@ def test_a_list_of_many_parts_is_built_in_any_order(
     assert holds(one, *ADDRESSES)
     first = tables(one)
     assert tables(built(tmp_path, ADDRESSES[::-1])) == first
+
+
+def test_standard_input_makes_the_same_list_as_a_file(
+    lists: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nobody knows beforehand how many entries come, and so how many parts there will be."""
+    monkeypatch.setattr("streamdedup.filters.fuse.PART_KEYS", 300)
+    path = written(lists.directory / "in.txt", ADDRESSES)
+    assert lists("build", path, "-o", "file.list").status == 0
+    said = lists("build", "-", "-o", "in.list", stdin=path.read_bytes())
+    assert "needs about 440.0 MB of memory, the filter, and 14 bytes for each entry" in said.errors
+    assert tables(load(lists.directory / "in.list")) == tables(load(lists.directory / "file.list"))
 
 
 # --- what it refuses ---
@@ -537,6 +550,35 @@ def test_a_small_file_may_become_a_large_text(lists: Commands) -> None:
     said = lists("build", "in.txt.zst", "-o", "out.list")
     assert said.status == 0
     assert load(lists.directory / "out.list").facts.counts.duplicates == 19_999_999
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("600000000\n", 500_000_000), ("max\n", 8_000_000_000), (None, 8_000_000_000)],
+    ids=["limited", "unlimited", "no group"],
+)
+def test_what_is_available_is_what_the_control_group_leaves(
+    limit: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container the machine has more than we may take; pages of files do not count, since they are given back."""
+    (tmp_path / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    7812500 kB\n")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.stat").write_text("anon 100000000\nfile 300000000\n")
+    assert memory.available_bytes() == expected
+
+
+def test_more_than_is_available_is_refused_with_both_figures() -> None:
+    """And as much is taken; where nobody knows, it is tried."""
+    needed = memory.needs("bloom", 1_000_000, 0, 0.01)
+    needed.refuse_above(needed.total_bytes)
+    needed.refuse_above(None)
+    with pytest.raises(
+        ConfigError, match=r"needs about 301\.2 MB of memory.*, and 301\.2 MB are available"
+    ):
+        needed.refuse_above(needed.total_bytes - 1)
 
 
 # --- lines and progress ---

@@ -81,6 +81,22 @@ def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:
     assert "give --hash-key-file" in said.errors
 
 
+@pytest.mark.parametrize("data", [b"", b"secret", b"\xff" * 32], ids=["empty", "short", "bytes"])
+def test_a_secret_that_is_none_is_refused_and_not_shown(data: bytes, tmp_path: Path) -> None:
+    """The message names the file."""
+    (tmp_path / "key").write_bytes(data)
+    done = subprocess.run(
+        [*COMMAND, "check", "x.list", "a", "--hash-key-file", "key"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--hash-key-file: 'key': " in done.stderr
+    assert "secret" not in done.stderr
+
+
 def test_two_lists_that_read_keys_in_two_ways_are_refused(lists: Commands) -> None:
     """As a worker refuses them: the same key would be two."""
     built(lists.directory, ["a@x.com"], normalizing=PROVIDER)

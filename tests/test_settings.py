@@ -1121,6 +1121,7 @@ class TestShown:
             "kafka.ssl_password_file",
             "kafka.sasl_oauth_token_provider",
             "kafka.record_path",
+            *(f"key.email_{rule}" for rule in ("preset", "tags", "dots", "aliases")),
         }
 
     def test_every_leaf_is_described_and_no_other_is_allowed(self) -> None:

@@ -18,6 +18,7 @@ from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import is_unread, put, say, silence_stdout
+from streamdedup.cli.trial import add_try
 from streamdedup.errors import StreamdedupError, trace
 
 
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streamdedup {__version__}")
     commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    add_try(commands)
     add_audit(commands)
     add_reset(commands)
     add_pipe(commands)

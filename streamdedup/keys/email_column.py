@@ -202,7 +202,7 @@ def _host(buffer: Bytes, at: np.uint64, end: np.uint64, special: Words) -> tuple
     for i in range(special.shape[0]):
         if word == special[i]:
             return hashed, False
-    return hashed, points > _0 and _A <= before <= _Z
+    return hashed, bool(points > _0 and _A <= before <= _Z)
 
 
 @inlined
@@ -225,7 +225,7 @@ def _rule(
             while at + i < end and _lower(buffer[at + i]) == names[start + i]:
                 i += _1
             if at + i == end:
-                return row
+                return int(row)
         slot = (slot + _1) & last
     return -1
 

@@ -130,7 +130,7 @@ class KeyOptions(BaseModel):
                 f"means nothing with key.from: {self.from_}; delete it, or set key.from: json",
             )
         for name in _EMAIL if self.normalize != "email" else ():
-            if name in self.model_fields_set and getattr(self, name) is not None:
+            if getattr(self, name) != type(self).model_fields[name].default:
                 yield (
                     (name, "normalize"),
                     f"means nothing with key.normalize: {self.normalize}; delete it, or set key.normalize: email",

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.fuse import Fuse
+from streamdedup.filters.memory import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.lists.facts import Counts, check_name
 from streamdedup.lists.inputs import STDIN, Input, size_bytes
@@ -30,8 +32,11 @@ from streamdedup.snapshot import files
 from streamdedup.units import counted
 
 UNCOUNTED_MAX = 100_000_000  # entries of standard input whose digests are kept until all are there
-UNCOUNTED_BYTES = 16  # of one
+UNCOUNTED_BYTES = 14  # of one: 12 are kept, and while they are divided some are there twice
 DOMAINS_MAX = 20_000_000
+_32 = np.uint64(32)
+
+Upper = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -195,9 +200,7 @@ def _filter(recipe: Recipe, chunks: Iterator[Digests], entries: int | None) -> F
     """The filter of addresses of all rows of `chunks`, at most `entries` where that is known."""
     if recipe.kind in filters.STATIC:
         if entries is None:
-            held = list(_bounded(chunks))
-            entries = sum(map(len, held))
-            chunks = (held.pop() for _ in range(len(held)))  # each given back once it is divided
+            chunks, entries = _uncounted(chunks)
         return Fuse.from_chunks(chunks, entries, recipe.error_rate, recipe.hash)
     seen = filters.build(
         {
@@ -223,7 +226,12 @@ def _add(seen: Addable, chunks: Iterator[Digests]) -> None:
             )
 
 
-def _bounded(chunks: Iterator[Digests]) -> Iterator[Digests]:
+def _uncounted(chunks: Iterator[Digests]) -> tuple[Iterator[Digests], int]:
+    """The rows of `chunks` for a fuse filter, once all are there, and how many they are.
+
+    Of a digest it asks for the upper half of the first word, which chooses the part, and for the second.
+    """
+    kept: list[tuple[Upper, Words]] = []
     rows = 0
     for digests in chunks:
         rows += len(digests)
@@ -232,7 +240,14 @@ def _bounded(chunks: Iterator[Digests]) -> Iterator[Digests]:
                 f"standard input has more than {UNCOUNTED_MAX:,} entries; say how many by --capacity, which takes less"
                 " memory, or name files"
             )
-        yield digests
+        kept.append(((digests[:, 0] >> _32).astype(np.uint32), digests[:, 1].copy()))
+
+    def again() -> Iterator[Digests]:
+        while kept:  # each is given back once it is used
+            upper, second = kept.pop()
+            yield np.column_stack((upper.astype(np.uint64) << _32, second))
+
+    return again(), rows
 
 
 def _domains(gathered: _Gathered, hash_: Hash) -> Filter | None:

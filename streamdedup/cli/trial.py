@@ -1,0 +1,51 @@
+"""The arguments of `streamdedup try`."""
+
+import argparse
+
+from streamdedup.cli.arguments import Commands, add_settings, refusing
+from streamdedup.cli.streams import put
+
+
+def add_try(commands: Commands) -> None:
+    """The command `try`."""
+    command = commands.add_parser(
+        "try",
+        help="judge the newest events of the input, and write nothing",
+        description="Read the newest events of the input without joining the group, and say what the configuration"
+        " would do to them: verdicts, why events have no usable key, distinct keys, and keys that come in several"
+        " partitions. Duplicates are told within these events only. Nothing is written to Kafka.",
+    )
+    add_settings(command)
+    command.add_argument(
+        "--events",
+        type=refusing(_events),
+        default=10_000,
+        metavar="N",
+        help="how many, evenly of all partitions; takes 100k (default: 10,000, at most 1M)",
+    )
+    command.add_argument("--json", action="store_true", help="print the same as one JSON object")
+    command.set_defaults(call=_try)
+
+
+def _events(text: str) -> int:
+    from streamdedup.trial import EVENTS_MAX
+    from streamdedup.units import parse_count
+
+    events = parse_count(text)
+    if not 1 <= events <= EVENTS_MAX:
+        raise ValueError(f"must be from 1 to {EVENTS_MAX:,} events")
+    return events
+
+
+def _try(arguments: argparse.Namespace) -> int:
+    import asyncio
+    import json
+
+    from streamdedup import logs, settings
+    from streamdedup.trial import tried
+
+    tree = settings.load(arguments.config, arguments.overrides)
+    logs.set_up()
+    found = asyncio.run(tried(tree, arguments.events))
+    put(json.dumps(found.as_json()) + "\n" if arguments.json else found.as_text())
+    return 0

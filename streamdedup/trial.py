@@ -1,0 +1,177 @@
+"""`streamdedup try`: what the configuration would do to the newest events of the input.
+
+No group is joined and nothing is written. What is a duplicate is told within the events that are read, partition by
+partition, exactly, in whatever filter the worker would remember it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamdedup.context import Context, keys_of
+from streamdedup.errors import DeliveryError
+from streamdedup.events import EventBatch, Verdict
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
+from streamdedup.kafka.cluster import kafka_cluster, soon
+from streamdedup.kafka.connection import refusal
+from streamdedup.kafka.limits import Limits
+from streamdedup.kafka.topics import Topology, refuse_missing
+from streamdedup.keys.extract import Keys
+from streamdedup.settings import Settings
+
+EVENTS_MAX = 1_000_000  # some 200 MB
+STALL_S_MAX = 10.0
+
+
+@dataclass
+class Trial:
+    """What was found. `reasons` are those of malformed and rejected events, with the offset of the first of each."""
+
+    topic: str
+    partitions: int
+    events: int = 0
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    first: dict[str, tuple[int, int]] = field(default_factory=dict)
+    distinct: int = 0
+    in_several: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as plain JSON values."""
+        reasons = [
+            {"reason": reason, "events": events, "partition": where[0], "offset": where[1]}
+            for reason, events in self.reasons.most_common()
+            for where in [self.first[reason]]
+        ]
+        return {
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "events": self.events,
+            "verdicts": {verdict.name.lower(): self.verdicts[verdict] for verdict in Verdict},
+            "reasons": reasons,
+            "distinct_keys": self.distinct,
+            "keys_in_several_partitions": self.in_several,
+        }
+
+    def as_text(self) -> str:
+        """The same for a person."""
+        if not self.events:
+            return f"{self.topic} holds no events\n"
+        lines = [
+            f"the newest {self.events:,} events of {self.topic}, of {self.partitions} partitions:"
+        ]
+        lines += [
+            f"  {verdict.name.lower():<10}{count:>11,}{count / self.events:>8.1%}"
+            for verdict in Verdict
+            if (count := self.verdicts[verdict])
+        ]
+        for reason, events in self.reasons.most_common():
+            partition, offset = self.first[reason]
+            lines.append(
+                f"  {events:,} times: {reason}; first at partition {partition}, offset {offset}"
+            )
+        lines.append(f"distinct keys: {self.distinct:,}")
+        if self.in_several:
+            lines.append(
+                f"keys in several partitions: {self.in_several:,}, whose duplicates nobody sees; have the producer"
+                " choose the partition by the key alone (docs/partitioning.md)"
+            )
+        return "\n".join(lines) + "\n"
+
+
+async def tried(
+    settings: Settings,
+    events: int,
+    connect: Connect = kafka_cluster,
+    *,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Trial:
+    """Judge about the newest `events` of the input, evenly of all partitions; `tell` gets how many are read.
+
+    ConfigError where the input is missing, DeliveryError where the broker refuses us or does not answer.
+    """
+    async with soon(connect, settings.kafka) as cluster:
+        try:
+            return await _Trying(settings, cluster, tell).run(events)
+        except Exception as error:
+            if refused := refusal(error):
+                raise refused from error
+            if isinstance(error, TimeoutError):
+                raise DeliveryError(
+                    "the broker does not answer; look at it, and try again"
+                ) from None
+            raise
+
+
+class _Trying:
+    def __init__(self, settings: Settings, cluster: Cluster, tell: Callable[[int], None]) -> None:
+        self._settings, self._cluster, self._tell = settings, cluster, tell
+        self._partitions_of: dict[bytes, set[int]] = {}  # by digest
+
+    async def run(self, events: int) -> Trial:
+        source, sink = self._settings.source.topic, self._settings.sink.topic
+        async with asyncio.timeout(ANSWER_S_MAX):
+            topology = await self._cluster.describe([source, sink])
+            refuse_missing(topology, source, [source])
+        count = topology[source].partitions
+        member = self._cluster.source(source)  # never started: so it joins nothing
+        self._context = Context(self._settings, self._cluster, member, count, asyncio.Semaphore(1))
+        self._extractor = self._context.extractor()
+        self._limits = self._limits_of(topology)
+        found = Trial(source, count)
+        for partition in range(count):
+            await self._partition(found, partition, -(-events // count))
+        found.distinct = len(self._partitions_of)
+        found.in_several = sum(len(places) > 1 for places in self._partitions_of.values())
+        return found
+
+    def _limits_of(self, topology: Topology) -> Limits | None:
+        """Those of the output, where it is there already."""
+        sink = self._settings.sink
+        if sink.topic not in topology.topics:
+            return None
+        return Limits.of(topology[sink.topic], sink.compression)
+
+    async def _partition(self, found: Trial, partition: int, events: int) -> None:
+        topic = self._settings.source.topic
+        async with asyncio.timeout(ANSWER_S_MAX):
+            end = await self._cluster.stable_offset(topic, partition)
+            start = max(await self._cluster.first_offset(topic, partition), end - events)
+        reading = self._cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
+        async for batch in reading:
+            for part in batch.parts(self._extractor.rows_a_turn):
+                self._judge(found, part, await keys_of(part, self._extractor))
+                self._tell(found.events)
+
+    def _judge(self, found: Trial, batch: EventBatch, keys: Keys) -> None:
+        limits, now_ms = self._limits, self._context.now_ms()
+        rejected = limits.rejected(batch, now_ms) if limits else {}
+        reasons = keys.malformed | rejected
+        verdicts = np.full(len(batch), Verdict.PASS, dtype=np.uint8)
+        verdicts[list(keys.malformed)] = Verdict.MALFORMED
+        verdicts[list(rejected)] = Verdict.REJECTED
+        verdicts[list(keys.dropped)] = Verdict.BLOCKED
+        judged = verdicts == Verdict.PASS
+        judged[list(keys.unjudged)] = False
+        rows = np.flatnonzero(judged)
+        column = keys.keys.take(rows)
+        digests = self._context.hash.of_column(column.buffer, column.starts, column.sizes)
+        for row, digest in zip(rows.tolist(), digests, strict=True):
+            places = self._partitions_of.setdefault(digest.tobytes(), set())
+            if batch.partition in places:
+                verdicts[row] = Verdict.DUPLICATE
+            places.add(batch.partition)
+        self._count(found, batch, verdicts.tolist(), reasons)
+
+    def _count(
+        self, found: Trial, batch: EventBatch, verdicts: list[int], reasons: dict[int, str]
+    ) -> None:
+        found.events += len(batch)
+        found.verdicts.update(map(Verdict, verdicts))
+        for row, reason in reasons.items():
+            found.reasons[reason] += 1
+            found.first.setdefault(reason, (batch.partition, int(batch.offsets[row])))
