@@ -10,18 +10,21 @@ import time
 from collections.abc import AsyncIterator
 
 import structlog
+from aiokafka.errors import KafkaError
 
 from streamdedup.context import Context
-from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.errors import ConfigError, MalformedError, StreamdedupError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
-from streamdedup.kafka.patience import is_away
+from streamdedup.kafka.connection import describe_error
+from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.topics import Topic
 from streamdedup.lists.control import read_change
-from streamdedup.lists.overlay import CHANGES_MAX, Changes
+from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
 
 LOOK_EVERY_S = 0.5
-AGAIN_S = 1.0  # where the brokers are away
+PARTITIONS_EVERY_S = 10.0
+AGAIN_S = 1.0
 STALL_S_MAX = 60.0
 TELL_EVERY_S = 60.0
 
@@ -29,68 +32,88 @@ log = structlog.get_logger(__name__)
 
 
 class ControlTopic:
-    """What the messages of `topic` say of keys. `messages` counts them."""
+    """What the messages of `topic` say of keys.
+
+    `overlay` is what they come to below `position`, the sum of the offsets of all partitions up to which they were
+    read: the same on each worker, whenever it began. Both are replaced as a whole, while a thread reads on.
+    """
 
     def __init__(self, context: Context, topic: str) -> None:
-        self.changes = Changes()
-        self.messages = 0
+        self.overlay, self.position = NO_CHANGES, 0
+        self._changes = Changes()
         self._context, self._cluster, self._topic = context, context.cluster, topic
         self._normal, self._hash = context.extractor().normalizer, context.hash
         self._positions: dict[int, int] = {}
         self._newest_ms = 0
-        self._untold, self._tell_at = 0, -math.inf
+        self._untold, self._tell_at, self._trouble_tell_at = 0, -math.inf, -math.inf
 
     async def catch_up(self) -> None:
         """Read all that is there now. ConfigError where the topic is missing, or forgets otherwise than by key."""
-        async with asyncio.timeout(ANSWER_S_MAX):
-            found = await described(self._cluster, self._topic)
-            for partition in range(found.partitions):
-                first = await self._cluster.first_offset(self._topic, partition)
-                self._positions[partition] = first
+        self._changes, self._positions = Changes(), {}
+        await self._look_for_partitions()
         await self._read_on()
 
     async def news(self) -> AsyncIterator[None]:
-        """Go on for ever, and give the loop back each time that something came; waits where the brokers are away."""
-        patience = self._cluster.patience
+        """Go on for ever, and give the loop back each time that something came.
+
+        What goes wrong meanwhile is told, and tried again: what is known stays in force.
+        """
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
+                if loop.time() - looked_at >= PARTITIONS_EVERY_S:
+                    looked_at = loop.time()
+                    await self._look_for_partitions()
                 came = await self._read_on()
-            except Exception as error:
-                if not is_away(error):
-                    raise
-                patience.away(self._topic, error)
+            except TrimmedError:
+                self._positions = {}  # what was deleted was said again later, or taken back
+            except (KafkaError, OSError, StreamdedupError) as error:
+                self._tell_trouble(error)
                 await asyncio.sleep(AGAIN_S)
-                continue
-            patience.back(self._topic)
-            if came:
-                yield
+            else:
+                if came:
+                    yield
 
     def tell(self) -> None:
         """How many changes are in force now, and how old the newest message was when it was."""
         log.info(
             "list_changed",
             topic=self._topic,
-            messages=self.messages,
+            position=self.position,
             malformed=self._context.meters.changes_malformed,
-            keys_changed=len(self.changes),
+            keys_changed=len(self.overlay),
             followed_s=max(0, self._context.now_ms() - self._newest_ms) / 1000
-            if self.messages
+            if self._newest_ms
             else None,
         )
 
+    async def _look_for_partitions(self) -> None:
+        """Begin those that are new, or were trimmed, at their start."""
+        async with asyncio.timeout(ANSWER_S_MAX):
+            found = await described(self._cluster, self._topic)
+            for partition in {*range(found.partitions)} - self._positions.keys():
+                first = await self._cluster.first_offset(self._topic, partition)
+                self._positions[partition] = first
+
     async def _read_on(self) -> bool:
-        """Read what came; whether anything did."""
-        before = self.messages
+        """Read what came; whether anything did that is not in `overlay` yet."""
+        if not self._positions:
+            await self._look_for_partitions()
         for partition, position in self._positions.items():
             async with asyncio.timeout(ANSWER_S_MAX):
                 end = await self._cluster.stable_offset(self._topic, partition)
             if end > position:
-                await self._read(partition, position, end)
-        await asyncio.to_thread(self.changes.overlay)  # kept there, for whoever asks next
-        return self.messages > before
+                await self._read_part(partition, position, end)
+        position = sum(self._positions.values())
+        came = position != self.position
+        if came:
+            overlay = await asyncio.to_thread(self._changes.overlay)
+            self.overlay, self.position = overlay, position
+        return came
 
-    async def _read(self, partition: int, start: int, end: int) -> None:
+    async def _read_part(self, partition: int, start: int, end: int) -> None:
         reading = self._cluster.committed_events(
             self._topic, partition, start, end, stall_s=STALL_S_MAX
         )
@@ -106,13 +129,23 @@ class ControlTopic:
             except MalformedError as reason:
                 self._tell_malformed(batch, row, str(reason))
             else:
-                self.changes.apply(self._hash.digests(change.keys), change.change)
-        self.messages += len(batch)
+                self._changes.apply(self._hash.digests(change.keys), change.change)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
-        if len(self.changes) > CHANGES_MAX:
+        if len(self._changes) > CHANGES_MAX:
             raise ConfigError(
                 f"the topic {self._topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and"
                 " write null values for their keys"
+            )
+
+    def _tell_trouble(self, error: Exception) -> None:
+        """At once, then once in a while."""
+        if time.monotonic() >= self._trouble_tell_at:
+            self._trouble_tell_at = time.monotonic() + TELL_EVERY_S
+            log.warning(
+                "changes_behind",
+                topic=self._topic,
+                remedy="still trying; what was read before stays in force: look at the topic and its brokers",
+                **describe_error(error),
             )
 
     def _tell_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
@@ -140,7 +173,7 @@ async def described(cluster: Cluster, topic: str) -> Topic:
             f"the topic {topic} does not exist or may not be seen; create it with cleanup.policy=compact, or delete"
             " blocklist.control_topic"
         )
-    if found.settings and not found.compacted:
+    if found.settings and (not found.compacted or found.deletes_by_age):
         raise ConfigError(
             f"the topic {topic} deletes what is old, so changes of the list would be forgotten; set its"
             " cleanup.policy to compact"

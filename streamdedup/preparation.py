@@ -36,9 +36,13 @@ _COMPILING = (
 
 
 async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
-    """The topics, checked, and made where that is asked for. ConfigError where one does not fit."""
+    """The topics, checked, and made where that is asked for. ConfigError where one does not fit.
+
+    That of the changes of a list is among them, to be watched like the others; who reads it checks it.
+    """
     names = [settings.source.topic, *sink_topics(settings.sink)]
-    topology = await cluster.describe(names)
+    all_names = [*names, *filter(None, [settings.blocklist.control_topic])]
+    topology = await cluster.describe(all_names)
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
         created = await cluster.create_missing(
@@ -47,7 +51,7 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
         async with asyncio.timeout(TOPIC_WAIT_S):
             while created and not set(names) <= set(topology.topics):
                 await asyncio.sleep(TOPIC_POLL_S)
-                topology = await cluster.describe(names)
+                topology = await cluster.describe(all_names)
         for name in created:
             log.info("topic_created", topic=name, partitions=source.partitions)
     check(

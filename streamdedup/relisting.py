@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
+from aiokafka.errors import KafkaError
+
 from streamdedup.control_topic import described
-from streamdedup.errors import ConfigError, DeliveryError, MalformedError
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
 from streamdedup.kafka.appending import append
+from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.connection import refusal
 from streamdedup.keys.normalize import Normalizer, normalizer
@@ -13,6 +16,7 @@ from streamdedup.lists.control import Op, control_key, message
 from streamdedup.settings import Settings
 
 WRITE_S_MAX = 60.0
+RECORDS_AT_ONCE = 10_000
 
 
 async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
@@ -29,19 +33,18 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
     value = message(op, reason)
     records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
     try:
-        async with soon(kafka_cluster, settings.kafka) as cluster:
+        async with soon(kafka_cluster, settings.kafka) as cluster, asyncio.timeout(ANSWER_S_MAX):
             await described(cluster, topic)
-        async with asyncio.timeout(WRITE_S_MAX):
-            await append(settings.kafka, topic, records)
-    except TimeoutError:
-        raise DeliveryError(
-            f"{topic} did not take all within {WRITE_S_MAX:g} s; look at the brokers, then write them again, which does"
-            " no harm"
-        ) from None
-    except Exception as error:
-        if refused := refusal(error):
-            raise refused from error
+        for at in range(0, len(records), RECORDS_AT_ONCE):
+            async with asyncio.timeout(WRITE_S_MAX):
+                await append(settings.kafka, topic, records[at : at + RECORDS_AT_ONCE])
+    except StreamdedupError:
         raise
+    except (KafkaError, TimeoutError) as error:
+        raise refusal(error) or DeliveryError(
+            f"{topic} did not take all of them ({type(error).__name__}); look at the brokers, then write them again,"
+            " which does no harm"
+        ) from error
     return len(records)
 
 

@@ -55,7 +55,7 @@ class Reloading:
     async def begin(self) -> None:
         """Have the lists in force, with all changes that there are; what is wrong with one of them is raised."""
         for file in self._files.values():
-            file.stamp = await asyncio.to_thread(_stamp, file.path)
+            file.stamp = await self._stamp(file)
             file.listed = await self._load(file)
         if self._control:
             await self._control.catch_up()
@@ -77,10 +77,10 @@ class Reloading:
             asked = self._asked.is_set()
             self._asked.clear()
             for file in self._files.values():
-                stamp = await asyncio.to_thread(_stamp, file.path)
+                stamp = await self._stamp(file)
                 if asked or stamp != file.stamp:
-                    file.stamp = stamp
                     await self._replace(file)
+                    file.stamp = stamp
 
     async def _replace(self, file: _File) -> None:
         try:
@@ -91,6 +91,10 @@ class Reloading:
             log.error("list_refused", list=file.which, reason=str(error), stays_in_force=stays)
         else:
             self._put_in_force()
+
+    async def _stamp(self, file: _File) -> Stamp:
+        run = self._context.threads.loads.run
+        return await run(THE_WORKER, "the files of its lists", _stamp, file.path)
 
     async def _load(self, file: _File) -> KeyList:
         run = self._context.threads.loads.run
@@ -105,7 +109,7 @@ class Reloading:
         """Between two batches: nobody awaits anything within one."""
         allow, block = (self._listed(which) for which in (ALLOW, BLOCK))
         if block and (control := self._control):
-            changed = ChangedList(block, control.changes.overlay(), control.messages)
+            changed = ChangedList(block, control.overlay, control.position)
             self._context.lists.now = Lists(allow, changed)
         else:
             self._context.lists.now = Lists(allow, block)

@@ -28,6 +28,7 @@ def load_list(context: Context, which: str, path: Path) -> KeyList:
             " same key where that is siphash"
         ) from None
     listed.refuse_unless(context.extractor().normalizer)
+    listed.warm_up()
     log.info(
         "list_in_force",
         list=which,

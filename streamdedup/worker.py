@@ -153,7 +153,7 @@ class Worker:
             status.lists,
         )
         self._lists = Reloading(context)
-        await self._lists.begin()
+        await start_patiently(self._lists.begin, "the lists", cluster.patience)
         what = "memory for a filter, and compiled code"
         await threads.memory.run(THE_WORKER, what, try_filter, context, topology)
         gc.collect()

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.cimpl import NewPartitions
 from disposable_email_domains import blocklist as disposable
 
-from tests.broker.base import Broker, wait_until
+from tests.broker.base import Broker, admin_client, wait_until
 from tests.broker.topics import Event, Record, create_topic, produce, read_all, unique_name
 from tests.deployment import Deployment
 
@@ -78,14 +79,16 @@ def header(record: Record, name: str) -> str:
 
 @contextmanager
 def flowing(deployment: Deployment, local: str, domains: Sequence[str]) -> Iterator[None]:
-    """Events of all `domains` in turn, to both partitions, until the end; each address another one."""
+    """Events of all `domains` in turn, to both partitions, until the end; no address comes twice."""
     ended = threading.Event()
 
     def feed() -> None:
         number = 0
         while not ended.is_set():
-            addresses = [f"{local}{number + n}@{domains[n % len(domains)]}" for n in range(40)]
-            deployment.feed([(p, None, a.encode(), [], None) for a in addresses for p in (0, 1)])
+            addresses = [f"{number + n}@{domains[n % len(domains)]}" for n in range(40)]
+            deployment.feed(
+                (p, None, f"{local}{p}.{a}".encode(), [], None) for a in addresses for p in (0, 1)
+            )
             number += 40
 
     thread = threading.Thread(target=feed)
@@ -238,7 +241,7 @@ def test_single_changes_follow_within_two_seconds(screened: Deployment, tmp_path
             ]  # the commands' own start-up is not counted
             assert line["followed_s"] < FOLLOWED_S
         wait_until(
-            lambda: all(w.events("list_changed")[-1]["messages"] == 5 for w in (one, two)),
+            lambda: all(w.events("list_changed")[-1]["position"] == 5 for w in (one, two)),
             DEADLINE_S,
             lambda: str(one.events("list_changed") + two.events("list_changed")),
         )
@@ -288,13 +291,43 @@ def test_a_new_worker_knows_all_changes_before_it_serves(
     assert "user" not in json.dumps(worker.events())
 
 
+def test_a_control_topic_may_get_more_partitions(screened: Deployment, tmp_path: Path) -> None:
+    """What is written to those is followed, too."""
+    build(tmp_path / "block.list", ["listed@x.example"])
+    control = screened.config["blocklist"]["control_topic"]
+    with screened.running() as worker:
+        worker.wait_for("shard_live", 2)
+        admin = admin_client(screened.bootstrap)  # held: the answer dies with it
+        admin.create_partitions([NewPartitions(control, 6)])[control].result()
+        added: list[Event] = [
+            (n, b"u%d@x.example" % n, b'{"op": "add"}', [], None) for n in range(6)
+        ]
+        wait_until(lambda: can_write(screened, control, added), DEADLINE_S, lambda: "no partition")
+        wait_until(
+            lambda: worker.events("list_changed")[-1].get("keys_changed") == 6,
+            DEADLINE_S,
+            lambda: str(worker.events("list_changed")),
+        )
+
+
+def can_write(deployment: Deployment, topic: str, events: list[Event]) -> bool:
+    """Whether all partitions take their events by now."""
+    found = admin_client(deployment.bootstrap).list_topics(topic, timeout=DEADLINE_S).topics[topic]
+    if len(found.partitions) < len(events):
+        return False
+    produce(deployment.bootstrap, topic, events)
+    return True
+
+
 def test_a_control_topic_that_forgets_is_refused(screened: Deployment, tmp_path: Path) -> None:
     """Changes would be lost with it, so the worker does not start; nor where there is no such topic."""
     build(tmp_path / "block.list", ["a@x.example"])
-    forgetting = unique_name("control")
+    forgetting, both = unique_name("control"), unique_name("control")
     create_topic(screened.bootstrap, forgetting, 1)
+    create_topic(screened.bootstrap, both, 1, cleanup_policy="compact,delete")
     for topic, reason in (
         (forgetting, "cleanup.policy to compact"),
+        (both, "cleanup.policy to compact"),
         ("not-there", "does not exist"),
     ):
         screened.config["blocklist"]["control_topic"] = topic

@@ -11,7 +11,6 @@ from streamdedup.cli.arguments import Commands, add_settings, as_configured, ref
 from streamdedup.cli.streams import binary, put, say
 from streamdedup.errors import ConfigError
 from streamdedup.filters import KINDS
-from streamdedup.units import counted
 
 if TYPE_CHECKING:
     from streamdedup.keys.hashing import Hash
@@ -338,6 +337,7 @@ def _change(arguments: argparse.Namespace) -> int:
 
     from streamdedup import logs
     from streamdedup.relisting import write
+    from streamdedup.units import counted
 
     tree = _settings_of(arguments.config, arguments.overrides)
     logs.set_up()

@@ -17,8 +17,8 @@ async def append(
     Bound it in time; on an error some of them may have been written.
     """
     producer = AIOKafkaProducer(**client_arguments(options), acks="all", enable_idempotence=True)
-    await producer.start()
     try:
+        await producer.start()
         sent = [await producer.send(topic, key=key, value=value) for key, value in records]
         await asyncio.gather(*sent)
     finally:

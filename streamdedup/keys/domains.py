@@ -1,7 +1,7 @@
 """By which keys a list may hold the domain of an address: that domain alone, or it with all that is below it.
 
 They stand in the address itself, so nothing is copied: `@mail.example.com` for the first, and `mail.example.com`,
-`example.com`, `com` for the second.
+`example.com`, `com` for the second, of which there are LABELS_MAX at most, the shortest.
 """
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from streamdedup.events import Column, Integers
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import frozen
+from streamdedup.keys.labels import LABELS_MAX
 from streamdedup.keys.words import Bytes
 
 _0, _1 = np.uint64(0), np.uint64(1)
@@ -44,10 +45,7 @@ def count(buffer: Bytes, starts: Integers, sizes: Integers, counts: Integers) ->
             at, end = np.uint64(starts[row]), np.uint64(starts[row] + sizes[row])
             at = _sign(buffer, at, end)
             if at < end:
-                counts[row] = 2
-                while at < end:
-                    counts[row] += buffer[at] == _POINT
-                    at += _1
+                counts[row] = 1 + min(_labels(buffer, at, end), LABELS_MAX)
 
 
 @kernel
@@ -67,11 +65,13 @@ def fill(
             at = _sign(buffer, np.uint64(starts[row]), end)
             key_starts[to], key_sizes[to] = np.int64(at), np.int64(end - at)
             to += _1
-            is_first = True
+            left, is_first = _labels(buffer, at, end), True
             while at < end:
                 if is_first or buffer[at] == _POINT:
-                    key_starts[to], key_sizes[to] = np.int64(at + _1), np.int64(end - at - _1)
-                    to += _1
+                    if left <= LABELS_MAX:
+                        key_starts[to], key_sizes[to] = np.int64(at + _1), np.int64(end - at - _1)
+                        to += _1
+                    left -= 1
                 is_first = False
                 at += _1
 
@@ -82,6 +82,17 @@ def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     while at < end and buffer[at] != _AT:
         at += _1
     return at
+
+
+@inlined
+def _labels(buffer: Bytes, at: np.uint64, end: np.uint64) -> int:
+    """How many labels follow the @ at `at`."""
+    labels = 1
+    while at < end:
+        if buffer[at] == _POINT:
+            labels += 1
+        at += _1
+    return labels
 
 
 @inlined

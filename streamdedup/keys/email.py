@@ -14,6 +14,7 @@ import idna
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.cells import completed
+from streamdedup.keys.labels import LABELS_MAX
 from streamdedup.keys.normalize import characters_check, text_of, unknown
 from streamdedup.keys.options import EmailRules
 from streamdedup.keys.providers import providers, table_check
@@ -61,7 +62,8 @@ class EmailNormalizer:
         """The keys, of those in `domains.candidates`, by which `@example.com` or `.example.com` is held in a list.
 
         The first stands for that domain alone, the second for it and all below it. Two where the domain is an alias:
-        what is below that is not below the other. Raises MalformedError.
+        its addresses are those of the other domain then, and what is below it is not below that. Raises
+        MalformedError.
         """
         text = text_of(entry).strip()
         name = text[1:]
@@ -69,8 +71,10 @@ class EmailNormalizer:
             raise MalformedError("the entry is no domain: it is not @ or . and a name")
         domain = _validated(f"a@{name}").ascii_domain.encode()
         if text[0] == ".":
+            if domain.count(b".") >= LABELS_MAX:
+                raise MalformedError(f"the entry is a domain of more than {LABELS_MAX} labels")
             mailbox = self._domain(domain.decode()).encode()
-            return [domain] if mailbox == domain else [domain, mailbox]
+            return [domain] if mailbox == domain else [domain, EXACT + mailbox]
         return [EXACT + self._domain(domain.decode()).encode()]
 
     def _as_provider(self, local: str, domain: str) -> str:

@@ -14,7 +14,7 @@ from streamdedup.rules.listed import Match, Matches
 
 @dataclass(frozen=True)
 class ChangedList:
-    """`overlay` over `base`; `messages` of the control topic were read until then.
+    """`overlay` over `base`; `position` is that of the control topic, from which the overlay follows.
 
     What is removed as an address passes, also where its domain is on the list; a domain that is removed passes, unless
     another entry holds the address.
@@ -22,7 +22,7 @@ class ChangedList:
 
     base: KeyList
     overlay: Overlay
-    messages: int
+    position: int
 
     @property
     def name(self) -> str:
@@ -31,8 +31,8 @@ class ChangedList:
 
     @property
     def version(self) -> str:
-        """That of the file, and how many messages of the control topic came on top: the same on each worker."""
-        return f"{self.base.version}+{self.messages}"
+        """That of the file, and how far the control topic was read: the same on each worker."""
+        return f"{self.base.version}+{self.position}"
 
     def match(self, keys: Column, digests: Digests) -> Matches:
         """As `Matcher.match`."""

@@ -35,8 +35,10 @@ def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | N
         raise MalformedError(
             "the record key is null; it must be the entry that is added or removed"
         )
-    if len(entry) > ENTRY_BYTES_MAX:
-        raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
+    if entry != control_key(entry, normal):
+        raise MalformedError(
+            "the record key is not normalized, so another message could contradict it"
+        )
     return Change(
         tuple(keys_of_entry(entry, normal)), UNCHANGED if value is None else _change(value)
     )
@@ -53,8 +55,15 @@ def keys_of_entry(entry: bytes, normal: Normalizer | None) -> list[bytes]:
 
 
 def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
-    """The record key of an entry: one however it is written; MalformedError where it is none."""
-    key, *_ = keys_of_entry(entry, normal)
+    """The record key of an entry: one however it is written; MalformedError where it is none, or holds for two domains.
+
+    Those would have two record keys for one key of the list, and who came last would not be told.
+    """
+    if len(entry) > ENTRY_BYTES_MAX:
+        raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
+    key, *more = keys_of_entry(entry, normal)
+    if more:
+        raise MalformedError("the domain is an alias of another; write an entry for each of them")
     is_tree = isinstance(normal, EmailNormalizer) and entry.strip().startswith(BELOW)
     return BELOW + key if is_tree else key
 

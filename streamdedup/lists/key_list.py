@@ -107,6 +107,14 @@ class KeyList:
         matches[rest[rows[there]]] = Match.DOMAIN
         return matches
 
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, the kernels that `match` runs, so that no batch waits for it."""
+        digest = np.zeros((1, 2), dtype=np.uint64)
+        self.match(Column.of([b"a@b.c"]), digest)
+        for held in (self.addresses, self.domains):
+            if held is not None:
+                held.contains_many(digest)
+
     def refuse_unless(self, found: Normalizer | None) -> None:
         """ConfigError unless keys that `found` normalized may be looked up: None where they are as they came."""
         built = self.facts

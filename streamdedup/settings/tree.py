@@ -164,7 +164,11 @@ class Settings(BaseSettings):
                 [("filter", "kind"), _BLOCKLIST],
                 "leaves nothing to do without blocklist.file: every event would pass; set that, or choose a kind",
             )
-        for leaf in (("allowlist", "file"), ("sink", "blocked_topic")):
+        for leaf in (
+            ("allowlist", "file"),
+            ("blocklist", "control_topic"),
+            ("sink", "blocked_topic"),
+        ):
             if getattr(getattr(self, leaf[0]), leaf[1]) is not None:
                 yield (
                     [leaf, _BLOCKLIST],
@@ -179,6 +183,7 @@ _TOPICS: tuple[Leaf, ...] = (
     ("sink", "duplicates_topic"),
     ("sink", "blocked_topic"),
     ("sink", "dead_letter_topic"),
+    ("blocklist", "control_topic"),
 )
 
 
