@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from streamdedup.context import Context
 from streamdedup.errors import ConfigError, MalformedError, StreamdedupError
@@ -18,6 +17,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.connection import describe_error
 from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.patience import is_away
 from streamdedup.kafka.topics import Topic
 from streamdedup.lists.control import read_change
 from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
@@ -69,7 +69,9 @@ class ControlTopic:
                 came = await self._read_on()
             except TrimmedError:
                 self._positions = {}  # what was deleted was said again later, or taken back
-            except (KafkaError, OSError, StreamdedupError) as error:
+            except Exception as error:
+                if not (is_away(error) or isinstance(error, StreamdedupError)):
+                    raise
                 self._tell_trouble(error)
                 await asyncio.sleep(AGAIN_S)
             else:

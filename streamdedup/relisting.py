@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from aiokafka.errors import KafkaError
-
 from streamdedup.control_topic import described
-from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError
 from streamdedup.kafka.appending import append
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.connection import refusal
+from streamdedup.kafka.patience import is_away
 from streamdedup.keys.normalize import Normalizer, normalizer
 from streamdedup.lists.control import Op, control_key, message
 from streamdedup.settings import Settings
@@ -38,10 +37,12 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
         for at in range(0, len(records), RECORDS_AT_ONCE):
             async with asyncio.timeout(WRITE_S_MAX):
                 await append(settings.kafka, topic, records[at : at + RECORDS_AT_ONCE])
-    except StreamdedupError:
-        raise
-    except (KafkaError, TimeoutError) as error:
-        raise refusal(error) or DeliveryError(
+    except Exception as error:
+        if refused := refusal(error):
+            raise refused from error
+        if not is_away(error):
+            raise
+        raise DeliveryError(
             f"{topic} did not take all of them ({type(error).__name__}); look at the brokers, then write them again,"
             " which does no harm"
         ) from error

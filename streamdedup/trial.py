@@ -24,7 +24,7 @@ from streamdedup.keys.extract import Keys
 from streamdedup.reloading import Reloading
 from streamdedup.settings import Settings
 
-EVENTS_MAX = 1_000_000  # some 200 MB
+EVENTS_MAX = 1_000_000  # some 400 MB
 STALL_S_MAX = 10.0
 
 
