@@ -17,7 +17,7 @@ from tests.simulation.plan import Plan, listed, screening
 from tests.simulation.run import simulate
 
 SEEDS = 2_000
-LISTED_SEEDS = 400
+LISTED_SEEDS = 200
 SEEDS_A_TEST = 100
 MUTANT_SEEDS = 800  # the rarest is seen in one of 200
 
