@@ -71,6 +71,12 @@ class Column:
         """The cells of `rows`, over the same buffer."""
         return Column(self.buffer, self.starts[rows], self.sizes[rows])
 
+    def nulled(self, rows: Integers) -> "Column":
+        """The same with a null in each of `rows`."""
+        sizes = self.sizes.copy()
+        sizes[rows] = NULL
+        return Column(self.buffer, self.starts, sizes)
+
     def replaced(self, rows: Integers, cells: "Column") -> "Column":
         """The same, but with `cells` in place of `rows`, their order; a new buffer has what lies between the others."""
         starts, sizes = self.starts.copy(), self.sizes.copy()

@@ -71,7 +71,6 @@ def try_filter(context: Context, topology: Topology) -> None:
         empty = context.empty_filter()
         _announce(context, topology, empty)
         warm_up(empty)
-        context.lists.now.warm_up()
         context.extractor().warm_up()
         encoding.warm_up()
 

@@ -8,7 +8,6 @@ from streamdedup.errors import ConfigError, DeliveryError, MalformedError
 from streamdedup.kafka.appending import append
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import kafka_cluster, soon
-from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.patience import is_away
 from streamdedup.keys.normalize import Normalizer, normalizer
 from streamdedup.lists.control import Op, control_key, message
@@ -16,6 +15,7 @@ from streamdedup.settings import Settings
 
 WRITE_S_MAX = 60.0
 RECORDS_AT_ONCE = 10_000
+UNANSWERED = "the broker does not answer, and nothing was written; look at it, and try again"
 
 
 async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
@@ -31,21 +31,20 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
     normal = normalizer(settings.key.normalize, settings.key.email_rules)
     value = message(op, reason)
     records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
-    try:
-        async with soon(kafka_cluster, settings.kafka) as cluster, asyncio.timeout(ANSWER_S_MAX):
+    async with soon(kafka_cluster, settings.kafka, UNANSWERED) as cluster:
+        async with asyncio.timeout(ANSWER_S_MAX):
             await described(cluster, topic)
-        for at in range(0, len(records), RECORDS_AT_ONCE):
-            async with asyncio.timeout(WRITE_S_MAX):
-                await append(settings.kafka, topic, records[at : at + RECORDS_AT_ONCE])
-    except Exception as error:
-        if refused := refusal(error):
-            raise refused from error
-        if not is_away(error):
-            raise
-        raise DeliveryError(
-            f"{topic} did not take all of them ({type(error).__name__}); look at the brokers, then write them again,"
-            " which does no harm"
-        ) from error
+        try:
+            for at in range(0, len(records), RECORDS_AT_ONCE):
+                async with asyncio.timeout(WRITE_S_MAX):
+                    await append(settings.kafka, topic, records[at : at + RECORDS_AT_ONCE])
+        except Exception as error:
+            if not is_away(error):
+                raise
+            raise DeliveryError(
+                f"{topic} did not take all of them ({type(error).__name__}); look at the brokers, then write them"
+                " again, which does no harm"
+            ) from error
     return len(records)
 
 

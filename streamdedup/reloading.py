@@ -19,16 +19,15 @@ from streamdedup.lists import KeyList
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.rules.listed import Lists
 from streamdedup.screening import load_list
+from streamdedup.threads import THE_WORKER
 
 LOOK_EVERY_S = 1.0
-THE_WORKER = "the worker"  # in place of a shard, for the threads
 ALLOW, BLOCK = "allowlist", "blocklist"
 
 log = structlog.get_logger(__name__)
 
-Stamp = (
-    tuple[int, ...] | None
-)  # which file it is, and when it was written; None where there is none
+# Which file it is, and when it was written; None where there is none.
+Stamp = tuple[int, ...] | None
 
 
 @dataclass

@@ -20,7 +20,6 @@ from streamdedup.fencing import (
 )
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
-from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.resume import Found, check_output
@@ -133,17 +132,9 @@ async def move(settings: Settings, planned: Plan) -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
-    async with soon(kafka_cluster, settings.kafka) as cluster:
-        try:
-            yield _Group(settings, cluster)
-        except Exception as error:
-            if refused := refusal(error):
-                raise refused from error
-            if isinstance(error, TimeoutError):
-                raise DeliveryError(
-                    "the broker does not answer: whether anything was moved is not known; look at it, and try again"
-                ) from None
-            raise
+    unanswered = "the broker does not answer: whether anything was moved is not known; look at it, and try again"
+    async with soon(kafka_cluster, settings.kafka, unanswered) as cluster:
+        yield _Group(settings, cluster)
 
 
 class _Group:

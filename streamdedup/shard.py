@@ -119,13 +119,7 @@ class Shard:
         `times` are the events' timestamps, ms since 1970. `rejected` are rows that the output would not take: they are
         settled before any rule looks at them. `lists` are those in force, for the whole batch.
         """
-        verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
-        verdicts[list(keys.malformed)] = Verdict.MALFORMED
-        verdicts[list(rejected)] = Verdict.REJECTED
-        verdicts[list(keys.dropped)] = Verdict.BLOCKED  # goes nowhere, so no topic can refuse it
-        open_ = verdicts == Verdict.PASS
-        open_[list(keys.unjudged)] = False
-        rows = np.flatnonzero(open_)
+        verdicts, rows = settled(keys, rejected)
         given = keys.keys.take(rows)
         digests = self._digests(given)
         blocked = lists.screen(rows, given, digests)
@@ -212,3 +206,14 @@ class Shard:
             self._counted.exempt += len(blocked.exempt)
         error = self.seen.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
+
+
+def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
+    """The verdicts (n,) that no rule has a say in, PASS for all others; and the rows, ascending, that rules judge."""
+    verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
+    verdicts[list(keys.malformed)] = Verdict.MALFORMED
+    verdicts[list(rejected)] = Verdict.REJECTED
+    verdicts[list(keys.dropped)] = Verdict.BLOCKED  # goes nowhere, so no topic can refuse it
+    open_ = verdicts == Verdict.PASS
+    open_[list(keys.unjudged)] = False
+    return verdicts, np.flatnonzero(open_)

@@ -21,6 +21,7 @@ SAVES_MAX = 2
 LOADS_MAX = 4
 MEMORY_MAX = 4
 TELL_EVERY_S = 60.0
+THE_WORKER = "the worker"  # in place of a shard's name
 
 
 class Lane:

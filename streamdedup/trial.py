@@ -6,26 +6,23 @@ partition, exactly, in whatever filter the worker would remember it.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from streamdedup.context import Context, keys_of
-from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
-from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
 from streamdedup.reloading import Reloading
 from streamdedup.settings import Settings
+from streamdedup.shard import settled
 
 EVENTS_MAX = 1_000_000  # some 400 MB
 STALL_S_MAX = 10.0
+UNANSWERED = "the broker does not answer; look at it, and try again"
 
 
 @dataclass
@@ -84,33 +81,18 @@ class Trial:
         return "\n".join(lines) + "\n"
 
 
-async def tried(
-    settings: Settings,
-    events: int,
-    connect: Connect = kafka_cluster,
-    *,
-    tell: Callable[[int], None] = lambda _: None,
-) -> Trial:
-    """Judge about the newest `events` of the input, evenly of all partitions; `tell` gets how many are read.
+async def tried(settings: Settings, events: int, connect: Connect = kafka_cluster) -> Trial:
+    """Judge about the newest `events` of the input, evenly of all partitions.
 
     ConfigError where the input is missing, DeliveryError where the broker refuses us or does not answer.
     """
-    async with soon(connect, settings.kafka) as cluster:
-        try:
-            return await _Trying(settings, cluster, tell).run(events)
-        except Exception as error:
-            if refused := refusal(error):
-                raise refused from error
-            if isinstance(error, TimeoutError):
-                raise DeliveryError(
-                    "the broker does not answer; look at it, and try again"
-                ) from None
-            raise
+    async with soon(connect, settings.kafka, UNANSWERED) as cluster:
+        return await _Trying(settings, cluster).run(events)
 
 
 class _Trying:
-    def __init__(self, settings: Settings, cluster: Cluster, tell: Callable[[int], None]) -> None:
-        self._settings, self._cluster, self._tell = settings, cluster, tell
+    def __init__(self, settings: Settings, cluster: Cluster) -> None:
+        self._settings, self._cluster = settings, cluster
         self._partitions_of: dict[bytes, set[int]] = {}  # by digest
 
     async def run(self, events: int) -> Trial:
@@ -147,19 +129,12 @@ class _Trying:
         async for batch in reading:
             for part in batch.parts(self._extractor.rows_a_turn):
                 self._judge(found, part, await keys_of(part, self._extractor))
-                self._tell(found.events)
 
     def _judge(self, found: Trial, batch: EventBatch, keys: Keys) -> None:
         limits, now_ms = self._limits, self._context.now_ms()
         rejected = limits.rejected(batch, now_ms) if limits else {}
         reasons = keys.malformed | rejected
-        verdicts = np.full(len(batch), Verdict.PASS, dtype=np.uint8)
-        verdicts[list(keys.malformed)] = Verdict.MALFORMED
-        verdicts[list(rejected)] = Verdict.REJECTED
-        verdicts[list(keys.dropped)] = Verdict.BLOCKED
-        judged = verdicts == Verdict.PASS
-        judged[list(keys.unjudged)] = False
-        rows = np.flatnonzero(judged)
+        verdicts, rows = settled(keys, list(rejected))
         column = keys.keys.take(rows)
         digests = self._context.hash.of_column(column.buffer, column.starts, column.sizes)
         blocked = self._context.lists.now.screen(rows, column, digests)

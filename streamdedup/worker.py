@@ -34,7 +34,7 @@ from streamdedup.shard import Tally
 from streamdedup.shard_snapshots import check_directory
 from streamdedup.shards import Shards
 from streamdedup.snapshot.files import FileSystem
-from streamdedup.threads import Threads
+from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.watch import Watch
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,6 @@ ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
 FOLDS_MAX = 4
-THE_WORKER = "the worker"  # in place of a shard, before there is any
 
 
 class Worker:

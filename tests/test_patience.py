@@ -64,7 +64,7 @@ def test_a_command_waits_no_longer_than_a_person(given: float | None, limit: int
         with pytest.raises(
             DeliveryError, match=f"at nobody:9092 within {limit} s; look at"
         ) as told:
-            async with soon(connect, options):
+            async with soon(connect, options, "nobody answers"):
                 raise AssertionError
         assert "worker" not in str(told.value)
         assert asyncio.get_running_loop().time() - began == pytest.approx(limit)

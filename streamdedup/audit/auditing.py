@@ -13,12 +13,11 @@ from streamdedup.audit.reading import PartitionReader, Sorts
 from streamdedup.audit.report import Counts, Report, judged
 from streamdedup.audit.rows import Sorter
 from streamdedup.context import Context
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import ConfigError
 from streamdedup.filters.clock import Clock
 from streamdedup.filters.window_rules import rules_for
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
-from streamdedup.kafka.connection import refusal
 from streamdedup.kafka.topics import sink_topics
 from streamdedup.settings import Settings
 
@@ -37,17 +36,9 @@ async def audit(
     ConfigError where a topic is missing, or the group has committed nothing on the input; DeliveryError where the
     broker refuses us or does not answer, or a transaction stays open.
     """
-    async with soon(connect, settings.kafka) as cluster:
-        try:
-            return await _Audit(settings, cluster, size_bytes, tell).run()
-        except Exception as error:
-            if refused := refusal(error):
-                raise refused from error
-            if isinstance(error, TimeoutError):
-                raise DeliveryError(
-                    "the broker does not answer; look at it, and run the audit again"
-                ) from None
-            raise
+    unanswered = "the broker does not answer; look at it, and run the audit again"
+    async with soon(connect, settings.kafka, unanswered) as cluster:
+        return await _Audit(settings, cluster, size_bytes, tell).run()
 
 
 class _Audit:

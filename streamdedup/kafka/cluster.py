@@ -12,7 +12,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
-from streamdedup.kafka.connection import bootstrap, let_go
+from streamdedup.kafka.connection import bootstrap, let_go, refusal
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.patience import Patience, start_patiently
@@ -152,9 +152,14 @@ async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[KafkaCluster]:
 
 @asynccontextmanager
 async def soon(
-    connect: Callable[[KafkaOptions], AbstractAsyncContextManager[Opened]], options: KafkaOptions
+    connect: Callable[[KafkaOptions], AbstractAsyncContextManager[Opened]],
+    options: KafkaOptions,
+    unanswered: str,
 ) -> AsyncIterator[Opened]:
-    """What `connect` opens, for a command: DeliveryError where no broker answers in the time that a person has."""
+    """What `connect` opens, for a command: DeliveryError where no broker answers in the time that a person has.
+
+    So is what happens within where the broker refuses us, or, as `unanswered` says, does not answer any more.
+    """
     limit_s = options.give_up_after_s or AWAY_S_MAX
     async with AsyncExitStack() as stack:
         try:
@@ -167,4 +172,11 @@ async def soon(
                 f"no broker answered at {options.bootstrap_servers} within {limit_s:g} s; look at the"
                 " brokers and at kafka.bootstrap_servers and kafka.security_protocol, then try again"
             ) from None
-        yield opened
+        try:
+            yield opened
+        except TimeoutError:
+            raise DeliveryError(unanswered) from None
+        except Exception as error:
+            if refused := refusal(error):
+                raise refused from error
+            raise

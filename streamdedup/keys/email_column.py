@@ -14,7 +14,7 @@ from email_validator import SPECIAL_USE_DOMAIN_NAMES
 from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
-from streamdedup.keys.letters import is_blank
+from streamdedup.keys.letters import stripped
 from streamdedup.keys.options import EmailRules
 from streamdedup.keys.providers import providers
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
@@ -138,11 +138,7 @@ def fill(
         to_starts[row], to_sizes[row] = 0, NULL
         # In the buffer? Without start + size, which may overflow.
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
-            at, last = np.uint64(start), np.uint64(start + size)
-            while at < last and is_blank(buffer[at]):
-                at += _1
-            while at < last and is_blank(buffer[last - _1]):
-                last -= _1
+            at, last = stripped(buffer, np.uint64(start), np.uint64(start + size))
             taken += size
             if np.int64(last - at) <= ADDRESS_BYTES_MAX:
                 sign = _sign(buffer, at, last)

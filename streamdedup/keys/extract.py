@@ -13,7 +13,7 @@ from functools import cache, partial
 import orjson
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import NULL, Column, EventBatch, HeaderColumn, Headers, Integers
+from streamdedup.events import Column, EventBatch, HeaderColumn, Headers, Integers
 from streamdedup.keys.cells import completed, each
 from streamdedup.keys.normalize import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
@@ -56,7 +56,7 @@ class Extractor:
         tombstones = [] if judged else nulls.tolist()
         for row in tombstones:
             malformed.pop(row, None)
-        keys = keys if judged else _without(keys, nulls)
+        keys = keys if judged or not len(nulls) else keys.nulled(nulls)
         passed = self.tombstones == "pass"
         return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
 
@@ -157,15 +157,6 @@ def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
 def _reader(field: str) -> Callable[[bytes | None], bytes]:
     """Made once: each batch asks for it, and few need it."""
     return json_reader([field])
-
-
-def _without(keys: Column, rows: Integers) -> Column:
-    """The same with a null in each of `rows`."""
-    if not len(rows):
-        return keys
-    sizes = keys.sizes.copy()
-    sizes[rows] = NULL
-    return Column(keys.buffer, keys.starts, sizes)
 
 
 def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:

@@ -61,10 +61,7 @@ def trim(
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             at, end = np.uint64(start), np.uint64(start + size)
             if _is_ascii_text(buffer, at, end):
-                while at < end and is_blank(buffer[at]):
-                    at += _1
-                while at < end and is_blank(buffer[end - _1]):
-                    end -= _1
+                at, end = stripped(buffer, at, end)
                 to_starts[row], to_sizes[row] = np.int64(at), np.int64(end - at)
             taken += size
     return len(starts)
@@ -102,6 +99,15 @@ def _is_ascii_text(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
 
 
 @inlined
-def is_blank(byte: np.uint8) -> bool:
-    """Whether `str.strip` takes this byte off."""
+def stripped(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Where a text is without white space at both ends."""
+    while at < end and _is_blank(buffer[at]):
+        at += _1
+    while at < end and _is_blank(buffer[end - _1]):
+        end -= _1
+    return at, end
+
+
+@inlined
+def _is_blank(byte: np.uint8) -> bool:
     return bool(np.uint8(byte - _TAB) < _CONTROLS or np.uint8(byte - _FILE) < _SEPARATORS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.events import NULL, Column, Integers
+from streamdedup.events import Column, Integers
 from streamdedup.lists.reading import LINE_BYTES_MAX
 
 TOO_LONG = f"the line is longer than {LINE_BYTES_MAX:,} bytes"
@@ -23,13 +23,6 @@ class Entries:
     lines: Column
     numbers: Integers
     bad: dict[int, str]
-
-
-def nulled(column: Column, rows: Integers) -> Column:
-    """The same with a null in each of `rows`."""
-    sizes = column.sizes.copy()
-    sizes[rows] = NULL
-    return Column(column.buffer, column.starts, sizes)
 
 
 def first_bytes(column: Column) -> npt.NDArray[np.uint8]:

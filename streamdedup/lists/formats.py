@@ -12,7 +12,7 @@ from streamdedup.events import Column, Integers
 from streamdedup.keys.extract import json_keys
 from streamdedup.keys.letters import trimmed
 from streamdedup.lists.csv_cells import csv_entries
-from streamdedup.lists.entries import NOT_UTF8, TOO_LONG, Entries, first_bytes, is_utf8, nulled
+from streamdedup.lists.entries import NOT_UTF8, TOO_LONG, Entries, first_bytes, is_utf8
 from streamdedup.lists.inputs import Input
 from streamdedup.lists.reading import LINE_BYTES_MAX, Block, blocks
 
@@ -40,7 +40,7 @@ def _of_text(block: Block) -> Entries:
             if row not in bad and not is_utf8(line or b""):
                 bad[row] = NOT_UTF8
         bad = dict(sorted(bad.items()))
-    cells = nulled(lines, np.array(list(bad), dtype=np.int64)) if bad else lines
+    cells = lines.nulled(np.array(list(bad), dtype=np.int64)) if bad else lines
     return Entries(cells, lines, block.first + rows, bad)
 
 
@@ -48,7 +48,7 @@ def _of_json(block: Block, field: str) -> Entries:
     rows = np.flatnonzero(~_blank(block.lines))
     lines = block.lines.take(rows)
     long = _long(lines)
-    cells, bad = json_keys((field,), nulled(lines, long))
+    cells, bad = json_keys((field,), lines.nulled(long))
     bad |= dict.fromkeys(long.tolist(), TOO_LONG)
     return Entries(cells, lines, block.first + rows, dict(sorted(bad.items())))
 

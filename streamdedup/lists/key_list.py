@@ -17,6 +17,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.filters.base import Filter
 from streamdedup.filters.memory import pieces
+from streamdedup.keys import domains
 from streamdedup.keys.domains import candidates
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalize import Normalizer
@@ -109,8 +110,8 @@ class KeyList:
 
     def warm_up(self) -> None:
         """Compile, or load from the cache, the kernels that `match` runs, so that no batch waits for it."""
+        domains.warm_up()
         digest = np.zeros((1, 2), dtype=np.uint64)
-        self.match(Column.of([b"a@b.c"]), digest)
         for held in (self.addresses, self.domains):
             if held is not None:
                 held.contains_many(digest)

@@ -12,7 +12,7 @@ from streamdedup.keys.email import BELOW, EXACT, EmailNormalizer
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.letters import trimmed
 from streamdedup.keys.normalize import Normalizer
-from streamdedup.lists.entries import Entries, first_bytes, nulled
+from streamdedup.lists.entries import Entries, first_bytes
 from streamdedup.lists.formats import entries
 from streamdedup.lists.inputs import Input
 from streamdedup.lists.progress import Progress
@@ -65,8 +65,8 @@ class Keying:
                 else:
                     domains += found
                     domain_rows += [row] * len(found)
-            cells = nulled(cells, marked)
-        cells = nulled(cells, np.flatnonzero(cells.sizes == 0))
+            cells = cells.nulled(marked)
+        cells = cells.nulled(np.flatnonzero(cells.sizes == 0))
         keys, malformed = self.normalizer.of_column(cells) if self.normalizer else (cells, {})
         rows = np.flatnonzero(keys.sizes > 0)
         keys = keys.take(rows)

@@ -13,7 +13,7 @@ from streamdedup.filters.nothing import Nothing
 from streamdedup.keys import domains, email_column, json_column, letters
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
-from streamdedup.rules.stateless import Stateless
+from streamdedup.rules.pass_all import PassAll
 from streamdedup.rules.window import DuplicatesWithin
 
 __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
@@ -22,7 +22,7 @@ __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
 def duplicates_rule(seen: Addable | Windowed) -> DuplicatesRule:
     """The duplicates rule over `seen`, by what it can do."""
     if isinstance(seen, Nothing):
-        return Stateless()
+        return PassAll()
     return DuplicatesWithin(seen) if isinstance(seen, Windowed) else Duplicates(seen)
 
 

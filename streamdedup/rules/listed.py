@@ -77,12 +77,6 @@ class Lists:
         blocked = hits[~allowed]
         return Blocked(rows[blocked], matches[blocked], rows[hits[allowed]], self)
 
-    def warm_up(self) -> None:
-        """Compile, or load from the cache, the kernels of the lists: at set-up, so that no batch waits for it."""
-        for listed in (self.allow, self.block):
-            if listed is not None:
-                listed.match(Column.of([b""]), np.zeros((1, 2), dtype=np.uint64))
-
 
 _NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
 _NO_MATCHES: Matches = np.zeros(0, dtype=np.uint8)

@@ -17,7 +17,7 @@ MUTANTS = (
         "unjudged-waits",
         "what passes unjudged never enters pending (rule 8)",
         "shard.py",
-        """        open_[list(keys.unjudged)] = False
+        """    open_[list(keys.unjudged)] = False
 """,
         "",
         ("tests/test_shard.py::test_what_has_no_key_never_waits",),

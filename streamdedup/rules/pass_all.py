@@ -8,7 +8,7 @@ from streamdedup.events import Integers, Verdict, Verdicts
 from streamdedup.keys.hashing import Digests
 
 
-class Stateless:
+class PassAll:
     """In place of the duplicates rule; as `DuplicatesRule` says."""
 
     pending = late = 0
