@@ -5,6 +5,7 @@ stops the shard where there is none.
 """
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -13,10 +14,13 @@ import numpy as np
 import structlog
 
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Integers, Verdict
+from streamdedup.events import EventBatch, Headers, Integers, Verdict, Verdicts
+from streamdedup.filters.base import Mask
 from streamdedup.flight import Part
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import Limits
+from streamdedup.kafka.marks import MARK_BYTES_MAX, appended, is_marked, mark, marked_rows
+from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
@@ -36,7 +40,8 @@ class Emission:
     """Sends the events of one shard through its writer."""
 
     def __init__(self, settings: Settings, writer: Writer) -> None:
-        self._sink, self._on_malformed = settings.sink, settings.key.on_malformed
+        self._sink = settings.sink
+        self._on_malformed = "pass" if settings.sink.shadow else settings.key.on_malformed
         self._writer = writer
         self._limits: dict[str, Limits] = {}
         self._untold, self._tell_at = 0, -math.inf  # malformed events
@@ -55,7 +60,7 @@ class Emission:
 
         And for those at the offsets in `refused`, of which the broker has shown it.
         """
-        reasons = self._limits[self._sink.topic].rejected(batch, now_ms)
+        reasons = self._limits[self._sink.topic].rejected(batch, now_ms, self._longest_mark)
         if self._on_malformed != "pass":
             for row in reasons.keys() & keys.malformed.keys():
                 del reasons[row]
@@ -69,14 +74,12 @@ class Emission:
         Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
         """
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
-        passing = verdicts == Verdict.PASS
-        if self._on_malformed == "pass":
-            passing |= verdicts == Verdict.MALFORMED
-        await self._copy(sink.topic, batch, np.flatnonzero(passing))
-        if sink.duplicates_topic:
+        passing = np.flatnonzero(self._passing(verdicts))
+        await self._copy(sink.topic, self._marked(part, passing), passing)
+        if sink.duplicates_topic and not sink.shadow:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._copy(sink.duplicates_topic, batch, duplicates)
-        if sink.blocked_topic:
+        if sink.blocked_topic and not sink.shadow:
             await self._send(sink.blocked_topic, "blocked", part, _matched(part.blocked))
         reasons = self._reasons(part)
         if sink.dead_letter_topic:
@@ -84,6 +87,33 @@ class Emission:
                 (row, (("streamdedup.reason", reasons[row].encode()),)) for row in sorted(reasons)
             )
             await self._send(sink.dead_letter_topic, "dead_letters", part, told)
+
+    def _passing(self, verdicts: Verdicts) -> Mask:
+        """Which events go to the output."""
+        if self._sink.shadow:
+            return np.asarray(verdicts != Verdict.REJECTED)
+        passing = np.asarray(verdicts == Verdict.PASS)
+        if self._on_malformed == "pass":
+            passing |= verdicts == Verdict.MALFORMED
+        return passing
+
+    def _marked(self, part: Part, passing: Integers) -> EventBatch:
+        """The batch, of which those of `passing` are marked that have to be."""
+        batch, blocked = part.batch, part.blocked
+        rows = passing
+        if not self._sink.shadow:
+            marked = marked_rows(batch.headers)
+            rows = np.intersect1d(passing, marked, assume_unique=True) if len(marked) else marked
+        which = part.verdicts.astype(np.int64)
+        which[blocked.rows] = len(Verdict) + blocked.matches.astype(np.int64)
+        by_list = [(*_MARKS[Verdict.BLOCKED], *why) for why in _why_blocked(blocked)]
+        return appended(batch, rows, [*_MARKS, *by_list], which[rows])
+
+    def _longest_mark(self, headers: Headers) -> Headers:
+        """What is appended to those of an event in the output, as long as it may be."""
+        if self._sink.shadow:
+            return _LONGEST
+        return _MARKS[Verdict.PASS] if is_marked(headers) else ()
 
     async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
         await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
@@ -154,16 +184,21 @@ class Emission:
 
 def _matched(blocked: Blocked) -> Iterator[_Told]:
     """What is told of each: by which list and rule it is blocked."""
+    why = _why_blocked(blocked)
+    for row, match in zip(blocked.rows.tolist(), blocked.matches.tolist(), strict=True):
+        yield row, why[match]
+
+
+def _why_blocked(blocked: Blocked) -> list[_Headers]:
+    """What is told of an event, by what of its key was matched; nothing where there is no block list."""
     block = blocked.lists.block
     if block is None:
-        return
+        return []
     version = (
         ("streamdedup.list", block.name.encode()),
         ("streamdedup.list-version", block.version.encode()),
     )
-    rules = [("streamdedup.rule", match.name.lower().encode()) for match in Match]
-    for row, match in zip(blocked.rows.tolist(), blocked.matches.tolist(), strict=True):
-        yield row, (*version, rules[match])
+    return [(*version, ("streamdedup.rule", match.name.lower().encode())) for match in Match]
 
 
 def _letter(batch: EventBatch, row: int, why: _Headers, now_ms: int) -> Iterator[Record]:
@@ -175,6 +210,9 @@ def _letter(batch: EventBatch, row: int, why: _Headers, now_ms: int) -> Iterator
 
 
 _CUT = "streamdedup.cut"
+_MARKS = [mark(verdict) for verdict in Verdict]
+_NOISE = hashlib.shake_256(b"does not compress").digest(MARK_BYTES_MAX - len(MARK))
+_LONGEST: Headers = ((MARK, _NOISE),)
 
 
 def _origin(batch: EventBatch, row: int) -> _Headers:

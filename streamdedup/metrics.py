@@ -61,6 +61,12 @@ READY = Metric(
     "0 or 1",
     "Whether every partition that is assigned to this worker is live, as `/readyz` says with the reasons.",
 )
+SHADOW = Metric(
+    "streamdedup_shadow",
+    "gauge",
+    "0 or 1",
+    "Whether `sink.shadow` is set: every event passes, whatever its verdict says.",
+)
 BROKER_AWAY = Metric(
     "streamdedup_broker_away_seconds",
     "gauge",

@@ -162,11 +162,11 @@ class Shard:
         self._sealed.clear()
         self._counted = Tally()
 
-    def fold(self, keys: Keys, times: Integers, label: int) -> Iterator[None]:
-        """Add the keys of committed output events; those without a key are skipped. As `admit`, in steps."""
+    def fold(self, keys: Column, times: Integers, label: int) -> Iterator[None]:
+        """Add the keys of committed output events; nulls are skipped. As `admit`, in steps."""
         self.end_label = max(self.end_label, label)
-        rows = np.flatnonzero(keys.keys.sizes >= 0)
-        digests = self._digests(keys.keys.take(rows))
+        rows = np.flatnonzero(keys.sizes >= 0)
+        digests = self._digests(keys.take(rows))
         yield from self._move(self._rule.fold(digests, times[rows]))
         self.label = label
 

@@ -68,7 +68,8 @@ class Worker:
         self._threads = Threads()
         self._told_unseen = False
         self._trouble_told_at = float("-inf")
-        self._status = Status(settings.source.topic, self._deliveries, Meters())
+        shadow = settings.sink.shadow
+        self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
         self._stop = asyncio.Event()
 
     @property

@@ -15,16 +15,18 @@ from streamdedup.audit.rows import (
     EMITTED_UNJUDGED,
     KNOWN,
     UNLETTERED,
+    WITHHELD,
     Sorter,
     rows_of,
 )
 from streamdedup.audit.timing import Latest, WindowTime
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Integers
+from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.clock import Clock
 from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.marks import marks_of
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 
@@ -39,7 +41,7 @@ class Sorts:
     read: int = 0
     malformed: int = 0
     rejected: int = 0
-    blocked: int = 0  # by a list, as letters tell
+    blocked: int = 0  # by a list, as letters or marks tell
     dropped: int = 0  # as the operator asked for
     unjudged: int = 0
     emitted: int = 0
@@ -77,6 +79,8 @@ class PartitionReader:
         self._extent, self._sorter, self._clock, self._tell = extent, sorter, clock, tell
         self._extractor = context.extractor()
         self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
+        sink, key = self._settings.sink, self._settings.key
+        self._on_malformed = "pass" if sink.shadow else key.on_malformed
         self._remembers = self._settings.filter.remembers
         self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
         self.sorts = Sorts()
@@ -146,8 +150,10 @@ class PartitionReader:
         malformed, dropped, unjudged = (
             _mask(rows, len(batch)) for rows in (keys.malformed, keys.dropped, keys.unjudged)
         )
-        passing = passes | unjudged | (malformed & (self._settings.key.on_malformed == "pass"))
-        letters = malformed & (self._settings.key.on_malformed == "dead_letter")
+        passing = passes | unjudged | (malformed & (self._on_malformed == "pass"))
+        if self._settings.sink.shadow:
+            passing |= dropped
+        letters = malformed & (self._on_malformed == "dead_letter")
         self._add_judged(batch, keys, DUE, judged & due)
         self._add_judged(batch, keys, KNOWN, judged & ~due)
         self._add_unjudged(batch, DUE_UNJUDGED, passing & due)
@@ -170,10 +176,19 @@ class PartitionReader:
     def _emitted(self, batch: EventBatch, window: WindowTime | None) -> None:
         keys = self._extractor.extract(batch)
         judged, _ = self._judged(keys)
-        times = window.follow(batch.timestamps[judged]) if window else None
-        self._add_judged(batch, keys, EMITTED, judged, times)
+        marks = marks_of(batch.headers)
+        passed, duplicate, blocked = (
+            judged & (marks == verdict)
+            for verdict in (Verdict.PASS, Verdict.DUPLICATE, Verdict.BLOCKED)
+        )
+        times = window.follow(batch.timestamps[passed]) if window else None
+        self._add_judged(batch, keys, EMITTED, passed, times)
+        self._add_judged(batch, keys, DROPPED, duplicate)
+        self._add_judged(batch, keys, WITHHELD, blocked)
         self._add_unjudged(batch, EMITTED_UNJUDGED, ~judged)
         self.sorts.emitted += len(batch)
+        self.sorts.duplicates += int(np.count_nonzero(duplicate))
+        self.sorts.blocked += int(np.count_nonzero(blocked))
 
     def _duplicate(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)

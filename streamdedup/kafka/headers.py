@@ -1,10 +1,11 @@
-"""Headers as the wire has them, left where they are: read where somebody asks for them, or found by a kernel."""
+"""Headers as the wire has them, left where they are: read where somebody asks, found and appended by kernels."""
 
 from collections.abc import Sequence
 from functools import partial
 from typing import overload
 
 import numpy as np
+from aiokafka.record.util import encode_varint
 
 from streamdedup.events import NULL, Column, HeaderColumn, Headers, Integers
 from streamdedup.kafka import walking
@@ -13,6 +14,7 @@ from streamdedup.keys import cells
 from streamdedup.keys.hashing import frozen
 
 REPLACEMENT = "\ufffd"  # what is read for bytes of a name that are no UTF-8
+COUNT_GROWTH_BYTES = 4  # of the varint that counts headers, at most
 
 
 class RawHeaders(HeaderColumn):
@@ -46,3 +48,54 @@ class RawHeaders(HeaderColumn):
             return Column(b"", np.zeros(count, np.int64), np.full(count, NULL, np.int64))
         name_bytes = frozen(np.frombuffer(wanted, dtype=np.uint8), np.uint8)
         return cells.located(self._column, partial(walking.last_header, name_bytes))
+
+    def appended(
+        self, bodies: Column, rows: Integers, tails: Sequence[Headers], which: Integers
+    ) -> tuple[Column, "RawHeaders"]:
+        """The bodies (n,) of records, whose headers these are, and those headers, once more are behind some of them.
+
+        `rows` (k,) ascend; the headers `tails[which[i]]` come to stand behind those of `rows[i]`.
+        """
+        heads = self._column.starts - bodies.starts  # from the beginning of a body
+        longer = _appended(bodies.take(rows), self._column.starts[rows], tails, which)
+        bodies = bodies.replaced(rows, longer)
+        return bodies, RawHeaders(
+            Column(bodies.buffer, bodies.starts + heads, bodies.sizes - heads)
+        )
+
+
+def _appended(
+    bodies: Column, header_starts: Integers, tails: Sequence[Headers], which: Integers
+) -> Column:
+    written = Column.of([_written(headers) for headers in tails])
+    counts = np.array([len(headers) for headers in tails], dtype=np.int64)
+    room = int((bodies.sizes + written.sizes[which] + COUNT_GROWTH_BYTES).sum())
+    out = np.empty(room, dtype=np.uint8)
+    starts, sizes = np.empty((2, len(bodies)), dtype=np.int64)
+    done = walking.append_headers(
+        frozen(np.frombuffer(bodies.buffer, dtype=np.uint8), np.uint8),
+        frozen(bodies.starts, np.int64),
+        frozen(bodies.sizes, np.int64),
+        frozen(header_starts, np.int64),
+        frozen(np.frombuffer(written.buffer, dtype=np.uint8), np.uint8),
+        frozen(written.starts, np.int64),
+        frozen(written.sizes, np.int64),
+        frozen(counts, np.int64),
+        frozen(which, np.int64),
+        out,
+        starts,
+        sizes,
+    )
+    if done < len(bodies):
+        raise ValueError(f"the headers of row {done} do not lie in its body")
+    return Column(out.tobytes(), starts, sizes)
+
+
+def _written(headers: Headers) -> bytes:
+    """They, without their count."""
+    wire = bytearray()
+    for name, value in headers:
+        for part in (name.encode(), value):
+            encode_varint(-1 if part is None else len(part), wire.append)
+            wire += part or b""
+    return bytes(wire)

@@ -3,14 +3,15 @@
 Asked before an event is decided: a refusal by the broker fails the whole batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamdedup.events import EventBatch, Integers
+from streamdedup.events import EventBatch, Headers, Integers
 from streamdedup.kafka.codecs import CODECS
+from streamdedup.kafka.marks import MARK_BYTES_MAX
 from streamdedup.kafka.records import NO_TIMESTAMP, Record
 from streamdedup.kafka.topics import FOREVER, Topic
 
@@ -18,6 +19,10 @@ TOO_LARGE = "too large"
 ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at their longest
 HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
+
+
+def _nothing(_headers: Headers) -> Headers:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +50,21 @@ class Limits:
             CODECS[compression],
         )
 
-    def rejected(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
-        """Row -> reason, for the events of `batch` that the topic would not take or not keep."""
+    def rejected(
+        self, batch: EventBatch, now_ms: int, added: Callable[[Headers], Headers] = _nothing
+    ) -> dict[int, str]:
+        """Row -> reason, for the events of `batch` that the topic would not take or not keep.
+
+        `added` gives the headers that will be appended to those of an event, MARK_BYTES_MAX at most.
+        """
         ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
         stamped = batch.timestamps != NO_TIMESTAMP
         behind = np.flatnonzero(stamped & (batch.timestamps < now_ms - self.behind_ms_max))
         reasons = dict.fromkeys(ahead.tolist(), f"stamped further ahead than {self.topic} allows")
         reasons |= dict.fromkeys(behind.tolist(), f"older than {self.topic} takes or keeps")
         for row in self._perhaps_too_large(batch):
-            record = (0, batch.keys[row], batch.values[row], batch.headers[row])
+            headers = batch.headers[row]
+            record = (0, batch.keys[row], batch.values[row], (*headers, *added(headers)))
             if not self.takes(record):
                 reasons[row] = TOO_LARGE
         return reasons
@@ -69,7 +80,8 @@ class Limits:
         return len(batch.build()) <= self.bytes_max
 
     def _perhaps_too_large(self, batch: EventBatch) -> Iterable[int]:
-        return np.flatnonzero(_record_bytes(batch) + ENVELOPE_BYTES_MAX > self.bytes_max).tolist()
+        besides = ENVELOPE_BYTES_MAX + MARK_BYTES_MAX
+        return np.flatnonzero(_record_bytes(batch) + besides > self.bytes_max).tolist()
 
 
 def _record_bytes(batch: EventBatch) -> Integers:

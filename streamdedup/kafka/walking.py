@@ -232,6 +232,62 @@ def emit(
     return row, int(np.int64(at)), max_ms
 
 
+@kernel
+def append_headers(
+    buffer: Bytes,
+    starts: Integers,
+    sizes: Integers,
+    header_starts: Integers,
+    tails: Bytes,
+    tail_starts: Integers,
+    tail_sizes: Integers,
+    tail_counts: Integers,
+    which: Integers,
+    out: Bytes,
+    out_starts: Integers,
+    out_sizes: Integers,
+) -> int:
+    """Write the bodies in all rows to `out`, each with a tail behind its headers; where in it they are.
+
+    `header_starts` is where in `buffer` the count of headers stands, `which` the row of each body's tail, `tail_counts`
+    how many headers that has. Gives the number of rows that are done: it stops before a row of which a part does not
+    lie where it should, or has no room.
+    """
+    at, room = _0, np.uint64(out.shape[0])
+    for row in range(starts.shape[0]):
+        start, size, head, tail = starts[row], sizes[row], header_starts[row], which[row]
+        if start < 0 or size < 0 or start > buffer.shape[0] - size:
+            return row
+        if head < start or head > start + size or tail < 0 or tail >= tail_starts.shape[0]:
+            return row
+        tail_start, tail_size = tail_starts[tail], tail_sizes[tail]
+        if tail_start < 0 or tail_size < 0 or tail_start > tails.shape[0] - tail_size:
+            return row
+        end = np.uint64(start + size)
+        number, behind = _varint(buffer, np.uint64(head), end, _INT32)
+        count = number + np.uint64(tail_counts[tail] << 1)
+        fixed = np.uint64(head - start) + _size(count) + np.uint64(tail_size)
+        if behind > end or fixed + (end - behind) > room - at:
+            return row
+        out_starts[row], out_sizes[row] = np.int64(at), np.int64(fixed + (end - behind))
+        at = _copied(buffer, np.uint64(start), np.uint64(head), out, at)
+        at = _put(out, at, count)
+        at = _copied(buffer, behind, end, out, at)
+        at = _copied(tails, np.uint64(tail_start), np.uint64(tail_start + tail_size), out, at)
+    return len(starts)
+
+
+@inlined
+def _copied(
+    source: Bytes, start: np.uint64, end: np.uint64, out: Bytes, at: np.uint64
+) -> np.uint64:
+    while start < end:
+        out[at] = source[start]
+        at += _1
+        start += _1
+    return at
+
+
 @inlined
 def _unsigned(number: int) -> np.uint64:
     """What a varint holds of a signed number."""

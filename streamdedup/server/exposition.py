@@ -99,6 +99,7 @@ class WorkerCollector(Collector):
             {"version": __version__, "python": platform.python_version()},
         )
         yield _family(metrics.READY, [((), self._is_ready())])
+        yield _family(metrics.SHADOW, [((), self._status.shadow)])
         yield _family(metrics.BROKER_AWAY, [((), self._status.broker_away_s)])
         yield _histogram(metrics.LOOP_STALL, self._pulse.stalls)
         yield _family(metrics.LOOP_STALL_MAX, [((), self._pulse.longest_s)])

@@ -1,0 +1,87 @@
+"""The mark: a header of the output that tells the verdict on an event, where events pass that were not judged PASS.
+
+A fold leaves out what is marked otherwise. Only the last header of that name counts, and it is always ours: an event
+that brings one along gets another behind it, so that nobody who writes the input keeps a key out of the filter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from streamdedup.events import (
+    Column,
+    EventBatch,
+    HeaderColumn,
+    Headers,
+    Integers,
+    Verdict,
+    Verdicts,
+)
+from streamdedup.kafka.headers import RawHeaders
+from streamdedup.kafka.options import MARK
+
+MARK_BYTES_MAX = 1024  # of all headers that are appended to one event
+
+
+def mark(verdict: Verdict) -> Headers:
+    """The header that tells it."""
+    return ((MARK, _TEXTS[verdict]),)
+
+
+def marks_of(headers: Sequence[Headers]) -> Verdicts:
+    """The verdicts (n,) that events of an output are marked with; PASS where there is no mark, or one of no verdict."""
+    cells, verdicts = _last_marks(headers), np.full(len(headers), Verdict.PASS, dtype=np.uint8)
+    if (cells.sizes < 0).all():
+        return verdicts
+    for verdict, text in _TEXTS.items():
+        verdicts[_equal(cells, text)] = verdict
+    return verdicts
+
+
+def marked_rows(headers: Sequence[Headers]) -> Integers:
+    """The rows of events that have a mark, whatever it tells, ascending; a null is none."""
+    return np.flatnonzero(_last_marks(headers).sizes >= 0)
+
+
+def is_marked(headers: Headers) -> bool:
+    """Whether an event of these has a mark."""
+    return _last_mark(headers) is not None
+
+
+def appended(
+    batch: EventBatch, rows: Integers, tails: Sequence[Headers], which: Integers
+) -> EventBatch:
+    """`batch`, but the headers `tails[which[i]]` stand behind those of `rows[i]`; `rows` (k,) ascend."""
+    if not len(rows):
+        return batch
+    if batch.bodies is None or not isinstance(batch.headers, RawHeaders):
+        headers = list(batch.headers)
+        for row, tail in zip(rows.tolist(), which.tolist(), strict=True):
+            headers[row] = (*headers[row], *tails[tail])
+        return replace(batch, headers=headers)
+    bodies, raw = batch.headers.appended(batch.bodies, rows, tails, which)
+    untouched = [origin for origin in batch.origins if np.equal(*np.searchsorted(rows, origin[:2]))]
+    return replace(batch, headers=raw, bodies=bodies, origins=untouched)
+
+
+_TEXTS = {verdict: verdict.name.lower().encode() for verdict in Verdict}
+
+
+def _last_marks(headers: Sequence[Headers]) -> Column:
+    if isinstance(headers, HeaderColumn):
+        return headers.located(MARK)
+    return Column.of([_last_mark(cells) if cells else None for cells in headers])
+
+
+def _last_mark(headers: Headers) -> bytes | None:
+    return next((value for name, value in reversed(headers) if name == MARK), None)
+
+
+def _equal(cells: Column, text: bytes) -> Integers:
+    """The rows of those that are `text`."""
+    rows = np.flatnonzero(cells.sizes == len(text))
+    buffer = np.frombuffer(cells.buffer, dtype=np.uint8)
+    found = buffer[cells.starts[rows, None] + np.arange(len(text))]
+    same = (found == np.frombuffer(text, dtype=np.uint8)).all(axis=1)
+    return np.asarray(rows[same])
