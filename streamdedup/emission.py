@@ -7,8 +7,7 @@ stops the shard where there is none.
 import asyncio
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import structlog
@@ -21,19 +20,15 @@ from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.marks import MARK_BYTES_MAX, appended, is_marked, mark, marked_rows
 from streamdedup.kafka.options import MARK
-from streamdedup.kafka.records import Record
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.rules.listed import Blocked, Match
 from streamdedup.settings import Settings
+from streamdedup.side_topics import Letters, send
 
-LETTERS_A_TURN = 500  # of the loop: objects, made one by one
 TELL_EVERY_S = 60.0
 
 log = structlog.get_logger(__name__)
-
-_Headers = tuple[tuple[str, bytes], ...]
-_Told = tuple[int, _Headers]  # a row, and what its letter says of it
 
 
 class Emission:
@@ -80,13 +75,10 @@ class Emission:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._copy(sink.duplicates_topic, batch, duplicates)
         if sink.blocked_topic and not sink.shadow:
-            await self._send(sink.blocked_topic, "blocked", part, _matched(part.blocked))
+            await self._send(sink.blocked_topic, part, _blocked_letters(part.blocked))
         reasons = self._reasons(part)
         if sink.dead_letter_topic:
-            told = (
-                (row, (("streamdedup.reason", reasons[row].encode()),)) for row in sorted(reasons)
-            )
-            await self._send(sink.dead_letter_topic, "dead_letters", part, told)
+            await self._send(sink.dead_letter_topic, part, _dead_letters(reasons))
 
     def _passing(self, verdicts: Verdicts) -> Mask:
         """Which events go to the output."""
@@ -117,6 +109,9 @@ class Emission:
 
     async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
         await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
+
+    async def _send(self, topic: str, part: Part, letters: Letters) -> None:
+        await send(self._writer, self._limits[topic], part, letters)
 
     def _reasons(self, part: Part) -> dict[int, str]:
         """Row -> reason, for the events that are to be dead letters."""
@@ -153,43 +148,24 @@ class Emission:
             )
             self._untold, self._tell_at = 0, now_s + TELL_EVERY_S
 
-    async def _send(self, topic: str, what: str, part: Part, told: Iterator[_Told]) -> None:
-        """Send letters of the events that are `told` of, in their order; `what` they are, for the log."""
-        while turn := list(islice(told, LETTERS_A_TURN)):
-            letters = self._letters(topic, what, part, turn)
-            await self._writer.send(topic, letters, self._limits[topic].bytes_max)
-            await asyncio.sleep(0)
 
-    def _letters(self, topic: str, what: str, part: Part, told: Iterable[_Told]) -> list[Record]:
-        """The events with where they came from and why; stamped now, and cut as far as the topic's limit asks for."""
-        batch, limits = part.batch, self._limits[topic]
-        letters, cut = [], []
-        for row, why in told:
-            *longer, shortest = _letter(batch, row, why, part.now_ms)
-            letter = next(filter(limits.takes, longer), shortest)
-            letters.append(letter)
-            if _CUT in dict(letter[3]):
-                cut.append(int(batch.offsets[row]))
-        if cut:
-            log.warning(
-                f"{what}_cut",
-                topic=batch.topic,
-                partition=batch.partition,
-                first_offset=cut[0],
-                events=len(cut),
-                remedy=f"raise max.message.bytes of {topic}",
-            )
-        return letters
+def _blocked_letters(blocked: Blocked) -> Letters:
+    return Letters("blocked", blocked.rows, _why_blocked(blocked), blocked.matches.astype(np.int64))
 
 
-def _matched(blocked: Blocked) -> Iterator[_Told]:
-    """What is told of each: by which list and rule it is blocked."""
-    why = _why_blocked(blocked)
-    for row, match in zip(blocked.rows.tolist(), blocked.matches.tolist(), strict=True):
-        yield row, why[match]
+def _dead_letters(reasons: Mapping[int, str]) -> Letters:
+    """Of each row its reason; few reasons differ."""
+    rows, index = sorted(reasons), dict[str, int]()
+    which = [index.setdefault(reasons[row], len(index)) for row in rows]
+    whys = [(("streamdedup.reason", reason.encode()),) for reason in index]
+    return Letters("dead_letters", _integers(rows), whys, _integers(which))
 
 
-def _why_blocked(blocked: Blocked) -> list[_Headers]:
+def _integers(numbers: Sequence[int]) -> Integers:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _why_blocked(blocked: Blocked) -> list[Headers]:
     """What is told of an event, by what of its key was matched; nothing where there is no block list."""
     block = blocked.lists.block
     if block is None:
@@ -201,25 +177,6 @@ def _why_blocked(blocked: Blocked) -> list[_Headers]:
     return [(*version, ("streamdedup.rule", match.name.lower().encode())) for match in Match]
 
 
-def _letter(batch: EventBatch, row: int, why: _Headers, now_ms: int) -> Iterator[Record]:
-    """The letter of an event: whole, without its value, and as a last resort with nothing of its own."""
-    key, headers, origin = batch.keys[row], batch.headers[row], (*_origin(batch, row), *why)
-    yield now_ms, key, batch.values[row], (*headers, *origin)
-    yield now_ms, key, None, (*headers, *origin, (_CUT, b"value"))
-    yield now_ms, None, None, (*origin, (_CUT, b"key, value, headers"))
-
-
-_CUT = "streamdedup.cut"
 _MARKS = [mark(verdict) for verdict in Verdict]
 _NOISE = hashlib.shake_256(b"does not compress").digest(MARK_BYTES_MAX - len(MARK))
 _LONGEST: Headers = ((MARK, _NOISE),)
-
-
-def _origin(batch: EventBatch, row: int) -> _Headers:
-    """The headers that say which event a letter is of."""
-    return (
-        ("streamdedup.topic", batch.topic.encode()),
-        ("streamdedup.partition", b"%d" % batch.partition),
-        ("streamdedup.offset", b"%d" % batch.offsets[row]),
-        ("streamdedup.timestamp", b"%d" % batch.timestamps[row]),
-    )

@@ -72,6 +72,25 @@ def test_what_is_appended_is_read_behind_all_else(seed: int, count: int) -> None
         assert [event[1:] for event in sent] == [event[1:] for event in as_events([objects])]
 
 
+NUMBERS = [0, 9, 10, 99, 12_345, -1, -10, (1 << 63) - 1, -(1 << 63), 1_700_000_000_000]
+
+
+def test_numbers_are_written_in_decimal_digits() -> None:
+    """Each as Python writes it, under its name, behind the tail."""
+    batch, rows = as_columns(rows_by_chance(4, len(NUMBERS))), np.arange(len(NUMBERS))
+    which = np.zeros(len(NUMBERS), dtype=np.int64)
+    numbers = {"größe": np.array(NUMBERS), "": np.array(NUMBERS[::-1])}
+    longer = appended(batch, rows, TAILS, which, numbers)
+    assert as_events([longer]) == as_events(
+        [appended(with_objects(batch), rows, TAILS, which, numbers)]
+    )
+    told = [headers[-2:] for *_, headers in as_events([longer])]
+    assert told == [
+        (("größe", b"%d" % one), ("", b"%d" % other))
+        for one, other in zip(NUMBERS, NUMBERS[::-1], strict=True)
+    ]
+
+
 def test_what_is_not_marked_is_the_very_batch() -> None:
     """Nothing is copied where nothing has to be."""
     batch = as_columns(rows_by_chance(1, 10))
@@ -99,7 +118,7 @@ def test_headers_outside_of_their_body_are_refused(head: int, size: int) -> None
     bodies = Column(b"\1\1\0" * 4, np.array([0]), np.array([size]))
     raw = RawHeaders(Column(bodies.buffer, np.array([head]), np.array([1])))
     with pytest.raises((ValueError, MemoryError)):
-        raw.appended(bodies, np.array([0]), TAILS, np.array([0]))
+        raw.appended(bodies, np.array([0]), TAILS, np.array([0]), {})
 
 
 # --- reading ---

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from streamdedup import emission, folding
+from streamdedup import emission, folding, side_topics
 from streamdedup.rules.listed import NOTHING_BLOCKED, Lists
 from tests.simulation.mutants import mutants
 from tests.simulation.plan import Plan, listed, screening, shadowed
@@ -49,7 +49,7 @@ def test_with_a_block_list_no_schedule_does_either(
     "broken",
     [
         patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED),
-        patch.object(emission, "_matched", lambda _: iter(())),
+        patch.object(side_topics.Letters, "turns", lambda *_: iter(())),
     ],
     ids=["not screened", "not sent"],
 )

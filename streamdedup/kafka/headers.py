@@ -1,6 +1,6 @@
 """Headers as the wire has them, left where they are: read where somebody asks, found and appended by kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import overload
 
@@ -15,6 +15,7 @@ from streamdedup.keys.hashing import frozen
 
 REPLACEMENT = "\ufffd"  # what is read for bytes of a name that are no UTF-8
 COUNT_GROWTH_BYTES = 4  # of the varint that counts headers, at most
+NUMBER_BYTES_MAX = 21  # its size, a sign, 19 digits
 
 
 class RawHeaders(HeaderColumn):
@@ -50,14 +51,20 @@ class RawHeaders(HeaderColumn):
         return cells.located(self._column, partial(walking.last_header, name_bytes))
 
     def appended(
-        self, bodies: Column, rows: Integers, tails: Sequence[Headers], which: Integers
+        self,
+        bodies: Column,
+        rows: Integers,
+        tails: Sequence[Headers],
+        which: Integers,
+        numbers: Mapping[str, Integers],
     ) -> tuple[Column, "RawHeaders"]:
         """The bodies (n,) of records, whose headers these are, and those headers, once more are behind some of them.
 
-        `rows` (k,) ascend; the headers `tails[which[i]]` come to stand behind those of `rows[i]`.
+        `rows` (k,) ascend; the headers `tails[which[i]]` come to stand behind those of `rows[i]`, and behind them each
+        of `numbers`, of which the i-th, in decimal digits, is that header's value.
         """
         heads = self._column.starts - bodies.starts  # from the beginning of a body
-        longer = _appended(bodies.take(rows), self._column.starts[rows], tails, which)
+        longer = _appended(bodies.take(rows), self._column.starts[rows], tails, which, numbers)
         bodies = bodies.replaced(rows, longer)
         return bodies, RawHeaders(
             Column(bodies.buffer, bodies.starts + heads, bodies.sizes - heads)
@@ -65,11 +72,17 @@ class RawHeaders(HeaderColumn):
 
 
 def _appended(
-    bodies: Column, header_starts: Integers, tails: Sequence[Headers], which: Integers
+    bodies: Column,
+    header_starts: Integers,
+    tails: Sequence[Headers],
+    which: Integers,
+    numbers: Mapping[str, Integers],
 ) -> Column:
     written = Column.of([_written(headers) for headers in tails])
     counts = np.array([len(headers) for headers in tails], dtype=np.int64)
-    room = int((bodies.sizes + written.sizes[which] + COUNT_GROWTH_BYTES).sum())
+    names = [_sized(name.encode()) for name in numbers]
+    besides = COUNT_GROWTH_BYTES + sum(len(name) + NUMBER_BYTES_MAX for name in names)
+    room = int((bodies.sizes + written.sizes[which] + besides).sum())
     out = np.empty(room, dtype=np.uint8)
     starts, sizes = np.empty((2, len(bodies)), dtype=np.int64)
     done = walking.append_headers(
@@ -82,6 +95,9 @@ def _appended(
         frozen(written.sizes, np.int64),
         frozen(counts, np.int64),
         frozen(which, np.int64),
+        frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8),
+        frozen(np.cumsum([0, *map(len, names)])[1:], np.int64),
+        frozen(np.array([*numbers.values()]).reshape(len(names), len(bodies)), np.int64),
         out,
         starts,
         sizes,
@@ -93,9 +109,11 @@ def _appended(
 
 def _written(headers: Headers) -> bytes:
     """They, without their count."""
-    wire = bytearray()
-    for name, value in headers:
-        for part in (name.encode(), value):
-            encode_varint(-1 if part is None else len(part), wire.append)
-            wire += part or b""
-    return bytes(wire)
+    return b"".join(_sized(part) for name, value in headers for part in (name.encode(), value))
+
+
+def _sized(part: bytes | None) -> bytes:
+    """Its size, or that it is null, and it."""
+    size = bytearray()
+    encode_varint(-1 if part is None else len(part), size.append)
+    return bytes(size) + (part or b"")

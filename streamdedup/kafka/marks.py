@@ -4,7 +4,7 @@ A fold leaves out what is marked otherwise. Only the last header of that name co
 that brings one along gets another behind it, so that nobody who writes the input keeps a key out of the filter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from streamdedup.events import (
 from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.options import MARK
 
+NO_NUMBERS: Mapping[str, Integers] = {}
 MARK_BYTES_MAX = 1024  # of all headers that are appended to one event
 
 
@@ -50,17 +51,25 @@ def is_marked(headers: Headers) -> bool:
 
 
 def appended(
-    batch: EventBatch, rows: Integers, tails: Sequence[Headers], which: Integers
+    batch: EventBatch,
+    rows: Integers,
+    tails: Sequence[Headers],
+    which: Integers,
+    numbers: Mapping[str, Integers] = NO_NUMBERS,
 ) -> EventBatch:
-    """`batch`, but the headers `tails[which[i]]` stand behind those of `rows[i]`; `rows` (k,) ascend."""
+    """`batch`, but behind the headers of each of `rows` (k,), ascending, stand others.
+
+    They are `tails[which[i]]`, and then `numbers`: of each name the i-th, in decimal digits.
+    """
     if not len(rows):
         return batch
     if batch.bodies is None or not isinstance(batch.headers, RawHeaders):
-        headers = list(batch.headers)
-        for row, tail in zip(rows.tolist(), which.tolist(), strict=True):
-            headers[row] = (*headers[row], *tails[tail])
+        headers, digits = list(batch.headers), [column.tolist() for column in numbers.values()]
+        for row, tail, *told in zip(rows.tolist(), which.tolist(), *digits, strict=True):
+            texts = (b"%d" % number for number in told)
+            headers[row] = (*headers[row], *tails[tail], *zip(numbers, texts, strict=True))
         return replace(batch, headers=headers)
-    bodies, raw = batch.headers.appended(batch.bodies, rows, tails, which)
+    bodies, raw = batch.headers.appended(batch.bodies, rows, tails, which, numbers)
     untouched = [origin for origin in batch.origins if np.equal(*np.searchsorted(rows, origin[:2]))]
     return replace(batch, headers=raw, bodies=bodies, origins=untouched)
 
