@@ -19,7 +19,7 @@ from streamdedup.flight import Part
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.marks import MARK_BYTES_MAX, appended, is_marked, mark, marked_rows
-from streamdedup.kafka.options import MARK
+from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.rules.listed import Blocked, Match
@@ -35,7 +35,7 @@ class Emission:
     """Sends the events of one shard through its writer."""
 
     def __init__(self, settings: Settings, writer: Writer) -> None:
-        self._sink = settings.sink
+        self._settings, self._sink = settings, settings.sink
         self._on_malformed = "pass" if settings.sink.shadow else settings.key.on_malformed
         self._writer = writer
         self._limits: dict[str, Limits] = {}
@@ -55,10 +55,7 @@ class Emission:
 
         And for those at the offsets in `refused`, of which the broker has shown it.
         """
-        reasons = self._limits[self._sink.topic].rejected(batch, now_ms, self._longest_mark)
-        if self._on_malformed != "pass":
-            for row in reasons.keys() & keys.malformed.keys():
-                del reasons[row]
+        reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, now_ms)
         for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
             reasons[row] = refused[int(batch.offsets[row])]
         return reasons
@@ -100,12 +97,6 @@ class Emission:
         which[blocked.rows] = len(Verdict) + blocked.matches.astype(np.int64)
         by_list = [(*_MARKS[Verdict.BLOCKED], *why) for why in _why_blocked(blocked)]
         return appended(batch, rows, [*_MARKS, *by_list], which[rows])
-
-    def _longest_mark(self, headers: Headers) -> Headers:
-        """What is appended to those of an event in the output, as long as it may be."""
-        if self._sink.shadow:
-            return _LONGEST
-        return _MARKS[Verdict.PASS] if is_marked(headers) else ()
 
     async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
         await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
@@ -149,6 +140,23 @@ class Emission:
             self._untold, self._tell_at = 0, now_s + TELL_EVERY_S
 
 
+def refused_by(
+    output: Limits, settings: Settings, batch: EventBatch, keys: Keys, now_ms: int
+) -> dict[int, str]:
+    """Row -> reason, for the events that are to go to the output, and that it would not take or not keep.
+
+    With what we append to their headers, as long as that may be.
+    """
+    if settings.sink.shadow:
+        return output.rejected(batch, now_ms, lambda _: _LONGEST, MARK_BYTES_MAX)
+    ours = mark(Verdict.MALFORMED)  # no other is longer
+    reasons = output.rejected(batch, now_ms, lambda headers: ours if is_marked(headers) else ())
+    elsewhere = set(keys.dropped)
+    if settings.key.on_malformed != "pass":
+        elsewhere.update(keys.malformed)
+    return {row: reason for row, reason in reasons.items() if row not in elsewhere}
+
+
 def _blocked_letters(blocked: Blocked) -> Letters:
     return Letters("blocked", blocked.rows, _why_blocked(blocked), blocked.matches.astype(np.int64))
 
@@ -170,11 +178,9 @@ def _why_blocked(blocked: Blocked) -> list[Headers]:
     block = blocked.lists.block
     if block is None:
         return []
-    version = (
-        ("streamdedup.list", block.name.encode()),
-        ("streamdedup.list-version", block.version.encode()),
-    )
-    return [(*version, ("streamdedup.rule", match.name.lower().encode())) for match in Match]
+    told = block.name.encode(), block.version.encode()
+    rules = (match.name.lower().encode() for match in Match)
+    return [tuple(zip(BLOCKED_BY, (*told, rule), strict=True)) for rule in rules]
 
 
 _MARKS = [mark(verdict) for verdict in Verdict]

@@ -212,8 +212,8 @@ def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
     """The verdicts (n,) that no rule has a say in, PASS for all others; and the rows, ascending, that rules judge."""
     verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
     verdicts[list(keys.malformed)] = Verdict.MALFORMED
+    verdicts[list(keys.dropped)] = Verdict.BLOCKED
     verdicts[list(rejected)] = Verdict.REJECTED
-    verdicts[list(keys.dropped)] = Verdict.BLOCKED  # goes nowhere, so no topic can refuse it
     open_ = verdicts == Verdict.PASS
     open_[list(keys.unjudged)] = False
     return verdicts, np.flatnonzero(open_)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import ConfigError
+from streamdedup.events import Verdict
 from streamdedup.kafka.options import MARK
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
@@ -181,19 +183,65 @@ def test_an_event_that_fits_only_without_its_mark_is_a_dead_letter(deployment: D
     assert [dict(letter.headers)["streamdedup.reason"] for letter in letters] == [b"too large"]
 
 
-def test_an_audit_knows_marks(deployment: Deployment) -> None:
-    """What is in the output and did not pass is neither doubled nor lost."""
-    deployment.feed(addressed([1, 2, 1, 5, 5, 3, 15]))
-    deployment.feed([(0, b"no address", b"m", [], None)])
+def test_a_tombstone_that_the_output_refuses_is_a_dead_letter(deployment: Deployment) -> None:
+    """Where tombstones are dropped, it goes nowhere; but in shadow mode it would have to go to the output."""
+    deployment.config["source"]["tombstones"] = "drop"
+    alter_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=1 << 40)
+    ahead_ms = int(time.time() * 1000) + 7_200_000
+    deployment.feed([(0, b"user1@example.com", None, [], ahead_ms), *addressed([2])])
+    worker = run_to_the_end(deployment)
+    assert told(output_of(deployment)) == [(b"2", b"pass")]
+    assert worker.tally[Verdict.REJECTED] == 1
+    deployment.config["sink"]["shadow"] = False
+    deployment.feed([(0, b"user1@example.com", None, [], ahead_ms)])
+    assert run_to_the_end(deployment).tally[Verdict.BLOCKED] == 1
+
+
+@pytest.mark.parametrize("on_malformed", ["dead_letter", "drop", "pass"])
+@pytest.mark.parametrize("shadow_first", [True, False])
+def test_an_audit_knows_marks(
+    deployment: Deployment, on_malformed: str, shadow_first: bool
+) -> None:
+    """What is in the output and did not pass is neither doubled nor lost; whenever shadow mode is set and unset."""
+    deployment.config["key"]["on_malformed"] = on_malformed
+    deployment.config["source"]["tombstones"] = "drop"
+    for shadow in (shadow_first, not shadow_first):
+        deployment.config["sink"]["shadow"] = shadow
+        deployment.feed(addressed([1, 2, 1, 5, 5, 3, 15]))
+        deployment.feed(
+            [(0, b"no address", b"m", [], None), (0, b"user7@example.com", None, [], None)]
+        )
+        run_to_the_end(deployment)
+        report = audited(deployment)
+        assert not report.breaches
+        assert not any(findings(report).values()), findings(report)
+    assert report.total.blocked == 6
+
+
+def test_an_audit_without_a_filter_knows_marks(deployment: Deployment) -> None:
+    """Each event is there once, and those are counted that a list blocked."""
+    deployment.config["filter"] = {"kind": "none"}
+    for name in ("duplicates_topic", "blocked_topic"):
+        del deployment.config["sink"][name]
+    deployment.feed(addressed([1, 1, 5, 3]))
     run_to_the_end(deployment)
     report = audited(deployment)
     assert not report.breaches
-    assert not any(findings(report).values()), findings(report)
-    assert (report.total.emitted, report.total.duplicates, report.total.blocked) == (8, 1, 3)
+    assert (report.total.emitted, report.total.blocked) == (4, 2)
 
 
-def test_the_mark_is_no_key(deployment: Deployment) -> None:
+def test_a_compacted_output_is_refused(deployment: Deployment) -> None:
+    """Also without a filter: what is blocked would take the place of what is not."""
+    deployment.config["filter"] = {"kind": "none"}
+    del deployment.config["sink"]["duplicates_topic"]
+    alter_topic(deployment.bootstrap, deployment.sink, cleanup_policy="compact")
+    with pytest.raises(ConfigError, match=r"compacted .* sink\.shadow"):
+        run_to_the_end(deployment)
+
+
+@pytest.mark.parametrize("name", [MARK, "streamdedup.list", "streamdedup.rule"])
+def test_what_we_write_is_no_key(deployment: Deployment, name: str) -> None:
     """Else a fold would judge by our own header."""
-    deployment.config["key"] = {"from": "header", "field": MARK}
-    with pytest.raises(ConfigError, match=MARK):
+    deployment.config["key"] = {"from": "header", "field": name}
+    with pytest.raises(ConfigError, match="we write that header"):
         load(deployment.write_config())

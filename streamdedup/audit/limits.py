@@ -34,7 +34,7 @@ def limits_of(
             " missing key that is not in it may be lost or wrongly dropped",
         )
     absent = matches.missing if settings.filter.remembers else matches.lost
-    if absent and settings.blocklist.file and not (sink.blocked_topic or sink.shadow):
+    if absent and settings.blocklist.file and not sink.blocked_topic:
         yield Limit(
             "blocked_unknown",
             "what the block list blocks goes nowhere (sink.blocked_topic is not set): whether what is not in"

@@ -147,7 +147,8 @@ def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
     if due_from:  # of several equal ones, some may stand below it
         short = np.where(emitted > 0, 0, np.minimum(short, 1))
     found.note("lost", int(short.sum()), groups.last[DUE_UNJUDGED][short > 0])
-    letters = np.where(groups.last[UNLETTERED] >= due_from, groups.count[UNLETTERED], 0)
+    unlettered = np.maximum(groups.count[UNLETTERED] - emitted, 0)  # in shadow mode they pass
+    letters = np.where(groups.last[UNLETTERED] >= due_from, unlettered, 0)
     found.note("lost", int(letters.sum()), groups.last[UNLETTERED][letters > 0])
     known = groups.count[DUE_UNJUDGED] + groups.count[KNOWN] + groups.count[UNLETTERED]
     foreign = (emitted > 0) & (known == 0)

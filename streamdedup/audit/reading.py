@@ -26,7 +26,8 @@ from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.clock import Clock
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.marks import marks_of
+from streamdedup.kafka.marks import headers_of, marks_of
+from streamdedup.kafka.options import BLOCKED_BY
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 
@@ -79,8 +80,6 @@ class PartitionReader:
         self._extent, self._sorter, self._clock, self._tell = extent, sorter, clock, tell
         self._extractor = context.extractor()
         self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
-        sink, key = self._settings.sink, self._settings.key
-        self._on_malformed = "pass" if sink.shadow else key.on_malformed
         self._remembers = self._settings.filter.remembers
         self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
         self.sorts = Sorts()
@@ -150,10 +149,8 @@ class PartitionReader:
         malformed, dropped, unjudged = (
             _mask(rows, len(batch)) for rows in (keys.malformed, keys.dropped, keys.unjudged)
         )
-        passing = passes | unjudged | (malformed & (self._on_malformed == "pass"))
-        if self._settings.sink.shadow:
-            passing |= dropped
-        letters = malformed & (self._on_malformed == "dead_letter")
+        passing = passes | unjudged | (malformed & (self._settings.key.on_malformed == "pass"))
+        letters = malformed & (self._settings.key.on_malformed == "dead_letter")
         self._add_judged(batch, keys, DUE, judged & due)
         self._add_judged(batch, keys, KNOWN, judged & ~due)
         self._add_unjudged(batch, DUE_UNJUDGED, passing & due)
@@ -188,7 +185,8 @@ class PartitionReader:
         self._add_unjudged(batch, EMITTED_UNJUDGED, ~judged)
         self.sorts.emitted += len(batch)
         self.sorts.duplicates += int(np.count_nonzero(duplicate))
-        self.sorts.blocked += int(np.count_nonzero(blocked))
+        by_list = headers_of(batch.headers, BLOCKED_BY[0]).sizes >= 0
+        self.sorts.blocked += int(np.count_nonzero(by_list & (marks == Verdict.BLOCKED)))
 
     def _duplicate(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)

@@ -32,7 +32,7 @@ def mark(verdict: Verdict) -> Headers:
 
 def marks_of(headers: Sequence[Headers]) -> Verdicts:
     """The verdicts (n,) that events of an output are marked with; PASS where there is no mark, or one of no verdict."""
-    cells, verdicts = _last_marks(headers), np.full(len(headers), Verdict.PASS, dtype=np.uint8)
+    cells, verdicts = headers_of(headers, MARK), np.full(len(headers), Verdict.PASS, dtype=np.uint8)
     if (cells.sizes < 0).all():
         return verdicts
     for verdict, text in _TEXTS.items():
@@ -40,14 +40,21 @@ def marks_of(headers: Sequence[Headers]) -> Verdicts:
     return verdicts
 
 
+def headers_of(headers: Sequence[Headers], name: str) -> Column:
+    """The last header of that name in each row; null where there is none."""
+    if isinstance(headers, HeaderColumn):
+        return headers.located(name)
+    return Column.of([_last(cells, name) if cells else None for cells in headers])
+
+
 def marked_rows(headers: Sequence[Headers]) -> Integers:
     """The rows of events that have a mark, whatever it tells, ascending; a null is none."""
-    return np.flatnonzero(_last_marks(headers).sizes >= 0)
+    return np.flatnonzero(headers_of(headers, MARK).sizes >= 0)
 
 
 def is_marked(headers: Headers) -> bool:
     """Whether an event of these has a mark."""
-    return _last_mark(headers) is not None
+    return _last(headers, MARK) is not None
 
 
 def appended(
@@ -77,14 +84,8 @@ def appended(
 _TEXTS = {verdict: verdict.name.lower().encode() for verdict in Verdict}
 
 
-def _last_marks(headers: Sequence[Headers]) -> Column:
-    if isinstance(headers, HeaderColumn):
-        return headers.located(MARK)
-    return Column.of([_last_mark(cells) if cells else None for cells in headers])
-
-
-def _last_mark(headers: Headers) -> bytes | None:
-    return next((value for name, value in reversed(headers) if name == MARK), None)
+def _last(headers: Headers, wanted: str) -> bytes | None:
+    return next((value for name, value in reversed(headers) if name == wanted), None)
 
 
 def _equal(cells: Column, text: bytes) -> Integers:

@@ -24,6 +24,7 @@ from streamdedup.secret import ReadableFile, read_secret, set_twice
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
 MARK = "streamdedup.verdict"  # the header of the output that tells a verdict
+BLOCKED_BY = ("streamdedup.list", "streamdedup.list-version", "streamdedup.rule")
 
 
 def check_name(name: str) -> str:
@@ -310,7 +311,7 @@ class SinkOptions(BaseModel):
         default=False,
         description="Whether every event goes to `topic`, with the verdict in a header `streamdedup.verdict`: what a "
         "configuration would drop is seen before it does. The other topics then get nothing, but for what `topic` "
-        "would refuse.",
+        "would refuse; without `dead_letter_topic` that stops its partition.",
     )
     on_gap: Literal["stop", "accept"] = Field(
         default="stop",

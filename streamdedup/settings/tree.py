@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from streamdedup.filters.options import UNUSED_CAPACITY, FilterOptions
 from streamdedup.kafka.options import (
+    BLOCKED_BY,
     MARK,
     DeliveryOptions,
     KafkaOptions,
@@ -133,10 +134,10 @@ class Settings(BaseSettings):
                 "is not for exactly_once: duplicates are not in the output, so a restart would forget what they"
                 " refreshed; set refresh: false, or guarantee: at_least_once",
             )
-        if self.key.from_ == "header" and self.key.field == MARK:
+        if self.key.from_ == "header" and self.key.field in (MARK, *BLOCKED_BY):
             yield (
                 [("key", "field")],
-                f"must not be {MARK}: that header of the output holds verdicts of ours; name another",
+                f"must not be {self.key.field}: we write that header ourselves; name another",
             )
         if self.key.hash not in (None, self.filter.hash):
             yield (
