@@ -5,7 +5,6 @@ is no message is counted, told now and then by its offset, and changes nothing.
 """
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator
 
@@ -21,12 +20,12 @@ from streamdedup.kafka.patience import is_away
 from streamdedup.kafka.topics import Topic
 from streamdedup.lists.control import read_change
 from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
+from streamdedup.rate_limit import RateLimit
 
 LOOK_EVERY_S = 0.5
 PARTITIONS_EVERY_S = 10.0
 AGAIN_S = 1.0
 STALL_S_MAX = 60.0
-TELL_EVERY_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +44,7 @@ class ControlTopic:
         self._normal, self._hash = context.extractor().normalizer, context.hash
         self._positions: dict[int, int] = {}
         self._newest_ms = 0
-        self._untold, self._tell_at, self._trouble_tell_at = 0, -math.inf, -math.inf
+        self._malformed, self._trouble = RateLimit(), RateLimit()
 
     async def catch_up(self) -> None:
         """Read all that is there now. ConfigError where the topic is missing, or forgets otherwise than by key."""
@@ -140,9 +139,7 @@ class ControlTopic:
             )
 
     def _tell_trouble(self, error: Exception) -> None:
-        """At once, then once in a while."""
-        if time.monotonic() >= self._trouble_tell_at:
-            self._trouble_tell_at = time.monotonic() + TELL_EVERY_S
+        if self._trouble.due(time.monotonic()):
             log.warning(
                 "changes_behind",
                 topic=self._topic,
@@ -151,20 +148,17 @@ class ControlTopic:
             )
 
     def _tell_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
-        """At once, then once in a while."""
         self._context.meters.changes_malformed += 1
-        self._untold += 1
-        if time.monotonic() >= self._tell_at:
+        if messages := self._malformed.due(time.monotonic()):
             log.warning(
                 "change_malformed",
                 topic=batch.topic,
                 partition=batch.partition,
                 offset=int(batch.offsets[row]),
                 reason=reason,
-                messages=self._untold,
+                messages=messages,
                 note="such messages change nothing; write the entry again as `streamdedup lists add` does",
             )
-            self._untold, self._tell_at = 0, time.monotonic() + TELL_EVERY_S
 
 
 async def described(cluster: Cluster, topic: str) -> Topic:
