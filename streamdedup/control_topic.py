@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import structlog
 
 from streamdedup.context import Context
-from streamdedup.errors import ConfigError, MalformedError, StreamdedupError
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.connection import describe_error
@@ -105,8 +105,14 @@ class ControlTopic:
         for partition, position in self._positions.items():
             async with asyncio.timeout(ANSWER_S_MAX):
                 end = await self._cluster.stable_offset(self._topic, partition)
+            if end < position:
+                raise DeliveryError(
+                    f"{self._topic}/{partition} ends at offset {end}, and was read up to {position}: it lost its end,"
+                    " or was deleted and made again; if it stays so, restart the worker, which reads it from its start"
+                )
             if end > position:
                 await self._read_part(partition, position, end)
+        self._context.meters.changes_read_at = time.monotonic()
         position = sum(self._positions.values())
         came = position != self.position
         if came:
