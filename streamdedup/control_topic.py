@@ -13,6 +13,7 @@ import structlog
 from streamdedup.context import Context
 from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
 from streamdedup.events import EventBatch
+from streamdedup.filters.marks import warm_up
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.connection import describe_error
 from streamdedup.kafka.log import TrimmedError
@@ -49,6 +50,7 @@ class ControlTopic:
     async def catch_up(self) -> None:
         """Read all that is there now. ConfigError where the topic is missing, or forgets otherwise than by key."""
         self._changes, self._positions = Changes(), {}
+        await asyncio.to_thread(warm_up)
         await self._look_for_partitions()
         await self._read_on()
 
@@ -138,7 +140,7 @@ class ControlTopic:
             else:
                 self._changes.apply(self._hash.digests(change.keys), change.change)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
-        if len(self._changes) > CHANGES_MAX:
+        if self._changes.more_than(CHANGES_MAX):
             raise ConfigError(
                 f"the topic {self._topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and"
                 " write null values for their keys"
