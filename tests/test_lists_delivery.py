@@ -4,6 +4,7 @@ import asyncio
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 from streamdedup.errors import ConfigError
-from streamdedup.events import Verdict
+from streamdedup.events import Column, Verdict
+from streamdedup.keys.hashing import Digests
+from streamdedup.lists import KeyList
+from streamdedup.rules.listed import Matches
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from tests.broker.base import Broker
@@ -231,6 +235,24 @@ async def test_others_may_write_while_it_only_screens(
     assert not worker.lines("shard_stopped")
     output = await asyncio.to_thread(read_all, there.bootstrap, there.sink)
     assert numbers_of(output, 0) == [1, -1, 2, -1, 4, -1]
+
+
+async def test_lists_are_asked_beside_the_loop(
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where keys are taken in a thread, a large list holds up nobody either."""
+    asking, match = set(), KeyList.match
+
+    def watched(listed: KeyList, keys: Column, digests: Digests) -> Matches:
+        asking.add(threading.current_thread())
+        return match(listed, keys, digests)
+
+    monkeypatch.setattr(KeyList, "match", watched)
+    deployment.feed(addresses([1, 3, 5, 15]))
+    worker = await start(deployment).through(4)
+    assert worker.tally[Verdict.BLOCKED] == 2
+    assert asking
+    assert threading.current_thread() not in asking
 
 
 def changes_behind_s(worker: LocalWorker) -> float | None:
