@@ -115,6 +115,13 @@ CHANGES_MALFORMED = Metric(
     "messages",
     "Messages of `blocklist.control_topic` that say nothing, and change nothing.",
 )
+CHANGES_BEHIND = Metric(
+    "streamdedup_list_changes_behind_seconds",
+    "gauge",
+    "seconds",
+    "Since `blocklist.control_topic` was last read to its end: a second or two, more where it cannot be read. Not there"
+    " without such a topic.",
+)
 UNSEEN = Metric(
     "streamdedup_cross_partition_events_total",
     "counter",

@@ -78,6 +78,19 @@ def test_the_allow_list_is_asked_for_hits_alone() -> None:
     assert allow.asked == [[b"x@spam.org"]]
 
 
+def test_lists_that_were_asked_before_are_not_asked_again() -> None:
+    """All keys that there are, once; a row that is rejected meanwhile is in no verdict of theirs."""
+    block, allow = Listed([b"x@spam.org", b"y@here.org"]), Listed([b"y@here.org"])
+    batch = [None, b"x@spam.org", b"a@b.org", b"x@spam.org", b"y@here.org"]
+    known = Lists(allow, block).asked(Column.of(batch), Hash())
+    verdicts, blocked = decide(shard_of(), batch, known, rejected=[1])
+    assert verdicts.tolist() == [MALFORMED, REJECTED, PASS, BLOCKED, PASS]
+    assert blocked_rows(blocked) == [(3, ADDRESS)]
+    assert blocked.exempt.tolist() == [4]
+    assert (len(block.asked), len(allow.asked)) == (1, 1)
+    assert Lists(allow).asked(Column.of(batch), Hash()) == Lists(allow)
+
+
 def test_an_allow_list_alone_changes_nothing() -> None:
     """It exempts from a block list; without one, there is nothing to exempt from."""
     verdicts, blocked = decide(shard_of(), [b"x@spam.org"] * 2, Lists(ALLOWED.allow))
@@ -194,11 +207,20 @@ names = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
 
 
 @settings(deadline=None)
-@given(st.lists(names | st.none(), max_size=30), st.sets(names), st.sets(names), st.integers(1, 6))
+@given(
+    st.lists(names | st.none(), max_size=30),
+    st.sets(names),
+    st.sets(names),
+    st.integers(1, 6),
+    st.booleans(),
+)
 def test_verdicts_are_those_of_sets(
-    stream: list[bytes | None], allowed: set[bytes], listed: set[bytes], step: int
+    stream: list[bytes | None], allowed: set[bytes], listed: set[bytes], step: int, before: bool
 ) -> None:
-    """Allow list, block list, duplicates, in this order, whatever the batches: as with three plain sets."""
+    """Allow list, block list, duplicates, in this order, whatever the batches: as with three plain sets.
+
+    Whether the lists were asked before, as a worker does in a thread, or are asked then, does not matter.
+    """
     lists = Lists(Listed(allowed), Listed(listed))
     shard, emitted = shard_of(), set[bytes]()
     for start in range(0, len(stream), step):
@@ -211,8 +233,10 @@ def test_verdicts_are_those_of_sets(
             else:
                 expected.append(DUPLICATE if key in emitted else PASS)
                 emitted.add(key)
-        verdicts, blocked = decide(shard, batch, lists)
+        given_lists = lists.asked(Column.of(batch), Hash()) if before else lists
+        verdicts, blocked = decide(shard, batch, given_lists)
         assert verdicts.tolist() == expected
+        assert blocked.lists.block is lists.block
         assert blocked.rows.tolist() == [row for row, v in enumerate(expected) if v == BLOCKED]
         admit(shard)
     assert shard.seen.contains_many(digests(sorted(emitted))).all()

@@ -4,7 +4,7 @@ A batch is judged by one pair of lists, which is never changed, only replaced. W
 allow list makes good; what it exempts is still judged by the rules that follow. What is blocked reaches none of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Column, Integers
-from streamdedup.keys.hashing import Digests
+from streamdedup.keys.hashing import Digests, Hash
 
 Matches = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
 
 
 class Match(IntEnum):
@@ -69,13 +70,50 @@ class Lists:
         """Which of `rows` (n,) of a batch, ascending, are blocked; `keys` and `digests` (n, 2) are theirs."""
         if self.block is None:
             return Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self)
-        matches = self.block.match(keys, digests)
+        return self._blocked(rows, *self._ask(self.block, keys, digests))
+
+    def asked(self, keys: Column, hash_: Hash) -> "Lists":
+        """The same, which know already what they say of all keys of a batch, nulls among them. For a thread."""
+        if self.block is None:
+            return self
+        there = np.flatnonzero(keys.sizes >= 0)
+        given = keys.take(there)
+        digests = hash_.of_column(given.buffer, given.starts, given.sizes)
+        matches = np.zeros(len(keys), dtype=np.uint8)
+        allowed = np.zeros(len(keys), dtype=np.bool_)
+        matches[there], allowed[there] = self._ask(self.block, given, digests)
+        return _AskedLists(self.allow, self.block, matches, allowed)
+
+    def _ask(self, block: Matcher, keys: Column, digests: Digests) -> tuple[Matches, Mask]:
+        """What the block list matches, and what of it the allow list exempts, both (n,)."""
+        matches = block.match(keys, digests)
+        allowed = np.zeros(len(matches), dtype=np.bool_)
         hits = np.flatnonzero(matches)
-        allowed = np.zeros(len(hits), dtype=np.bool_)
         if self.allow is not None and len(hits):  # few are: it is not asked for the others
-            allowed = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
-        blocked = hits[~allowed]
-        return Blocked(rows[blocked], matches[blocked], rows[hits[allowed]], self)
+            allowed[hits] = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
+        return matches, allowed
+
+    def _blocked(self, rows: Integers, matches: Matches, allowed: Mask) -> Blocked:
+        hits = matches != Match.NONE
+        blocked = hits & ~allowed
+        return Blocked(rows[blocked], matches[blocked], rows[allowed], self)
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedLists(Lists):
+    """Lists with what they say of each row of one batch, and of no other."""
+
+    matches: Matches = field(default_factory=lambda: _NO_MATCHES)
+    allowed: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    def screen(
+        self,
+        rows: Integers,
+        keys: Column,  # noqa: ARG002 - they were asked for already
+        digests: Digests,  # noqa: ARG002
+    ) -> Blocked:
+        """As `Lists.screen`."""
+        return self._blocked(rows, self.matches[rows], self.allowed[rows])
 
 
 _NO_ROWS: Integers = np.zeros(0, dtype=np.int64)

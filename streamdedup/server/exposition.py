@@ -109,6 +109,9 @@ class WorkerCollector(Collector):
         yield _family(metrics.LIST_REFUSED, [((which,), count) for which, count in refused.items()])
         malformed = self._status.meters.changes_malformed
         yield _family(metrics.CHANGES_MALFORMED, [((), malformed)])
+        read_at = self._status.meters.changes_read_at
+        behind = [] if read_at is None else [((), max(0.0, time.monotonic() - read_at))]
+        yield _family(metrics.CHANGES_BEHIND, behind)
         yield _family(metrics.UNSEEN, [((), self._status.watch.unseen)])
         yield _family(metrics.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
 
