@@ -12,9 +12,11 @@ from streamdedup.events import EventBatch
 from streamdedup.flight import Flights, Part, Transaction
 from streamdedup.folding import Folding
 from streamdedup.kafka.source import UnreadableError
+from streamdedup.keys.extract import Keys
 from streamdedup.pace import Pace
 from streamdedup.reading import IDLE_WAIT_S, Reading
-from streamdedup.shard import Shard
+from streamdedup.rules.listed import Lists, Screened
+from streamdedup.shard import Shard, screened
 
 IDLE_COMMIT_S = 5.0
 
@@ -99,14 +101,23 @@ class Deciding:
         now_ms = self._context.now_ms()
         keys = await keys_of(batch, self._extractor)
         rejected = self._emission.rejected(batch, keys, now_ms, self._pace.refused)
+        lists = await self._lists(shard.partition, keys, list(rejected))
         async with self._folding.turn:
             await self._folding.ready_for(len(batch))
-            verdicts, blocked = shard.decide(
-                keys, batch.timestamps, list(rejected), self._context.lists.now
-            )
+            verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists)
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
         return Part(taken, verdicts, keys.malformed, rejected, now_ms, blocked), whole
+
+    async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | Screened:
+        """Those in force, for the whole batch; what they say of it, where they ask a disk."""
+        lists, context = self._context.lists.now, self._context
+        if not lists.blocks:
+            return lists
+        name = f"{context.settings.source.topic}/{partition}"
+        what = "the exact store of its block list"
+        ask = context.threads.lookups.run
+        return await ask(name, what, screened, keys, rejected, lists, context.hash)
 
     async def _commit_position(self, shard: Shard, flights: Flights) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.
