@@ -67,13 +67,13 @@ def store(listed: KeyList) -> ExactStore:
 def asked(listed: Matcher, keys: Sequence[str]) -> list[int]:
     """What a list says of each of `keys`."""
     raw = [key.encode() for key in keys]
-    return listed.match(Column.of(raw), MURMUR3.digests(raw)).tolist()
+    return list(map(int, listed.match(Column.of(raw), MURMUR3.digests(raw))))
 
 
 def positives(listed: KeyList, keys: Sequence[str]) -> list[str]:
     """Those whose address the list matches, rightly or wrongly."""
     found = listed.addresses.contains_many(MURMUR3.digests(list(keys)))
-    return [keys[row] for row in np.flatnonzero(found)]
+    return [keys[row] for row in np.flatnonzero(found).tolist()]
 
 
 def changed(listed: KeyList, changes: dict[str, int]) -> ChangedList:
