@@ -309,9 +309,9 @@ def test_a_build_that_is_killed_leaves_list_and_store_as_they_were(
     """The list that is there has its store at every moment; the next build takes away what lies about."""
     listed = made(tmp_path, ENTRIES)
     before, place = (tmp_path / "out.list").read_bytes(), place_of(tmp_path / "out.list")
-    written(tmp_path / "other.txt", ABSENT)
-    command = [sys.executable, "-c", KILLED, where, "other.txt", "-o", "out.list", *OPTIONS]
-    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True)
+    source, output = written(tmp_path / "other.txt", ABSENT), tmp_path / "out.list"
+    command = [sys.executable, "-c", KILLED, where, str(source), "-o", str(output), *OPTIONS]
+    done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (tmp_path / "out.list").read_bytes() == before
     assert opened(listed).holds(listed.hash.digests([*KEYS, *ABSENT])).sum() == len(KEYS)

@@ -1,6 +1,6 @@
 """The promises, and how each is broken."""
 
-from tests.mutants import columns, invariants, rules_1_to_7, rules_8_to_19
+from tests.mutants import columns, invariants, lists, rules_1_to_7, rules_8_to_19
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -8,4 +8,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *rules_8_to_19.MUTANTS,
     *invariants.MUTANTS,
     *columns.MUTANTS,
+    *lists.MUTANTS,
 )
