@@ -76,12 +76,12 @@ def _measured(directory: Path, count: int) -> Found:
     open_s = perf_counter() - began
     verified = VerifiedList(listed, store)
     present = np.random.default_rng(2).choice(count, min(PRESENT + COLD, count), replace=False)
-    cold_s = None
-    if _evicted(store):
-        cold_s = _asked(verified, present[:COLD])[2] / min(COLD, count)
     hits, _, seconds = _asked(verified, present[COLD:])
     asked = len(present[COLD:])
     blocked, false_positives, absent_s = _asked(verified, np.arange(count, count + ABSENT))
+    cold_s = None
+    if _evicted(store):
+        cold_s = _asked(verified, present[:COLD])[2] / len(present[:COLD])
     return Found(
         plain_s=plain_s,
         build_s=build_s,
@@ -131,11 +131,11 @@ def _table(found: Found, count: int) -> Iterator[str]:
     yield f"| Memory to build both | {found.build_bytes / 1e6:,.0f} MB |"
     yield f"| The store | {found.size_bytes / 1e6:,.0f} MB, {found.size_bytes / count:.1f} bytes a key |"
     yield f"| Opened in, all checksums verified | {found.open_s:.2f} s |"
-    yield f"| An address that is on the list | {found.lookup_s * 1e6:.1f} µs |"
+    yield f"| An address that is on the list, the store in the system's memory | {found.lookup_s * 1e6:.1f} µs |"
     if found.lookup_cold_s is not None:
         yield f"| The same, with nothing of the store in memory | {found.lookup_cold_s * 1e6:.0f} µs |"
-    yield f"| An address that is not, of {ABSENT:,} | {found.absent_s * 1e9:.0f} ns |"
-    yield f"| Of these the list matched wrongly, and the store let pass | {found.false_positives:,} |"
+    yield f"| An address that is not, among {ABSENT:,} | {found.absent_s * 1e9:.0f} ns |"
+    yield f"| Of these, matched wrongly by the list, and let pass by the store | {found.false_positives:,} |"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,25 @@ def test_what_is_removed_is_asked_until_it_is_let_go_of(
     store = opened(listed)
     shutil.rmtree(place_of(tmp_path / "out.list"))
     assert store.holds(listed.hash.digests([*KEYS, *ABSENT])).sum() == len(KEYS)
+
+
+def test_several_threads_may_ask_at_once(tmp_path: Path) -> None:
+    """As those of several partitions do: each gets what it asked for."""
+    listed = made(tmp_path, ENTRIES)
+    store = opened(listed)
+
+    def ask(thread: int) -> list[bool]:
+        keys = KEYS[thread::4] + ABSENT[thread::4]
+        return [
+            bool(
+                store.holds(listed.hash.digests(keys)).tolist()
+                == [key in set(KEYS) for key in keys]
+            )
+            for _ in range(20)
+        ]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(all(right) for right in threads.map(ask, range(4)))
 
 
 def test_it_says_when_it_has_no_place_for_temporary_files(
