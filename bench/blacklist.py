@@ -60,7 +60,7 @@ def main() -> int:
     count = arguments.addresses
     with tempfile.TemporaryDirectory(prefix="streamdedup-bench-") as name:
         directory = Path(name)
-        written = _write(directory / "addresses.txt", count)
+        written = write(directory / "addresses.txt", count)
         rows = []
         for kind in arguments.kinds:
             rows.append(_measured(directory, kind, count))
@@ -92,7 +92,7 @@ def addresses(numbers: npt.NDArray[np.int64]) -> Addresses:
     return np.concatenate(columns, axis=1)
 
 
-def _write(path: Path, count: int) -> int:
+def write(path: Path, count: int) -> int:
     """The file of the first `count` addresses, in an order that is not theirs; its size in bytes."""
     with path.open("wb") as file:
         chunks = np.random.default_rng(1).permutation(range(0, count, CHUNK))
@@ -103,27 +103,16 @@ def _write(path: Path, count: int) -> int:
 
 def _measured(directory: Path, kind: str, count: int) -> Row:
     output = directory / f"{kind}.list"
-    command = [
-        *(sys.executable, "-m", "streamdedup", "lists", "build", str(directory / "addresses.txt")),
-        *("-o", str(output), "--kind", kind, "--error-rate", str(KINDS[kind])),
-        *("--normalize", "email"),
-    ]
-    began = perf_counter()
-    child = os.posix_spawn(sys.executable, command, os.environ)
-    _, status, usage = os.wait4(child, 0)
-    build_s = perf_counter() - began
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"{' '.join(command)} failed")
-    resident = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    _asked(lists.load(output), _batches(np.arange(BATCH)))  # compiled, or imported, once
+    build_s, resident = build(directory, kind, output)
+    _asked(lists.load(output), np.arange(BATCH))  # compiled, or imported, once
     began = perf_counter()
     built = lists.load(output)
     load_s = perf_counter() - began
     rng = np.random.default_rng(2)
     present = rng.choice(count, min(PRESENT, count), replace=False)
-    hits, _ = _asked(built, _batches(present))
+    hits, _ = _asked(built, present)
     missed = len(present) - hits
-    found, seconds = _asked(built, _batches(np.arange(count, count + ABSENT)))
+    found, seconds = _asked(built, np.arange(count, count + ABSENT))
     size_bytes = output.stat().st_size
     output.unlink()
     ns = seconds / ABSENT * 1e9
@@ -131,23 +120,39 @@ def _measured(directory: Path, kind: str, count: int) -> Row:
     return Row(kind, rate, build_s, resident, size_bytes, load_s, ns, missed, found)
 
 
-def _asked(built: lists.KeyList, batches: Iterator[Addresses]) -> tuple[int, float]:
-    """How many are found, and the seconds that hashing and asking took."""
+def build(directory: Path, kind: str, output: Path, *options: str) -> tuple[float, int]:
+    """Have the command build a list of what `write` wrote into `directory`: the seconds, and the bytes of memory."""
+    command = [
+        *(sys.executable, "-m", "streamdedup", "lists", "build", str(directory / "addresses.txt")),
+        *("-o", str(output), "--kind", kind, "--error-rate", str(KINDS[kind])),
+        *("--normalize", "email", *options),
+    ]
+    began = perf_counter()
+    child = os.posix_spawn(sys.executable, command, os.environ)
+    _, status, usage = os.wait4(child, 0)
+    build_s = perf_counter() - began
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{' '.join(command)} failed")
+    return build_s, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def batches(numbers: npt.NDArray[np.int64]) -> Iterator[Column]:
+    """The addresses with these numbers, as a worker has them."""
+    for start in range(0, len(numbers), BATCH):
+        rows = addresses(numbers[start : start + BATCH])
+        count, width = rows.shape
+        yield Column(rows.tobytes(), np.arange(count) * width, np.full(count, width - 1))
+
+
+def _asked(built: lists.KeyList, numbers: npt.NDArray[np.int64]) -> tuple[int, float]:
+    """How many of these addresses are found, and the seconds that hashing and asking took."""
     found, seconds = 0, 0.0
-    for batch in batches:
-        rows, width = batch.shape
-        starts = np.arange(rows) * width
-        column = Column(batch.tobytes(), starts, np.full(rows, width - 1))
+    for column in batches(numbers):
         began = perf_counter()
         digests = built.hash.of_column(column.buffer, column.starts, column.sizes)
         found += int(np.count_nonzero(built.match(column, digests)))
         seconds += perf_counter() - began
     return found, seconds
-
-
-def _batches(numbers: npt.NDArray[np.int64]) -> Iterator[Addresses]:
-    for start in range(0, len(numbers), BATCH):
-        yield addresses(numbers[start : start + BATCH])
 
 
 def _found_max(rate: float) -> float:

@@ -15,8 +15,8 @@ from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
 from streamdedup.pace import Pace
 from streamdedup.reading import IDLE_WAIT_S, Reading
-from streamdedup.rules.listed import Lists
-from streamdedup.shard import Shard
+from streamdedup.rules.listed import Lists, Screened
+from streamdedup.shard import Shard, screened
 
 IDLE_COMMIT_S = 5.0
 
@@ -99,8 +99,9 @@ class Deciding:
     async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[Part, bool]:
         """Decide the events of `batch`, and whether they are all: they are not where the filter is full."""
         now_ms = self._context.now_ms()
-        keys, lists = await self._keys(batch)
+        keys = await keys_of(batch, self._extractor)
         rejected = self._emission.rejected(batch, keys, now_ms, self._pace.refused)
+        lists = await self._lists(shard.partition, keys, list(rejected))
         async with self._folding.turn:
             await self._folding.ready_for(len(batch))
             verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists)
@@ -108,16 +109,17 @@ class Deciding:
         taken = batch if whole else batch.head(len(verdicts))
         return Part(taken, verdicts, keys.malformed, rejected, now_ms, blocked), whole
 
-    async def _keys(self, batch: EventBatch) -> tuple[Keys, Lists]:
-        """The keys of `batch`, and the lists in force: asked for them in a thread where one takes the keys anyway."""
-        lists = self._context.lists.now
-        if lists.block is None or not self._extractor.takes_long:
-            return await keys_of(batch, self._extractor), lists
-        return await asyncio.to_thread(self._keys_and_lists, batch, lists)
-
-    def _keys_and_lists(self, batch: EventBatch, lists: Lists) -> tuple[Keys, Lists]:
-        keys = self._extractor.extract(batch)
-        return keys, lists.asked(keys.keys, self._context.hash)
+    async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | Screened:
+        """Those in force, for the whole batch; what they say of it, where they are better asked beside the loop."""
+        lists, context = self._context.lists.now, self._context
+        arguments = keys, rejected, lists, context.hash
+        if lists.blocks:
+            name = f"{context.settings.source.topic}/{partition}"
+            what = "the exact store of its block list"
+            return await context.threads.lookups.run(name, what, screened, *arguments)
+        if lists.block is not None and self._extractor.takes_long:
+            return await asyncio.to_thread(screened, *arguments)
+        return lists
 
     async def _commit_position(self, shard: Shard, flights: Flights) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.

@@ -6,7 +6,6 @@ stops the shard where there is none.
 
 import asyncio
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,11 +21,10 @@ from streamdedup.kafka.marks import MARK_BYTES_MAX, appended, is_marked, mark, m
 from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
+from streamdedup.rate_limit import RateLimit
 from streamdedup.rules.listed import Blocked, Match
 from streamdedup.settings import Settings
 from streamdedup.side_topics import Letters, send
-
-TELL_EVERY_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +37,7 @@ class Emission:
         self._on_malformed = "pass" if settings.sink.shadow else settings.key.on_malformed
         self._writer = writer
         self._limits: dict[str, Limits] = {}
-        self._untold, self._tell_at = 0, -math.inf  # malformed events
+        self._malformed_told = RateLimit()
 
     def observe(self, topology: Topology) -> None:
         """Take the topics' limits as they are now."""
@@ -125,19 +123,16 @@ class Emission:
 
     def _tell_malformed(self, part: Part, rows: Sequence[int]) -> None:
         """At once, then once in a while: where a setting is wrong, no event is judged, and nothing else shows it."""
-        self._untold += len(rows)
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._tell_at:
+        if events := self._malformed_told.due(asyncio.get_running_loop().time(), len(rows)):
             log.warning(
                 "malformed",
                 topic=part.batch.topic,
                 partition=part.batch.partition,
                 offset=int(part.batch.offsets[rows[0]]),
                 reason=part.malformed[rows[0]],
-                events=self._untold,
+                events=events,
                 not_judged=self._on_malformed,
             )
-            self._untold, self._tell_at = 0, now_s + TELL_EVERY_S
 
 
 def refused_by(

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.metrics import DOUBTS, TAKEN_BACK, TRANSACTION
-from streamdedup.rules.listed import Match
+from streamdedup.rules.listed import Answer, Match
 from streamdedup.shard import Tally
 
 
@@ -45,6 +45,7 @@ class Ledger:
     expected_false: float = 0.0
     by_match: tuple[int, ...] = (0,) * len(Match)
     exempt: int = 0
+    by_answer: tuple[int, ...] = (0,) * len(Answer)
 
     @property
     def difference(self) -> int:
@@ -88,6 +89,7 @@ class ShardMeters:
             self.tally.expected_false,
             tuple(self.tally.by_match.tolist()),
             self.tally.exempt,
+            tuple(self.tally.by_answer.tolist()),
         )
 
     def take_back(self, cause: str, offset: int = 0) -> None:

@@ -194,6 +194,15 @@ EXEMPT = Metric(
     "Events that the block list matched and the allow list exempted, so that they were judged as any other.",
     SHARD,
 )
+VERIFIED = Metric(
+    "streamdedup_events_verified_total",
+    "counter",
+    "events",
+    "With `blocklist.on_positive: verify`, events whose key the block list was asked for, by outcome: `absent`, it does"
+    " not match the whole key; `confirmed`, it does, and the exact store has it; `false_positive`, the store has it"
+    " not.",
+    (*SHARD, "outcome"),
+)
 EXPECTED_FALSE = Metric(
     "streamdedup_false_duplicates_expected_total",
     "counter",

@@ -15,14 +15,13 @@ from streamdedup.context import Context
 from streamdedup.control_topic import ControlTopic
 from streamdedup.errors import StreamdedupError
 from streamdedup.flight import together
-from streamdedup.lists import KeyList
 from streamdedup.lists.changed_list import ChangedList
-from streamdedup.rules.listed import Lists
-from streamdedup.screening import load_list
+from streamdedup.lists.verified_list import VerifiedList
+from streamdedup.rules.listed import Lists, Matcher
+from streamdedup.screening import ALLOW, BLOCK, Loaded, load_list
 from streamdedup.threads import THE_WORKER
 
 LOOK_EVERY_S = 1.0
-ALLOW, BLOCK = "allowlist", "blocklist"
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +36,7 @@ class _File:
     which: str
     path: Path
     stamp: Stamp = None
-    listed: KeyList | None = None
+    loaded: Loaded | None = None
 
 
 class Reloading:
@@ -55,7 +54,7 @@ class Reloading:
         """Have the lists in force, with all changes that there are; what is wrong with one of them is raised."""
         for file in self._files.values():
             file.stamp = await self._stamp(file)
-            file.listed = await self._load(file)
+            file.loaded = await self._load(file)
         if self._control:
             await self._control.catch_up()
             self._control.tell()
@@ -83,10 +82,10 @@ class Reloading:
 
     async def _replace(self, file: _File) -> None:
         try:
-            file.listed = await self._load(file)
+            file.loaded = await self._load(file)
         except StreamdedupError as error:
             self._context.meters.lists_refused[file.which] += 1
-            stays = file.listed.version if file.listed else None
+            stays = file.loaded.listed.version if file.loaded else None
             log.error("list_refused", list=file.which, reason=str(error), stays_in_force=stays)
         else:
             self._put_in_force()
@@ -95,7 +94,7 @@ class Reloading:
         run = self._context.threads.loads.run
         return await run(THE_WORKER, "the files of its lists", _stamp, file.path)
 
-    async def _load(self, file: _File) -> KeyList:
+    async def _load(self, file: _File) -> Loaded:
         run = self._context.threads.loads.run
         return await run(THE_WORKER, "its lists", load_list, self._context, file.which, file.path)
 
@@ -106,16 +105,18 @@ class Reloading:
 
     def _put_in_force(self) -> None:
         """Between two batches: nobody awaits anything within one."""
-        allow, block = (self._listed(which) for which in (ALLOW, BLOCK))
-        if block and (control := self._control):
-            changed = ChangedList(block, control.overlay, control.position)
-            self._context.lists.now = Lists(allow, changed)
-        else:
-            self._context.lists.now = Lists(allow, block)
+        allow, block = (self._loaded(which) for which in (ALLOW, BLOCK))
+        self._context.lists.now = Lists(allow and allow.listed, block and self._changed(block))
 
-    def _listed(self, which: str) -> KeyList | None:
+    def _changed(self, block: Loaded) -> Matcher:
+        """The block list, with what the control topic and the store say; the three are one until the next change."""
+        listed, control = block.listed, self._control
+        changed = ChangedList(listed, control.overlay, control.position) if control else listed
+        return VerifiedList(changed, block.store) if block.store else changed
+
+    def _loaded(self, which: str) -> Loaded | None:
         file = self._files.get(which)
-        return file.listed if file else None
+        return file.loaded if file else None
 
 
 def _stamp(path: Path) -> Stamp:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from streamdedup.events import Column, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Addable, Growing, Windowed
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import Digests
+from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import duplicates_rule
-from streamdedup.rules.listed import NO_LISTS, Blocked, Lists, Match
+from streamdedup.rules.listed import NO_LISTS, Answer, Blocked, Lists, Match, Screened
 from streamdedup.watch import Watch
 
 
@@ -36,6 +36,9 @@ class Tally:
         default_factory=lambda: np.zeros(len(Match), dtype=np.int64)
     )  # events that the block list blocked
     exempt: int = 0  # events that it matched, and the allow list exempted
+    by_answer: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Answer), dtype=np.int64)
+    )  # events that it was asked for, by what its exact store made of that
 
     @property
     def consumed(self) -> int:
@@ -52,6 +55,7 @@ class Tally:
         self.late += other.late
         self.by_match += other.by_match
         self.exempt += other.exempt
+        self.by_answer += other.by_answer
 
 
 class Decided(NamedTuple):
@@ -112,12 +116,13 @@ class Shard:
         keys: Keys,
         times: Integers,
         rejected: Sequence[int] = (),
-        lists: Lists = NO_LISTS,
+        lists: Lists | Screened = NO_LISTS,
     ) -> Decided:
         """Decide the first m events; m is less than all only where the filter is full.
 
         `times` are the events' timestamps, ms since 1970. `rejected` are rows that the output would not take: they are
-        settled before any rule looks at them. `lists` are those in force, for the whole batch.
+        settled before any rule looks at them. `lists` are those in force, for the whole batch, or what they said when
+        they were `screened`, since asking them blocks.
         """
         verdicts, rows = settled(keys, rejected)
         given = keys.keys.take(rows)
@@ -204,6 +209,8 @@ class Shard:
         if blocked.lists.block is not None:
             self._counted.by_match += np.bincount(blocked.matches, minlength=len(Match))
             self._counted.exempt += len(blocked.exempt)
+            answers = blocked.verified.answers
+            self._counted.by_answer += np.bincount(answers, minlength=len(Answer))
         error = self.seen.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
 
@@ -217,3 +224,11 @@ def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
     open_ = verdicts == Verdict.PASS
     open_[list(keys.unjudged)] = False
     return verdicts, np.flatnonzero(open_)
+
+
+def screened(keys: Keys, rejected: Sequence[int], lists: Lists, hash_: Hash) -> Screened:
+    """What `lists` say of the events for which `Shard.decide` would ask them. Blocking, where they are verified."""
+    _, rows = settled(keys, rejected)
+    asked = keys.keys.take(rows)
+    digests = hash_.of_column(asked.buffer, asked.starts, asked.sizes)
+    return Screened(lists.screen(rows, asked, digests))

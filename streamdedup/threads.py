@@ -20,15 +20,19 @@ T = TypeVar("T")
 SAVES_MAX = 2
 LOADS_MAX = 4
 MEMORY_MAX = 4
+LOOKUPS_MAX = 4
 TELL_EVERY_S = 60.0
 THE_WORKER = "the worker"  # in place of a shard's name
 
 
 class Lane:
-    """At most `width` calls at a time, and one for each name; a name is a shard's, as `TOPIC/PARTITION`."""
+    """At most `width` calls at a time, and one for each name; a name is a shard's, as `TOPIC/PARTITION`.
 
-    def __init__(self, width: int) -> None:
-        self._width = width
+    `disk` says, to an operator, where the files lie that the calls may wait for.
+    """
+
+    def __init__(self, width: int, disk: str = "snapshot.directory") -> None:
+        self._width, self._disk = width, disk
         self._executor = ThreadPoolExecutor(width, "streamdedup")
         self._under_way: dict[str, asyncio.Future[Any]] = {}
         self._waits: dict[str, tuple[str, float]] = {}
@@ -85,7 +89,7 @@ class Lane:
                     "still_waiting",
                     shard=name,
                     detail=self.waits(name),
-                    remedy="see whether the disk under snapshot.directory answers; what waits goes on once it does",
+                    remedy=f"see whether the disk under {self._disk} answers; what waits goes on once it does",
                 )
         finally:
             self._waits.pop(name, None)
@@ -98,8 +102,9 @@ class Threads:
     saves: Lane = field(default_factory=lambda: Lane(SAVES_MAX))
     loads: Lane = field(default_factory=lambda: Lane(LOADS_MAX))
     memory: Lane = field(default_factory=lambda: Lane(MEMORY_MAX))
+    lookups: Lane = field(default_factory=lambda: Lane(LOOKUPS_MAX, "blocklist.exact"))
 
     @property
     def busy(self) -> bool:
         """Whether any is at work."""
-        return self.saves.busy or self.loads.busy or self.memory.busy
+        return any(lane.busy for lane in (self.saves, self.loads, self.memory, self.lookups))

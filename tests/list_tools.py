@@ -29,6 +29,16 @@ KINDS = ("bitmap", "blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "
 RATES = {"bitmap": 1e-3}  # the others take 1e-6
 HASHES = {"murmur3": Hash(), "siphash": Hash("siphash", HASH_KEY)}
 BUILT_AT = 1_795_360_114.5  # 2026-11-22T15:08:34Z
+PEAK = """
+import re, resource, sys
+from pathlib import Path
+from streamdedup.cli import main
+def peak():  # in bytes; Linux has the parent's in ru_maxrss, too
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.search(r"VmHWM:\\s+(\\d+)", status.read_text())[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+"""
 
 
 def no_stdin() -> BinaryIO:

@@ -332,7 +332,12 @@ class TestDependencies:
 
     @pytest.mark.parametrize(
         ("heading", "extra"),
-        [("Always installed", None), ("Extra `demo`", "demo"), ("Extra `dev`", "dev")],
+        [
+            ("Always installed", None),
+            ("Extra `demo`", "demo"),
+            ("Extra `exact`", "exact"),
+            ("Extra `dev`", "dev"),
+        ],
     )
     def test_each_has_its_reason(self, heading: str, extra: str | None) -> None:
         """The table below a heading names what pyproject.toml requires, each with a reason."""
@@ -342,7 +347,7 @@ class TestDependencies:
         assert [row[0] for row in rows] == [re.split(r"[<>=]", name)[0] for name in required]
         assert all(len(row[-1].split()) > 1 for row in rows)
 
-    @pytest.mark.parametrize("heading", ["Always installed", "Extra `demo`"])
+    @pytest.mark.parametrize("heading", ["Always installed", "Extra `demo`", "Extra `exact`"])
     def test_each_is_imported_where_the_page_says(self, heading: str) -> None:
         """The rooms of the table are those whose code imports the package."""
         for distribution, rooms, _ in self._rows(heading):

@@ -9,12 +9,13 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from structlog.testing import capture_logs
 
-from streamdedup.emission import TELL_EVERY_S, Emission
+from streamdedup.emission import Emission
 from streamdedup.events import Verdict
 from streamdedup.flight import Part
 from streamdedup.kafka import limits as limits_module
 from streamdedup.kafka.records import Record, copies
 from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.rate_limit import EVERY_S
 from streamdedup.rules.listed import Blocked, Lists, Match
 from streamdedup.settings import Settings
 from streamdedup.side_topics import OBJECTS_A_TURN
@@ -124,7 +125,7 @@ def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> Non
         made = emission_to(Sent(), dead_letters=dead_letters)
         for _ in range(4):
             await made.emit(malformed_part(10))
-        await asyncio.sleep(TELL_EVERY_S)
+        await asyncio.sleep(EVERY_S)
         await made.emit(malformed_part(10))
 
     with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:

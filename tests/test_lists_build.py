@@ -27,6 +27,7 @@ from streamdedup.lists.rejects import Rejects
 from tests.filter_cases import HASH_KEY
 from tests.list_tools import (
     KINDS,
+    PEAK,
     PROVIDER,
     Commands,
     built,
@@ -468,16 +469,6 @@ def test_a_check_looks_for_entries_in_the_very_file(tmp_path: Path) -> None:
 
 # --- memory ---
 
-PEAK = """
-import re, resource, sys
-from pathlib import Path
-from streamdedup.cli import main
-def peak():  # in bytes; Linux has the parent's in ru_maxrss, too
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.search(r"VmHWM:\\s+(\\d+)", status.read_text())[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-"""
 GROWTH = f"""{PEAK}
 def build(source):
     return main(["lists", "build", source, "-o", "out.list", "--allow-empty", *sys.argv[2:]])

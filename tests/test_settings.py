@@ -1247,6 +1247,16 @@ class TestLists:
         assert leaf in line
         assert line.endswith("means nothing without blocklist.file; set that, or unset this")
 
+    def test_a_store_is_asked_only_where_there_is_a_list(self, file: Path, listed: str) -> None:
+        """And its place means nothing where it is not asked."""
+        (line,) = problems(file, "blocklist.on_positive=verify")
+        assert "blocklist.on_positive = 'verify': means nothing without blocklist.file" in line
+        (line,) = problems(file, listed, "blocklist.exact=/var/lib/x.exact")
+        assert "blocklist.exact = '/var/lib/x.exact': means nothing with blocklist.on_pos" in line
+        settings = read(file, listed, "blocklist.on_positive=verify", "blocklist.exact=~/x.exact")
+        assert settings.blocklist.exact == Path.home() / "x.exact"
+        assert read(file, listed).blocklist.on_positive == "drop"
+
     def test_the_topic_of_blocked_events_is_no_other(self, file: Path, listed: str) -> None:
         """As every topic, it must differ from all others."""
         (line,) = problems(file, listed, "sink.blocked_topic=events-unique")

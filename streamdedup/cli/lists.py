@@ -57,6 +57,11 @@ def _add_build(parts: Commands) -> None:
     _add_format(build)
     _add_bad(build)
     build.add_argument(
+        "--exact",
+        action="store_true",
+        help="put an exact store of all entries beside the list, in FILE.exact: for blocklist.on_positive: verify",
+    )
+    build.add_argument(
         "--check",
         action="store_true",
         help="afterwards, read all inputs once more and see that every entry is found",
@@ -182,6 +187,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from streamdedup.lists.progress import Progress
     from streamdedup.lists.proving import prove
     from streamdedup.lists.rejects import Rejects
+    from streamdedup.lists.store_facts import place_of
 
     output: Path = arguments.output
     if arguments.check and STDIN in arguments.inputs:
@@ -199,6 +205,7 @@ def _build(arguments: argparse.Namespace) -> int:
         hash=hash_,
         capacity=arguments.capacity,
         allow_empty=arguments.allow_empty,
+        exact=arguments.exact,
     )
     rejects = Rejects(
         arguments.rejects or output.with_name(f"{output.name}.rejects"), arguments.bad_max
@@ -211,8 +218,11 @@ def _build(arguments: argparse.Namespace) -> int:
             progress.say(rejects.told())
         if arguments.check:
             found = prove(output, recipe, inputs, progress)
-            progress.say(f"all {found:,} entries are found in {output}")
+            also = f" and in {place_of(output)}" if arguments.exact else ""
+            progress.say(f"all {found:,} entries are found in {output}{also}")
     progress.say(f"{output} is {made.told()}")
+    if arguments.exact:
+        progress.say(f"{place_of(output) / made.version} is its exact store")
     return 0
 
 
@@ -271,8 +281,9 @@ def _add_check(parts: Commands) -> None:
         "check",
         help="tell of keys whether a list blocks them, and by which rule",
         description="Print a line for each KEY: blocked, pass or malformed; address, domain, allowlist or -, or why it"
-        " is malformed; and the KEY. By tabs. Each is normalized as the list was built. The exit status tells of errors"
-        " only, not of what was found.",
+        " is malformed; and the KEY. By tabs. Each is normalized as the list was built. With --exact, what the list"
+        " matches wrongly is told as: pass, false-positive. The exit status tells of errors only, not of what was"
+        " found.",
     )
     check.add_argument("file", type=Path, metavar="FILE", help="the list")
     check.add_argument(
@@ -281,17 +292,25 @@ def _add_check(parts: Commands) -> None:
     check.add_argument(
         "--allow", type=Path, metavar="FILE", help="a list that exempts from the other"
     )
+    check.add_argument(
+        "--exact",
+        action="store_true",
+        help="ask the exact store in FILE.exact, too, as with blocklist.on_positive: verify",
+    )
     _add_hash_key(check)
     check.set_defaults(call=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from streamdedup.kernel import compiling
+    from streamdedup.lists.exact_store import ExactStore
+    from streamdedup.lists.store_facts import place_of
     from streamdedup.lists.verdicts import Verdicts, loaded
 
     block = loaded(arguments.file, arguments.hash_key)
     allow = loaded(arguments.allow, arguments.hash_key) if arguments.allow else None
-    verdicts = Verdicts(block, allow)
+    store = ExactStore.open(place_of(arguments.file), block) if arguments.exact else None
+    verdicts = Verdicts(block, allow, store)
     out = binary(sys.stdout, "standard output is closed; give it a place")
     with compiling(lambda: say("streamdedup: compiling, which a first run does for some seconds")):
         if arguments.keys in ([], ["-"]):

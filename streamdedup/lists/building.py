@@ -6,6 +6,7 @@ in another order make the same table, where the kind's follows from the set of i
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.fuse import Fuse
 from streamdedup.filters.memory import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.lists.exact_store import EXACT_KIND
 from streamdedup.lists.facts import Counts, check_name
 from streamdedup.lists.inputs import STDIN, Input, size_bytes
 from streamdedup.lists.key_list import KeyList
@@ -27,6 +29,7 @@ from streamdedup.lists.needs import available_bytes, needs
 from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing
 from streamdedup.lists.progress import Progress, sized
 from streamdedup.lists.rejects import Rejects
+from streamdedup.lists.storing import Storing
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 from streamdedup.units import counted
@@ -43,7 +46,7 @@ Upper = npt.NDArray[np.uint32]
 class Recipe:
     """What is to be built. `capacity` is how many entries come at most; None has them counted.
 
-    ConfigError where the name will not do.
+    `exact`: an exact store beside it. ConfigError where the name will not do, or such a store would be of no use.
     """
 
     name: str
@@ -53,9 +56,14 @@ class Recipe:
     hash: Hash = MURMUR3
     capacity: int | None = None
     allow_empty: bool = False
+    exact: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if self.exact and self.kind == EXACT_KIND:
+            raise ConfigError(
+                "--exact is for kinds that err, and --kind exact errs with n/2^64 only; delete one of the two"
+            )
 
     @property
     def keying(self) -> Keying:
@@ -87,29 +95,16 @@ def build(
     """
     files.check_target(output)
     _refuse_clashes(inputs, output, rejects.path)
+    storing = Storing(output) if recipe.exact else None
     count = _counted(recipe, inputs, progress)
-    _state_needs(recipe, count, progress)
-    gathered = _Gathered(recipe, inputs, rejects, progress)
+    _state_needs(recipe, count, output, progress)
     progress.begin("reading", None if count is None else count.size_bytes)
-    with rejects.opened():
-        entries = None if count is None else count.entries
-        addresses = _filter(recipe, gathered.addresses(), entries)
-        domains = _domains(gathered, recipe.hash)
-    if not gathered.keys and not recipe.allow_empty:
-        raise StreamdedupError(
-            f"the list would be empty, so nothing was written: of {counted(progress.lines, 'line')} none is an entry;"
-            f" {rejects.told() or 'see that the inputs are the right ones'}; or give --allow-empty"
-        )
-    held = len(addresses), 0 if domains is None else len(domains)
-    made = KeyList.of(
-        addresses,
-        domains,
-        name=recipe.name,
-        built_at=int(wall_clock()),
-        normalizing=recipe.normalizing,
-        counts=Counts(*held, duplicates=gathered.keys - sum(held), bad=rejects.count),
-    )
-    files.save(made, output, wall_clock=wall_clock)
+    with storing or nullcontext():
+        gathered = _Gathered(recipe, inputs, rejects, progress, storing)
+        made = _list_of(recipe, count, gathered, int(wall_clock()))
+        if storing is not None:
+            storing.publish(made, progress)
+        files.save(made, output, wall_clock=wall_clock)
     return made
 
 
@@ -154,36 +149,47 @@ def _counted(recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> _Co
     return _Count(lines, marked if recipe.normalizing.name == "email" else 0, size)
 
 
-def _state_needs(recipe: Recipe, count: _Count | None, progress: Progress) -> None:
-    """Tell what memory it takes; ConfigError where there is not so much, or no such filter at all."""
+def _state_needs(recipe: Recipe, count: _Count | None, output: Path, progress: Progress) -> None:
+    """Tell what memory and disk it takes; ConfigError where there is not so much, or no such filter at all."""
     if count is None:
-        least = needs(recipe.kind, 1, 0, recipe.error_rate)
+        least = needs(recipe.kind, 1, 0, recipe.error_rate, exact=recipe.exact)
         progress.say(
             f"needs about {sized(least.besides_bytes)} of memory, the filter, and {UNCOUNTED_BYTES} bytes for each"
-            " entry, of which standard input does not tell how many there are"
+            f" entry{_and_disk(recipe, least.disk_bytes)}, of which standard input does not tell how many there are"
         )
         least.refuse_above(available_bytes())
         return
-    needed = needs(recipe.kind, count.entries, count.domains, recipe.error_rate)
-    progress.say(f"needs about {needed}")
+    needed = needs(recipe.kind, count.entries, count.domains, recipe.error_rate, exact=recipe.exact)
+    progress.say(f"needs about {needed}{_and_disk(recipe, needed.disk_bytes)}")
     needed.refuse_above(available_bytes())
+    if recipe.exact:
+        needed.refuse_disk_above(output.parent)
+
+
+def _and_disk(recipe: Recipe, disk_bytes: int) -> str:
+    return f", and {sized(disk_bytes)} of disk for the exact store" if recipe.exact else ""
 
 
 class _Gathered:
     """What comes out of the inputs besides digests of addresses."""
 
     def __init__(
-        self, recipe: Recipe, inputs: Sequence[Input], rejects: Rejects, progress: Progress
+        self,
+        recipe: Recipe,
+        inputs: Sequence[Input],
+        rejects: Rejects,
+        progress: Progress,
+        storing: Storing | None,
     ) -> None:
         self._pieces = recipe.keying.pieces(inputs, progress)
-        self._rejects, self._progress = rejects, progress
+        self.rejects, self.progress, self._storing = rejects, progress, storing
         self.domains: list[Digests] = []
         self.keys = self._domain_keys = 0
 
     def addresses(self) -> Iterator[Digests]:
         """Their digests, piece by piece, (n, 2); what else there is is noted on the way."""
         for given, piece, keyed in self._pieces:
-            self._rejects.note(given.name, piece, keyed.bad)
+            self.rejects.note(given.name, piece, keyed.bad)
             self.keys += len(keyed.rows) + len(keyed.domain_rows)
             self._domain_keys += len(keyed.domains)
             if self._domain_keys > DOMAINS_MAX:
@@ -192,8 +198,34 @@ class _Gathered:
                 )
             if len(keyed.domains):
                 self.domains.append(keyed.domains)
+            if self._storing is not None:
+                self._storing.add(keyed.digests)
+                self._storing.add(keyed.domains)
             yield keyed.digests
-        self._progress.end()
+        self.progress.end()
+
+
+def _list_of(recipe: Recipe, count: _Count | None, gathered: _Gathered, built_at: int) -> KeyList:
+    rejects = gathered.rejects
+    with rejects.opened():
+        entries = None if count is None else count.entries
+        addresses = _filter(recipe, gathered.addresses(), entries)
+        domains = _domains(gathered, recipe.hash)
+    if not gathered.keys and not recipe.allow_empty:
+        lines = counted(gathered.progress.lines, "line")
+        raise StreamdedupError(
+            f"the list would be empty, so nothing was written: of {lines} none is an entry;"
+            f" {rejects.told() or 'see that the inputs are the right ones'}; or give --allow-empty"
+        )
+    held = len(addresses), 0 if domains is None else len(domains)
+    return KeyList.of(
+        addresses,
+        domains,
+        name=recipe.name,
+        built_at=built_at,
+        normalizing=recipe.normalizing,
+        counts=Counts(*held, duplicates=gathered.keys - sum(held), bad=rejects.count),
+    )
 
 
 def _filter(recipe: Recipe, chunks: Iterator[Digests], entries: int | None) -> Filter:

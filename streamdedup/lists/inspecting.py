@@ -1,10 +1,14 @@
-"""What `lists inspect` tells of a file: all of its header, for a person, and whether its checksums hold."""
+"""What `lists inspect` tells of a file: all of its header, for a person, and whether its checksums hold.
+
+And of its exact store, where there is one.
+"""
 
 from pathlib import Path
 
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.lists.facts import Facts
 from streamdedup.lists.progress import sized
+from streamdedup.lists.store_facts import check_files, place_of, read_facts, versions_in
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import Header, field, number
 from streamdedup.units import counted
@@ -13,7 +17,10 @@ _WIDTH = 12
 
 
 def inspected(path: Path) -> tuple[str, bool]:
-    """The text, and whether the file is whole. No key of a hash is needed. Errors where there is no header to read."""
+    """The text, and whether the file and its store are whole. No key of a hash is needed, nor is rocksdict.
+
+    Errors where there is no header to read.
+    """
     with files.reading(path, mmap=True) as reader:
         header = reader.header
         if header.filter.get("kind") != files.LIST:
@@ -25,8 +32,24 @@ def inspected(path: Path) -> tuple[str, bool]:
             reader.contents()
         except SnapshotError as error:
             damage = f"DO NOT HOLD: {error}"
-    told = {**rows, "checksums": damage or "hold"}
-    return "".join(f"{name:{_WIDTH}} {value}\n" for name, value in told.items()), not damage
+    store, store_damage = _store(path, rows["version"])
+    told = {**rows, "exact store": store, "checksums": damage or store_damage or "hold"}
+    text = "".join(f"{name:{_WIDTH}} {value}\n" for name, value in told.items())
+    return text, not (damage or store_damage)
+
+
+def _store(path: Path, version: str) -> tuple[str, str]:
+    """What there is of it, and what is wrong with it."""
+    place = place_of(path)
+    there = versions_in(place)
+    if version not in there:
+        return ("of another version of the list: it cannot be asked" if there else "none"), ""
+    try:
+        facts = read_facts(place / version)
+        check_files(place / version, facts)
+    except SnapshotError as error:
+        return str(place / version), f"DO NOT HOLD: {error}"
+    return f"{counted(facts.entries, 'key')}, {sized(facts.size_bytes)}", ""
 
 
 def _rows(header: Header) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters import STATIC
@@ -19,16 +20,20 @@ PART_BYTES = 140_000_000  # and the part of it that is being built
 DOMAIN_BYTES = (
     64  # of each domain entry: its digest, those that are sorted, and its place in the table
 )
+EXACT_BYTES = 100_000_000  # digests on their way to an exact store, and RocksDB's index of them
+EXACT_PART = 4  # a 256th of them, which is being sorted: 64 bytes each
+EXACT_DISK_BYTES = 42  # of each entry: 16 until it is in the store, and what it takes there
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What is needed for the filter of addresses, and for all else, in bytes."""
+    """What is needed for the filter of addresses, and for all else, in bytes; `disk_bytes` for an exact store."""
 
     filter_bytes: int
     besides_bytes: int
+    disk_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -49,9 +54,23 @@ class Needs:
                 " choose another --kind (`streamdedup plan` compares them), or build it on a larger machine"
             )
 
+    def refuse_disk_above(self, directory: Path) -> None:
+        """ConfigError where the exact store takes more than is free in `directory`."""
+        free_bytes = disk_usage(directory).free
+        if self.disk_bytes > free_bytes:
+            raise ConfigError(
+                f"the exact store needs about {sized(self.disk_bytes)} of disk while it is built, and"
+                f" {sized(free_bytes)} are free in {directory}; free some, or put the list elsewhere"
+            )
 
-def needs(kind: str, entries: int, domains: int, error_rate: float) -> Needs:
-    """Those of a list of so many entries, of which so many are domains. ConfigError where no filter can be that."""
+
+def needs(
+    kind: str, entries: int, domains: int, error_rate: float, *, exact: bool = False
+) -> Needs:
+    """Those of a list of so many entries, of which so many are domains, and of its store where it is to be `exact`.
+
+    ConfigError where no filter can be that.
+    """
     try:
         filter_bytes = footprint(kind, max(1, entries), error_rate).size_bytes
     except ConfigError as error:
@@ -61,7 +80,10 @@ def needs(kind: str, entries: int, domains: int, error_rate: float) -> Needs:
     besides_bytes = BESIDES_BYTES + domains * DOMAIN_BYTES
     if kind in STATIC:
         besides_bytes += entries * DIGEST_BYTES + PART_BYTES
-    return Needs(filter_bytes, besides_bytes)
+    if not exact:
+        return Needs(filter_bytes, besides_bytes)
+    besides_bytes += EXACT_BYTES + entries // EXACT_PART
+    return Needs(filter_bytes, besides_bytes, entries * EXACT_DISK_BYTES)
 
 
 def available_bytes() -> int | None:

@@ -38,13 +38,17 @@ class Progress:
         """The same chunks, each counted as it is asked for."""
         chunk = b"\n"
         for chunk in chunks:
-            self._bytes += len(chunk)
-            self.lines += chunk.count(b"\n")
-            if self._clock() - self._told >= UPDATE_S:
-                self._told = self._clock()
-                self._update()
+            self.advance(len(chunk), chunk.count(b"\n"))
             yield chunk
         self.lines += not chunk.endswith(b"\n")
+
+    def advance(self, size_bytes: int, lines: int) -> None:
+        """So much more is done."""
+        self._bytes += size_bytes
+        self.lines += lines
+        if self._clock() - self._told >= UPDATE_S:
+            self._told = self._clock()
+            self._update()
 
     def say(self, text: str) -> None:
         """A line that stays, before what is updated."""

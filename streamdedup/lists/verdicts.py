@@ -7,18 +7,24 @@ from pathlib import Path
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.keys.normalize import Normalizer
+from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.reading import LINE_BYTES_MAX, blocks
-from streamdedup.rules.listed import Match, Matches
+from streamdedup.lists.verified_list import VerifiedList
+from streamdedup.rules.listed import Answer, Answers, Match, Matches
 
 _BLOCKED = {Match.ADDRESS: b"blocked\taddress", Match.DOMAIN: b"blocked\tdomain"}
 
 
 class Verdicts:
-    """Of `block`, less what `allow` exempts; ConfigError where the two normalize keys in two ways."""
+    """Of `block`, less what its exact `store` has not, and less what `allow` exempts.
 
-    def __init__(self, block: KeyList, allow: KeyList | None) -> None:
+    ConfigError where the two lists normalize keys in two ways.
+    """
+
+    def __init__(self, block: KeyList, allow: KeyList | None, store: ExactStore | None) -> None:
         self._block, self._allow = block, allow
+        self._verified = None if store is None else VerifiedList(block, store)
         self._normalizer: Normalizer | None = block.normalizer()
         if allow is not None:
             allow.refuse_unless(self._normalizer)
@@ -39,9 +45,9 @@ class Verdicts:
         rows = (keys.sizes >= 0).nonzero()[0]
         asked = keys.take(rows)
         told = {
-            int(row): _verdict(Match(blocked), Match(allowed))
-            for row, blocked, allowed in zip(
-                rows, _matches(self._block, asked), self._exempt(asked), strict=True
+            int(row): _verdict(Match(blocked), Answer(answer), Match(allowed))
+            for row, blocked, answer, allowed in zip(
+                rows, *self._asked(asked), self._exempt(asked), strict=True
             )
         }
         told |= {row: b"malformed\t" + reason.encode() for row, reason in malformed.items()}
@@ -49,6 +55,12 @@ class Verdicts:
             told[row] + b"\t" + (key or b"")[:LINE_BYTES_MAX] + b"\n"
             for row, key in enumerate(given)
         )
+
+    def _asked(self, keys: Column) -> tuple[Matches, Answers | list[int]]:
+        if self._verified is None:
+            return _matches(self._block, keys), [Answer.UNASKED] * len(keys)
+        digests = self._block.hash.of_column(keys.buffer, keys.starts, keys.sizes)
+        return self._verified.verify(keys, digests)
 
     def _exempt(self, keys: Column) -> Matches | list[int]:
         return [0] * len(keys) if self._allow is None else _matches(self._allow, keys)
@@ -58,10 +70,12 @@ def _matches(listed: KeyList, keys: Column) -> Matches:
     return listed.match(keys, listed.hash.of_column(keys.buffer, keys.starts, keys.sizes))
 
 
-def _verdict(blocked: Match, allowed: Match) -> bytes:
+def _verdict(blocked: Match, answer: Answer, allowed: Match) -> bytes:
     if allowed:
         return b"pass\tallowlist"
-    return _BLOCKED.get(blocked, b"pass\t-")
+    if blocked:
+        return _BLOCKED[blocked]
+    return b"pass\tfalse-positive" if answer == Answer.FALSE_POSITIVE else b"pass\t-"
 
 
 def loaded(path: Path, hash_key: bytes) -> KeyList:

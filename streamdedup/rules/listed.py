@@ -4,18 +4,18 @@ A batch is judged by one pair of lists, which is never changed, only replaced. W
 allow list makes good; what it exempts is still judged by the rules that follow. What is blocked reaches none of them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Column, Integers
-from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.hashing import Digests
 
 Matches = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
+Answers = npt.NDArray[np.uint8]
 
 
 class Match(IntEnum):
@@ -24,6 +24,15 @@ class Match(IntEnum):
     NONE = 0
     ADDRESS = 1  # the whole key
     DOMAIN = 2  # the domain of an address, or one above it
+
+
+class Answer(IntEnum):
+    """What an exact store makes of what its list says of a whole key: one uint8."""
+
+    UNASKED = 0  # the list itself was not asked: a single change says what becomes of the key
+    ABSENT = 1  # the list does not match it; its domain may be on it
+    CONFIRMED = 2  # the list matches it, and the store has it
+    FALSE_POSITIVE = 3  # the list matches it, and the store has it not
 
 
 class Matcher(Protocol):
@@ -41,22 +50,50 @@ class Matcher(Protocol):
         """A `Match` for each key, shape (n,), dtype uint8. `digests` (n, 2) are of `keys`, of which none is null."""
 
 
+@runtime_checkable
+class Verifier(Protocol):
+    """A `Matcher` with an exact store behind it. Asking it blocks, for a disk, so it is asked beside the loop."""
+
+    def verify(self, keys: Column, digests: Digests) -> tuple[Matches, Answers]:
+        """As `Matcher.match`, without what the store has not; and an `Answer` for each key, shape (n,), uint8."""
+
+
+class Verified(NamedTuple):
+    """The rows of a batch that a list with an exact store was asked for, ascending, and its answers: both (n,)."""
+
+    rows: Integers
+    answers: Answers
+
+    def head(self, count: int) -> "Verified":
+        """The same of the first `count` rows of the batch."""
+        kept = int(np.searchsorted(self.rows, count))
+        return Verified(self.rows[:kept], self.answers[:kept])
+
+
+_NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
+_NO_MATCHES: Matches = np.zeros(0, dtype=np.uint8)
+NOT_VERIFIED = Verified(_NO_ROWS, _NO_MATCHES)
+
+
 class Blocked(NamedTuple):
     """The rows of a batch that are blocked, ascending, and what of each was matched: both (k,); by which lists.
 
-    `exempt` are the rows, ascending, that the block list matches and the allow list exempts.
+    `exempt` are the rows, ascending, that the block list matches and the allow list exempts. `verified` has no rows
+    where no exact store was asked.
     """
 
     rows: Integers
     matches: Matches
     exempt: Integers
     lists: "Lists"
+    verified: Verified = NOT_VERIFIED
 
     def head(self, count: int) -> "Blocked":
         """The same of the first `count` rows of the batch."""
         kept = int(np.searchsorted(self.rows, count))
         exempt = self.exempt[: int(np.searchsorted(self.exempt, count))]
-        return Blocked(self.rows[:kept], self.matches[:kept], exempt, self.lists)
+        verified = self.verified.head(count)
+        return Blocked(self.rows[:kept], self.matches[:kept], exempt, self.lists, verified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +103,39 @@ class Lists:
     allow: Matcher | None = None
     block: Matcher | None = None
 
+    @property
+    def blocks(self) -> bool:
+        """Whether `screen` waits for a disk."""
+        return isinstance(self.block, Verifier)
+
     def screen(self, rows: Integers, keys: Column, digests: Digests) -> Blocked:
         """Which of `rows` (n,) of a batch, ascending, are blocked; `keys` and `digests` (n, 2) are theirs."""
         if self.block is None:
             return Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self)
-        return self._blocked(rows, *self._ask(self.block, keys, digests))
-
-    def asked(self, keys: Column, hash_: Hash) -> "Lists":
-        """The same, which know already what they say of all keys of a batch, nulls among them. For a thread."""
-        if self.block is None:
-            return self
-        there = np.flatnonzero(keys.sizes >= 0)
-        given = keys.take(there)
-        digests = hash_.of_column(given.buffer, given.starts, given.sizes)
-        matches = np.zeros(len(keys), dtype=np.uint8)
-        allowed = np.zeros(len(keys), dtype=np.bool_)
-        matches[there], allowed[there] = self._ask(self.block, given, digests)
-        return _AskedLists(self.allow, self.block, matches, allowed)
-
-    def _ask(self, block: Matcher, keys: Column, digests: Digests) -> tuple[Matches, Mask]:
-        """What the block list matches, and what of it the allow list exempts, both (n,)."""
-        matches = block.match(keys, digests)
-        allowed = np.zeros(len(matches), dtype=np.bool_)
+        verified = NOT_VERIFIED
+        if isinstance(self.block, Verifier):
+            matches, answers = self.block.verify(keys, digests)
+            verified = Verified(rows, answers)
+        else:
+            matches = self.block.match(keys, digests)
         hits = np.flatnonzero(matches)
+        allowed = np.zeros(len(hits), dtype=np.bool_)
         if self.allow is not None and len(hits):  # few are: it is not asked for the others
-            allowed[hits] = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
-        return matches, allowed
-
-    def _blocked(self, rows: Integers, matches: Matches, allowed: Mask) -> Blocked:
-        hits = matches != Match.NONE
-        blocked = hits & ~allowed
-        return Blocked(rows[blocked], matches[blocked], rows[allowed], self)
+            allowed = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
+        blocked = hits[~allowed]
+        return Blocked(rows[blocked], matches[blocked], rows[hits[allowed]], self, verified)
 
 
 @dataclass(frozen=True, slots=True)
-class _AskedLists(Lists):
-    """Lists with what they say of each row of one batch, and of no other."""
+class Screened:
+    """In place of lists that were asked beforehand, in a thread: what they said of the batch."""
 
-    matches: Matches = field(default_factory=lambda: _NO_MATCHES)
-    allowed: Mask = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    blocked: Blocked
 
-    def screen(
-        self,
-        rows: Integers,
-        keys: Column,  # noqa: ARG002 - they were asked for already
-        digests: Digests,  # noqa: ARG002
-    ) -> Blocked:
+    def screen(self, _rows: Integers, _keys: Column, _digests: Digests) -> Blocked:
         """As `Lists.screen`."""
-        return self._blocked(rows, self.matches[rows], self.allowed[rows])
+        return self.blocked
 
-
-_NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
-_NO_MATCHES: Matches = np.zeros(0, dtype=np.uint8)
 
 NO_LISTS = Lists()
 NOTHING_BLOCKED = Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, NO_LISTS)

@@ -20,7 +20,7 @@ from streamdedup.events import Verdict
 from streamdedup.folding import Fold
 from streamdedup.meters import Histogram, ShardMeters
 from streamdedup.metrics import Metric
-from streamdedup.rules.listed import Match
+from streamdedup.rules.listed import Answer, Match
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Status
 from streamdedup.shard import Shard
@@ -32,6 +32,7 @@ Sample = tuple[tuple[str, ...], float]
 
 _VERDICTS = tuple(verdict.name.lower() for verdict in Verdict)
 _RULES = tuple(match.name.lower() for match in Match)
+_ANSWERS = tuple(answer.name.lower() for answer in Answer)
 _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
     metrics.CONSUMED: lambda meters: meters.ledger.consumed,
     metrics.LEDGER_DIFFERENCE: lambda meters: meters.ledger.difference,
@@ -47,6 +48,7 @@ _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
 _BY_LABEL: dict[Metric, Callable[[ShardMeters], Iterable[tuple[str, int]]]] = {
     metrics.EVENTS: lambda meters: zip(_VERDICTS, meters.ledger.by_verdict, strict=True),
     metrics.LISTED: lambda meters: zip(_RULES[1:], meters.ledger.by_match[1:], strict=True),
+    metrics.VERIFIED: lambda meters: zip(_ANSWERS[1:], meters.ledger.by_answer[1:], strict=True),
     metrics.TAKEN: lambda meters: meters.taken_back.items(),
     metrics.DOUBT: lambda meters: meters.doubts.items(),
 }

@@ -1,6 +1,6 @@
 """The sections of the tree that no other room declares: lists, snapshots, and the server."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,6 +38,19 @@ class BlocklistOptions(BaseModel):
         description="A compacted topic of single changes, as `streamdedup lists add` and `remove` write them: what it "
         "says of a key wins over the list. All workers read it before they serve, and then follow it.",
         examples=["blocklist-changes"],
+    )
+
+    on_positive: Literal["drop", "verify"] = Field(
+        default="drop",
+        description="What becomes of an event whose key the list matches, maybe wrongly: `drop` blocks it; `verify` "
+        "asks the exact store of the list, which `lists build --exact` puts beside it, and blocks it only where that "
+        "has the key, or its domain. Needs the extra `exact`, and a list of another kind than `exact`.",
+    )
+    exact: LocalPath | None = Field(
+        default=None,
+        description="The directory of the exact store, for `on_positive: verify`. Not set, it is that of "
+        "`blocklist.file` and `.exact`.",
+        examples=["/var/lib/streamdedup/block.list.exact"],
     )
 
 

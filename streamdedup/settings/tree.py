@@ -164,6 +164,11 @@ class Settings(BaseSettings):
                 [("sink", "duplicates_topic"), ("filter", "kind")],
                 "means nothing with filter.kind: none, for which no event is a duplicate; unset it, or choose a kind",
             )
+        if self.blocklist.exact is not None and self.blocklist.on_positive == "drop":
+            yield (
+                [("blocklist", "exact"), ("blocklist", "on_positive")],
+                "means nothing with blocklist.on_positive: drop; set that to verify, or unset this",
+            )
         if self.blocklist.file is not None:
             if isinstance(self.key.field, tuple) and len(self.key.field) > 1:
                 yield (
@@ -179,9 +184,10 @@ class Settings(BaseSettings):
         for leaf in (
             ("allowlist", "file"),
             ("blocklist", "control_topic"),
+            ("blocklist", "on_positive"),
             ("sink", "blocked_topic"),
         ):
-            if getattr(getattr(self, leaf[0]), leaf[1]) is not None:
+            if getattr(getattr(self, leaf[0]), leaf[1]) not in (None, "drop"):
                 yield (
                     [leaf, _BLOCKLIST],
                     "means nothing without blocklist.file; set that, or unset this",

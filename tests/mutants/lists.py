@@ -1,4 +1,4 @@
-"""How the rules of lists are broken: their order, changes over what a file says, versions, and what is refused."""
+"""How the rules of lists are broken, and what is promised of a list's exact store."""
 
 from tests.mutants.mutant import Mutant
 
@@ -7,7 +7,7 @@ MUTANTS = (
         "exemption-not-kept",
         "the allow list exempts from the block list",
         "rules/listed.py",
-        "blocked = hits & ~allowed",
+        "blocked = hits[~allowed]",
         "blocked = hits",
         ("tests/test_lists_rule.py::test_the_allow_list_exempts_from_the_block_list_only",),
     ),
@@ -21,14 +21,6 @@ MUTANTS = (
             "tests/test_lists_rule.py::test_what_is_blocked_enters_neither_pending_nor_the_filter",
             "tests/test_lists_rule.py::test_what_passed_before_it_was_listed_is_blocked_from_then_on",
         ),
-    ),
-    Mutant(
-        "asked-for-other-rows",
-        "what a list says of a key is told of that key's event",
-        "rules/listed.py",
-        "self.matches[rows], self.allowed[rows]",
-        "self.matches[: len(rows)], self.allowed[: len(rows)]",
-        ("tests/test_lists_rule.py::test_lists_that_were_asked_before_are_not_asked_again",),
     ),
     Mutant(
         "file-over-change",
@@ -76,5 +68,79 @@ MUTANTS = (
             self._context.lists.now = Lists()
 """,
         ("tests/test_blacklist.py::test_a_list_that_does_not_do_is_refused[cut]",),
+    ),
+    Mutant(
+        "filter-believed",
+        "what a list matches wrongly passes with on_positive: verify",
+        "lists/verified_list.py",
+        "self.store.holds(digests[found]), Answer",
+        "np.full(len(found), 1), Answer",
+        (
+            "tests/test_verified_list.py::test_it_matches_what_is_on_it_and_nothing_else",
+            "tests/test_verify_delivery.py::test_nobody_else_is_blocked_and_everything_is_counted",
+        ),
+    ),
+    Mutant(
+        "asked-on-the-loop",
+        "the loop waits for no disk (invariant 8)",
+        "deciding.py",
+        "if not lists.blocks:",
+        "if lists:",
+        (
+            "tests/test_verify_delivery.py::"
+            "test_a_disk_that_does_not_answer_holds_up_its_partition_only",
+        ),
+    ),
+    Mutant(
+        "counted-when-decided",
+        "what is taken back is in no count of what was verified",
+        "shard.py",
+        "            self._counted.by_answer +=",
+        "            self.tally.by_answer +=",
+        ("tests/test_verified_list.py::test_what_is_taken_back_or_cut_off_is_not_counted",),
+    ),
+    Mutant(
+        "list-before-its-store",
+        "the list in force has its store, whatever is killed when",
+        "lists/building.py",
+        """        if storing is not None:
+            storing.publish(made, progress)
+        files.save(made, output, wall_clock=wall_clock)
+""",
+        """        files.save(made, output, wall_clock=wall_clock)
+        if storing is not None:
+            storing.publish(made, progress)
+""",
+        (
+            "tests/test_exact_store.py::"
+            "test_a_build_that_is_killed_leaves_list_and_store_as_they_were",
+        ),
+    ),
+    Mutant(
+        "any-store-does",
+        "a store belongs to one list, whatever its name",
+        "lists/exact_store.py",
+        "        refuse_other(directory, facts.owner, Owner.of(listed))\n",
+        "",
+        ("tests/test_exact_store.py::test_the_store_of_another_list_is_refused",),
+    ),
+    Mutant(
+        "store-not-checked",
+        "a damaged byte of a store is never trusted (invariant 9)",
+        "lists/exact_store.py",
+        "        check_files(directory, facts)\n",
+        "",
+        ("tests/test_exact_store.py::test_a_damaged_file_is_refused_by_name",),
+    ),
+    Mutant(
+        "store-before-gone",
+        "who reads a list that is just being replaced still finds its store",
+        "lists/storing.py",
+        "self._remove_all_but(_version_at(self._output))",
+        "self._remove_all_but(None)",
+        (
+            "tests/test_exact_store.py::"
+            "test_the_store_of_the_list_before_stays_until_the_next_build",
+        ),
     ),
 )

@@ -1,0 +1,72 @@
+"""Digests put in order on a disk, in bounded memory: by their first byte into files, then one file after the other."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from streamdedup.keys.hashing import Digests
+from streamdedup.snapshot.files import blaming
+
+ROWS_MAX = (
+    1 << 20
+)  # in memory until they are spilled: 16 MB, and three times that while they are divided
+PARTS = 256
+_FIRST_BYTE = np.uint64(56)
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_INSTEAD = "put the list elsewhere"
+
+
+class Spill:
+    """Takes digests in any order, and gives them back ascending, each once. Its files are in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._held: list[Digests] = []
+        self._rows = 0
+
+    def add(self, digests: Digests) -> None:
+        """Take the rows of `digests` (n, 2)."""
+        if len(digests):
+            self._held.append(digests)
+            self._rows += len(digests)
+        if self._rows >= ROWS_MAX:
+            self._spill()
+
+    def ascending(self) -> Iterator[Digests]:
+        """All of them, (n, 2), in pieces: a 256th at a time is in memory, and its file is gone then."""
+        self._spill()
+        for part in range(PARTS):
+            path = self._path(part)
+            if not path.exists():
+                continue
+            with blaming("read", path, _INSTEAD):
+                rows = np.fromfile(path, dtype=np.uint64).reshape(-1, 2)
+                path.unlink()
+            yield _distinct(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
+
+    def _spill(self) -> None:
+        if not self._rows:
+            return
+        rows = np.concatenate(self._held)
+        self._held, self._rows = [], 0
+        parts = (rows[:, 0] >> _FIRST_BYTE).astype(np.int64)
+        rows = rows[np.argsort(parts, kind="stable")]
+        ends = np.bincount(parts, minlength=PARTS).cumsum().tolist()
+        for part, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if start < end:
+                self._append(self._path(part), rows[start:end].tobytes())
+
+    def _append(self, path: Path, text: bytes) -> None:
+        with blaming("write", path, _INSTEAD), os.fdopen(os.open(path, _OPEN, 0o600), "wb") as file:
+            file.write(text)
+
+    def _path(self, part: int) -> Path:
+        return self._directory / f"{part:03d}.digests"
+
+
+def _distinct(ascending: Digests) -> Digests:
+    is_new = np.ones(len(ascending), dtype=np.bool_)
+    is_new[1:] = (ascending[1:] != ascending[:-1]).any(axis=1)
+    return ascending[is_new]

@@ -1,0 +1,183 @@
+"""What an exact store says of itself: to which list it belongs, and what its files are.
+
+The stores of the list FILE are the directories FILE.exact/VERSION, one for each version of it. Each consists of the
+files of RocksDB and of `store.json`, which is written last and names the others, with sizes and checksums.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import crc32c
+
+from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.lists.key_list import KeyList
+from streamdedup.snapshot.files import blaming
+from streamdedup.snapshot.header import DamagedError, field, number, parse_object
+
+FACTS = "store.json"
+FORMAT = 1
+SUFFIX = ".exact"
+FACTS_BYTES_MAX = 1 << 20
+CHUNK_BYTES = 1 << 20
+CRC_MAX = (1 << 32) - 1
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+AGAIN = "build the list again, with --exact"
+
+
+def place_of(listed: Path) -> Path:
+    """The directory of the stores of the list at that path."""
+    return listed.with_name(listed.name + SUFFIX)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The list that a store belongs to: its version, and how its keys became digests."""
+
+    version: str
+    hash: str
+    hash_check: str
+    normalize: str
+
+    @classmethod
+    def of(cls, listed: KeyList) -> Self:
+        """That of `listed`."""
+        facts, hash_ = listed.facts, listed.hash
+        return cls(facts.version, hash_.name, hash_.check, facts.normalize)
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A file: its length in bytes, and the CRC-32C of all of it."""
+
+    size_bytes: int
+    checksum: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """That of a file. Blocking."""
+        size_bytes = checksum = 0
+        for chunk in _chunks(path):
+            size_bytes += len(chunk)
+            checksum = crc32c.crc32c(chunk, checksum)
+        return cls(size_bytes, checksum)
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """`entries` are the keys that it holds, each once, of addresses and of domains; `files` are by name."""
+
+    owner: Owner
+    entries: int
+    files: Mapping[str, Sized]
+
+    @property
+    def size_bytes(self) -> int:
+        """All of its files."""
+        return sum(file.size_bytes for file in self.files.values())
+
+    def text(self) -> bytes:
+        """What `read_facts` takes."""
+        told = {
+            "format": FORMAT,
+            "owner": asdict(self.owner),
+            "entries": self.entries,
+            "files": {name: asdict(file) for name, file in self.files.items()},
+        }
+        return _json({"checksum": crc32c.crc32c(_json(told)), "store": told})
+
+
+def read_facts(directory: Path) -> StoreFacts:
+    """What the store in `directory` says; SnapshotError where it is none, or `store.json` is damaged."""
+    with blaming("read", directory / FACTS, AGAIN), (directory / FACTS).open("rb") as file:
+        text = file.read(FACTS_BYTES_MAX + 1)
+    try:
+        return _parsed(text)
+    except SnapshotError as error:
+        raise SnapshotError(f"cannot use {directory}: {FACTS}: {error}; {AGAIN}") from None
+
+
+def check_files(directory: Path, facts: StoreFacts) -> None:
+    """SnapshotError where a file of the store is not what it was. Blocking: all of them are read."""
+    for name, file in facts.files.items():
+        with blaming("read", directory / name, AGAIN):
+            found = Sized.of(directory / name)
+        if found.size_bytes != file.size_bytes:
+            raise SnapshotError(
+                f"cannot use {directory}: {name} has {found.size_bytes:,} bytes instead of {file.size_bytes:,};"
+                f" {AGAIN}"
+            )
+        if found.checksum != file.checksum:
+            raise SnapshotError(
+                f"cannot use {directory}: the checksum of {name} does not hold; {AGAIN}"
+            )
+
+
+def store_of(place: Path, listed: KeyList) -> Path:
+    """The directory of the store of `listed`; ConfigError where there is none in `place`."""
+    there = versions_in(place)
+    if listed.version in there:
+        return place / listed.version
+    told = f"{place} holds only that of version {', '.join(there)}" if there else _no_store(place)
+    raise ConfigError(
+        f"the list {listed.path or listed.name}, version {listed.version}, has no exact store: {told}; {AGAIN}"
+    )
+
+
+def versions_in(place: Path) -> list[str]:
+    """Those of which there is a store, as their names say, ascending."""
+    try:
+        return sorted(path.name for path in place.iterdir() if (path / FACTS).is_file())
+    except OSError:
+        return []
+
+
+def refuse_other(directory: Path, found: Owner, asked: Owner) -> None:
+    """ConfigError unless a store of `found` is that of the list `asked`."""
+    for each in fields(Owner):
+        theirs, ours = getattr(found, each.name), getattr(asked, each.name)
+        if theirs != ours:
+            raise ConfigError(
+                f"{directory} is no exact store of the list that it is asked for: it has {each.name} {theirs!r}"
+                f" instead of {ours!r}; {AGAIN}"
+            )
+
+
+def _no_store(place: Path) -> str:
+    return f"none is in {place}" if place.is_dir() else f"there is no {place}"
+
+
+def _parsed(text: bytes) -> StoreFacts:
+    if len(text) > FACTS_BYTES_MAX:
+        raise DamagedError(f"it has more than {FACTS_BYTES_MAX:,} bytes")
+    raw = parse_object(bytearray(text))
+    told = field(raw, "store", dict)
+    if number(raw, "checksum", 0, CRC_MAX) != crc32c.crc32c(_json(told)):
+        raise DamagedError("its checksum does not hold")
+    if (version := number(told, "format", 1)) != FORMAT:
+        raise SnapshotError(f"it is of format {version}, and this streamdedup knows {FORMAT}")
+    owner = field(told, "owner", dict)
+    return StoreFacts(
+        owner=Owner(**{each.name: field(owner, each.name, str) for each in fields(Owner)}),
+        entries=number(told, "entries", 0),
+        files={name: _sized(name, file) for name, file in field(told, "files", dict).items()},
+    )
+
+
+def _sized(name: str, file: Any) -> Sized:  # noqa: ANN401 - any JSON
+    if not _NAME.fullmatch(name) or not isinstance(file, dict):
+        raise DamagedError("it names a file that no store has")
+    return Sized(number(file, "size_bytes", 0), number(file, "checksum", 0, CRC_MAX))
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
