@@ -20,6 +20,7 @@ from streamdedup.rules.listed import Matches
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from tests.broker.base import Broker
+from tests.broker.proxy import Api, Cut, Frame, Proxy, Replace, let_pass
 from tests.broker.topics import (
     Event,
     Record,
@@ -27,7 +28,6 @@ from tests.broker.topics import (
     committed,
     create_topic,
     delete_records,
-    delete_topic,
     produce,
     read_all,
     unique_name,
@@ -272,28 +272,38 @@ def is_followed(worker: LocalWorker) -> bool:
 
 
 async def test_a_control_topic_in_trouble_shows(deployment: Deployment, start: Start) -> None:
-    """Deleted, and made again with less in it: the log says so, and the metric for how long; events flow on."""
-    control = unique_name("control")
-    added: list[Event] = [(0, b"user1@example.com", b'{"op": "add"}', [], None)] * 5
+    """One that lost its end, or gives no answer: the log says so, the metric for how long; events flow on."""
+    control, end = unique_name("control"), 77
+    added: list[Event] = [(0, b"user1@example.com", b'{"op": "add"}', [], None)] * end
     create_topic(deployment.bootstrap, control, 1, cleanup_policy="compact")
     produce(deployment.bootstrap, control, added)
     deployment.config["blocklist"]["control_topic"] = control
-    async with start(deployment) as worker:
-        await worker.live()
-        await worker.until(lambda: is_followed(worker), "topic that is read")
-        await asyncio.to_thread(delete_topic, deployment.bootstrap, control)
-        await worker.until(lambda: not is_followed(worker), "metric that tells of it")
-        await asyncio.to_thread(
-            create_topic, deployment.bootstrap, control, 1, cleanup_policy="compact"
-        )
-        (line,) = await worker.logged("changes_behind")
-        assert f"{control}/0 ends at offset 0, and was read up to 5" in line["error"]
-        await asyncio.to_thread(deployment.feed, addresses([1, 2, 3]))
-        await worker.consumed(3)
-        assert not is_followed(worker)
-        await asyncio.to_thread(produce, deployment.bootstrap, control, added)
-        await worker.until(lambda: is_followed(worker), "topic that is read again")
+
+    def without_an_end(frame: Frame) -> Replace | None:
+        if not is_of(frame, control) or not frame.is_answer:
+            return None
+        return Replace(frame.message.replace(end.to_bytes(8), bytes(8)))
+
+    with Proxy(deployment.bootstrap) as proxy:
+        async with start(deployment, proxy) as worker:
+            await worker.live()
+            await worker.until(lambda: is_followed(worker), "topic that is read")
+            proxy.rule = without_an_end
+            (line,) = await worker.logged("changes_behind")
+            assert f"{control}/0 ends at offset 0, and was read up to {end}" in line["error"]
+            await worker.until(lambda: not is_followed(worker), "metric that tells of it")
+            proxy.rule = lambda frame: Cut() if is_of(frame, control) else None
+            await asyncio.to_thread(deployment.feed, addresses([1, 2, 3]))
+            await worker.consumed(3)
+            assert not is_followed(worker)
+            proxy.rule = let_pass
+            await worker.until(lambda: is_followed(worker), "topic that is read again")
     assert worker.tally[Verdict.BLOCKED] == 2
+
+
+def is_of(frame: Frame, topic: str) -> bool:
+    """Whether it asks, or tells, where `topic` ends."""
+    return frame.api == Api.LIST_OFFSETS and topic.encode() in frame.message
 
 
 async def test_without_a_control_topic_nothing_can_be_behind(

@@ -19,7 +19,7 @@ from streamdedup.events import Verdict
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.metrics import DOUBTS, METRICS, TAKEN_BACK
 from tests.broker.base import Broker, client_config
-from tests.broker.topics import produce, unique_name
+from tests.broker.topics import create_topic, produce, unique_name
 from tests.deployment import Deployment, keyed
 from tests.list_files import list_file
 from tests.local import DEADLINE_S, LocalWorker, Start
@@ -88,7 +88,9 @@ async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start
     """Every metric is there, none is more, all parse, and each says what happened."""
     letters = deployment.create_side_topic("dead_letter_topic")
     lists = list_file(deployment.directory / "block.list", [b"nobody"])
-    deployment.config["blocklist"] = {"file": str(lists)}
+    control = unique_name("control")
+    create_topic(deployment.bootstrap, control, 1, cleanup_policy="compact")
+    deployment.config["blocklist"] = {"file": str(lists), "control_topic": control}
     deployment.feed(keyed([*range(300), *range(100)], 2))
     deployment.feed([(0, None, b"no key", [], None), (1, CANARY, b"x", [], None)])
     async with start(deployment) as worker:
