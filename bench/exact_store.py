@@ -79,9 +79,10 @@ def _measured(directory: Path, count: int) -> Found:
     hits, _, seconds = _asked(verified, present[COLD:])
     asked = len(present[COLD:])
     blocked, false_positives, absent_s = _asked(verified, np.arange(count, count + ABSENT))
+    cold = VerifiedList(listed, ExactStore.open(place_of(output), listed))
     cold_s = None
-    if _evicted(store):
-        cold_s = _asked(verified, present[:COLD])[2] / len(present[:COLD])
+    if _evicted(cold.store):
+        cold_s = _asked(cold, present[:COLD])[2] / len(present[:COLD])
     return Found(
         plain_s=plain_s,
         build_s=build_s,

@@ -112,7 +112,7 @@ class Deciding:
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | Screened:
         """Those in force, for the whole batch; what they say of it, where they ask a disk."""
         lists, context = self._context.lists.now, self._context
-        if not lists.blocks:
+        if not lists.ask_a_disk:
             return lists
         name = f"{context.settings.source.topic}/{partition}"
         what = "the exact store of its block list"

@@ -18,7 +18,7 @@ MUTANTS = (
         "asked-on-the-loop",
         "the loop waits for no disk (invariant 8)",
         "deciding.py",
-        "if not lists.blocks:",
+        "if not lists.ask_a_disk:",
         "if lists:",
         (
             "tests/test_verify_delivery.py::"
