@@ -19,7 +19,6 @@ import numpy.typing as npt
 from bench.blacklist import BATCH, DOCUMENT, batches, build, write
 from bench.machine import machine
 from streamdedup import lists
-from streamdedup.keys.hashing import MURMUR3
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
@@ -80,10 +79,9 @@ def _measured(directory: Path, count: int) -> Found:
     hits, _, seconds = _asked(verified, present[COLD:])
     asked = len(present[COLD:])
     blocked, false_positives, absent_s = _asked(verified, np.arange(count, count + ABSENT))
-    cold = VerifiedList(listed, ExactStore.open(place_of(output), listed))
     cold_s = None
-    if _evicted(cold.store):
-        cold_s = _asked(cold, present[:COLD])[2] / len(present[:COLD])
+    if _evicted(store):
+        cold_s = _asked(verified, present[:COLD])[2] / len(present[:COLD])
     return Found(
         plain_s=plain_s,
         build_s=build_s,
@@ -104,7 +102,7 @@ def _asked(verified: VerifiedList, numbers: npt.NDArray[np.int64]) -> tuple[int,
     blocked, false_positives, seconds = 0, 0, 0.0
     for column in batches(numbers):
         began = perf_counter()
-        digests = MURMUR3.of_column(column.buffer, column.starts, column.sizes)
+        digests = verified.base.hash.of_column(column.buffer, column.starts, column.sizes)
         matches, answers = verified.verify(column, digests)
         seconds += perf_counter() - began
         blocked += int(np.count_nonzero(matches != Match.NONE))

@@ -5,15 +5,15 @@ is no message is counted, told now and then by its offset, and changes nothing.
 """
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator
 
 import structlog
 
 from streamdedup.context import Context
-from streamdedup.errors import ConfigError, MalformedError, StreamdedupError
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
 from streamdedup.events import EventBatch
+from streamdedup.filters.marks import warm_up
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.connection import describe_error
 from streamdedup.kafka.log import TrimmedError
@@ -21,12 +21,12 @@ from streamdedup.kafka.patience import is_away
 from streamdedup.kafka.topics import Topic
 from streamdedup.lists.control import read_change
 from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
+from streamdedup.rate_limit import RateLimit
 
 LOOK_EVERY_S = 0.5
 PARTITIONS_EVERY_S = 10.0
 AGAIN_S = 1.0
 STALL_S_MAX = 60.0
-TELL_EVERY_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -45,11 +45,12 @@ class ControlTopic:
         self._normal, self._hash = context.extractor().normalizer, context.hash
         self._positions: dict[int, int] = {}
         self._newest_ms = 0
-        self._untold, self._tell_at, self._trouble_tell_at = 0, -math.inf, -math.inf
+        self._malformed, self._trouble = RateLimit(), RateLimit()
 
     async def catch_up(self) -> None:
         """Read all that is there now. ConfigError where the topic is missing, or forgets otherwise than by key."""
         self._changes, self._positions = Changes(), {}
+        await asyncio.to_thread(warm_up)
         await self._look_for_partitions()
         await self._read_on()
 
@@ -106,8 +107,14 @@ class ControlTopic:
         for partition, position in self._positions.items():
             async with asyncio.timeout(ANSWER_S_MAX):
                 end = await self._cluster.stable_offset(self._topic, partition)
+            if end < position:
+                raise DeliveryError(
+                    f"{self._topic}/{partition} ends at offset {end}, and was read up to {position}: it lost its end,"
+                    " or was deleted and made again; if it stays so, restart the worker, which reads it from its start"
+                )
             if end > position:
                 await self._read_part(partition, position, end)
+        self._context.meters.changes_read_at = time.monotonic()
         position = sum(self._positions.values())
         came = position != self.position
         if came:
@@ -133,16 +140,14 @@ class ControlTopic:
             else:
                 self._changes.apply(self._hash.digests(change.keys), change.change)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
-        if len(self._changes) > CHANGES_MAX:
+        if self._changes.more_than(CHANGES_MAX):
             raise ConfigError(
                 f"the topic {self._topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and"
                 " write null values for their keys"
             )
 
     def _tell_trouble(self, error: Exception) -> None:
-        """At once, then once in a while."""
-        if time.monotonic() >= self._trouble_tell_at:
-            self._trouble_tell_at = time.monotonic() + TELL_EVERY_S
+        if self._trouble.due(time.monotonic()):
             log.warning(
                 "changes_behind",
                 topic=self._topic,
@@ -151,20 +156,17 @@ class ControlTopic:
             )
 
     def _tell_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
-        """At once, then once in a while."""
         self._context.meters.changes_malformed += 1
-        self._untold += 1
-        if time.monotonic() >= self._tell_at:
+        if messages := self._malformed.due(time.monotonic()):
             log.warning(
                 "change_malformed",
                 topic=batch.topic,
                 partition=batch.partition,
                 offset=int(batch.offsets[row]),
                 reason=reason,
-                messages=self._untold,
+                messages=messages,
                 note="such messages change nothing; write the entry again as `streamdedup lists add` does",
             )
-            self._untold, self._tell_at = 0, time.monotonic() + TELL_EVERY_S
 
 
 async def described(cluster: Cluster, topic: str) -> Topic:

@@ -110,14 +110,16 @@ class Deciding:
         return Part(taken, verdicts, keys.malformed, rejected, now_ms, blocked), whole
 
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | Screened:
-        """Those in force, for the whole batch; what they say of it, where they ask a disk."""
+        """Those in force, for the whole batch; what they say of it, where they are better asked beside the loop."""
         lists, context = self._context.lists.now, self._context
-        if not lists.ask_a_disk:
-            return lists
-        name = f"{context.settings.source.topic}/{partition}"
-        what = "the exact store of its block list"
-        ask = context.threads.lookups.run
-        return await ask(name, what, screened, keys, rejected, lists, context.hash)
+        arguments = keys, rejected, lists, context.hash
+        if lists.ask_a_disk:
+            name = f"{context.settings.source.topic}/{partition}"
+            what = "the exact store of its block list"
+            return await context.threads.lookups.run(name, what, screened, *arguments)
+        if lists.block is not None and self._extractor.takes_long:
+            return await asyncio.to_thread(screened, *arguments)
+        return lists
 
     async def _commit_position(self, shard: Shard, flights: Flights) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.

@@ -5,41 +5,39 @@ stops the shard where there is none.
 """
 
 import asyncio
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+import hashlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import structlog
 
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Integers, Verdict
+from streamdedup.events import EventBatch, Headers, Integers, Verdict, Verdicts
+from streamdedup.filters.base import Mask
 from streamdedup.flight import Part
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import Limits
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.marks import MARK_BYTES_MAX, appended, is_marked, mark, marked_rows
+from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
+from streamdedup.rate_limit import RateLimit
 from streamdedup.rules.listed import Blocked, Match
 from streamdedup.settings import Settings
-
-LETTERS_A_TURN = 500  # of the loop: objects, made one by one
-TELL_EVERY_S = 60.0
+from streamdedup.side_topics import Letters, send
 
 log = structlog.get_logger(__name__)
-
-_Headers = tuple[tuple[str, bytes], ...]
-_Told = tuple[int, _Headers]  # a row, and what its letter says of it
 
 
 class Emission:
     """Sends the events of one shard through its writer."""
 
     def __init__(self, settings: Settings, writer: Writer) -> None:
-        self._sink, self._on_malformed = settings.sink, settings.key.on_malformed
+        self._settings, self._sink = settings, settings.sink
+        self._on_malformed = "pass" if settings.sink.shadow else settings.key.on_malformed
         self._writer = writer
         self._limits: dict[str, Limits] = {}
-        self._untold, self._tell_at = 0, -math.inf  # malformed events
+        self._malformed_told = RateLimit()
 
     def observe(self, topology: Topology) -> None:
         """Take the topics' limits as they are now."""
@@ -55,10 +53,7 @@ class Emission:
 
         And for those at the offsets in `refused`, of which the broker has shown it.
         """
-        reasons = self._limits[self._sink.topic].rejected(batch, now_ms)
-        if self._on_malformed != "pass":
-            for row in reasons.keys() & keys.malformed.keys():
-                del reasons[row]
+        reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, now_ms)
         for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
             reasons[row] = refused[int(batch.offsets[row])]
         return reasons
@@ -69,24 +64,43 @@ class Emission:
         Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
         """
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
-        passing = verdicts == Verdict.PASS
-        if self._on_malformed == "pass":
-            passing |= verdicts == Verdict.MALFORMED
-        await self._copy(sink.topic, batch, np.flatnonzero(passing))
-        if sink.duplicates_topic:
+        passing = np.flatnonzero(self._passing(verdicts))
+        await self._copy(sink.topic, self._marked(part, passing), passing)
+        if sink.duplicates_topic and not sink.shadow:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._copy(sink.duplicates_topic, batch, duplicates)
-        if sink.blocked_topic:
-            await self._send(sink.blocked_topic, "blocked", part, _matched(part.blocked))
+        if sink.blocked_topic and not sink.shadow:
+            await self._send(sink.blocked_topic, part, _blocked_letters(part.blocked))
         reasons = self._reasons(part)
         if sink.dead_letter_topic:
-            told = (
-                (row, (("streamdedup.reason", reasons[row].encode()),)) for row in sorted(reasons)
-            )
-            await self._send(sink.dead_letter_topic, "dead_letters", part, told)
+            await self._send(sink.dead_letter_topic, part, _dead_letters(reasons))
+
+    def _passing(self, verdicts: Verdicts) -> Mask:
+        """Which events go to the output."""
+        if self._sink.shadow:
+            return np.asarray(verdicts != Verdict.REJECTED)
+        passing = np.asarray(verdicts == Verdict.PASS)
+        if self._on_malformed == "pass":
+            passing |= verdicts == Verdict.MALFORMED
+        return passing
+
+    def _marked(self, part: Part, passing: Integers) -> EventBatch:
+        """The batch, of which those of `passing` are marked that have to be."""
+        batch, blocked = part.batch, part.blocked
+        rows = passing
+        if not self._sink.shadow:
+            marked = marked_rows(batch.headers)
+            rows = np.intersect1d(passing, marked, assume_unique=True) if len(marked) else marked
+        which = part.verdicts.astype(np.int64)
+        which[blocked.rows] = len(Verdict) + blocked.matches.astype(np.int64)
+        by_list = [(*_MARKS[Verdict.BLOCKED], *why) for why in _why_blocked(blocked)]
+        return appended(batch, rows, [*_MARKS, *by_list], which[rows])
 
     async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
         await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
+
+    async def _send(self, topic: str, part: Part, letters: Letters) -> None:
+        await send(self._writer, self._limits[topic], part, letters)
 
     def _reasons(self, part: Part) -> dict[int, str]:
         """Row -> reason, for the events that are to be dead letters."""
@@ -109,79 +123,61 @@ class Emission:
 
     def _tell_malformed(self, part: Part, rows: Sequence[int]) -> None:
         """At once, then once in a while: where a setting is wrong, no event is judged, and nothing else shows it."""
-        self._untold += len(rows)
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._tell_at:
+        if events := self._malformed_told.due(asyncio.get_running_loop().time(), len(rows)):
             log.warning(
                 "malformed",
                 topic=part.batch.topic,
                 partition=part.batch.partition,
                 offset=int(part.batch.offsets[rows[0]]),
                 reason=part.malformed[rows[0]],
-                events=self._untold,
+                events=events,
                 not_judged=self._on_malformed,
             )
-            self._untold, self._tell_at = 0, now_s + TELL_EVERY_S
-
-    async def _send(self, topic: str, what: str, part: Part, told: Iterator[_Told]) -> None:
-        """Send letters of the events that are `told` of, in their order; `what` they are, for the log."""
-        while turn := list(islice(told, LETTERS_A_TURN)):
-            letters = self._letters(topic, what, part, turn)
-            await self._writer.send(topic, letters, self._limits[topic].bytes_max)
-            await asyncio.sleep(0)
-
-    def _letters(self, topic: str, what: str, part: Part, told: Iterable[_Told]) -> list[Record]:
-        """The events with where they came from and why; stamped now, and cut as far as the topic's limit asks for."""
-        batch, limits = part.batch, self._limits[topic]
-        letters, cut = [], []
-        for row, why in told:
-            *longer, shortest = _letter(batch, row, why, part.now_ms)
-            letter = next(filter(limits.takes, longer), shortest)
-            letters.append(letter)
-            if _CUT in dict(letter[3]):
-                cut.append(int(batch.offsets[row]))
-        if cut:
-            log.warning(
-                f"{what}_cut",
-                topic=batch.topic,
-                partition=batch.partition,
-                first_offset=cut[0],
-                events=len(cut),
-                remedy=f"raise max.message.bytes of {topic}",
-            )
-        return letters
 
 
-def _matched(blocked: Blocked) -> Iterator[_Told]:
-    """What is told of each: by which list and rule it is blocked."""
+def refused_by(
+    output: Limits, settings: Settings, batch: EventBatch, keys: Keys, now_ms: int
+) -> dict[int, str]:
+    """Row -> reason, for the events that are to go to the output, and that it would not take or not keep.
+
+    With what we append to their headers, as long as that may be.
+    """
+    if settings.sink.shadow:
+        return output.rejected(batch, now_ms, lambda _: _LONGEST, MARK_BYTES_MAX)
+    ours = mark(Verdict.MALFORMED)  # no other is longer
+    reasons = output.rejected(batch, now_ms, lambda headers: ours if is_marked(headers) else ())
+    elsewhere = set(keys.dropped)
+    if settings.key.on_malformed != "pass":
+        elsewhere.update(keys.malformed)
+    return {row: reason for row, reason in reasons.items() if row not in elsewhere}
+
+
+def _blocked_letters(blocked: Blocked) -> Letters:
+    return Letters("blocked", blocked.rows, _why_blocked(blocked), blocked.matches.astype(np.int64))
+
+
+def _dead_letters(reasons: Mapping[int, str]) -> Letters:
+    """Of each row its reason; few reasons differ."""
+    rows, index = sorted(reasons), dict[str, int]()
+    which = [index.setdefault(reasons[row], len(index)) for row in rows]
+    whys = [(("streamdedup.reason", reason.encode()),) for reason in index]
+    return Letters("dead_letters", _integers(rows), whys, _integers(which))
+
+
+def _integers(numbers: Sequence[int]) -> Integers:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _why_blocked(blocked: Blocked) -> list[Headers]:
+    """What is told of an event, by what of its key was matched; nothing where there is no block list."""
     block = blocked.lists.block
     if block is None:
-        return
-    version = (
-        ("streamdedup.list", block.name.encode()),
-        ("streamdedup.list-version", block.version.encode()),
-    )
-    rules = [("streamdedup.rule", match.name.lower().encode()) for match in Match]
-    for row, match in zip(blocked.rows.tolist(), blocked.matches.tolist(), strict=True):
-        yield row, (*version, rules[match])
+        return []
+    told = block.name.encode(), block.version.encode()
+    rules = (match.name.lower().encode() for match in Match)
+    return [tuple(zip(BLOCKED_BY, (*told, rule), strict=True)) for rule in rules]
 
 
-def _letter(batch: EventBatch, row: int, why: _Headers, now_ms: int) -> Iterator[Record]:
-    """The letter of an event: whole, without its value, and as a last resort with nothing of its own."""
-    key, headers, origin = batch.keys[row], batch.headers[row], (*_origin(batch, row), *why)
-    yield now_ms, key, batch.values[row], (*headers, *origin)
-    yield now_ms, key, None, (*headers, *origin, (_CUT, b"value"))
-    yield now_ms, None, None, (*origin, (_CUT, b"key, value, headers"))
-
-
-_CUT = "streamdedup.cut"
-
-
-def _origin(batch: EventBatch, row: int) -> _Headers:
-    """The headers that say which event a letter is of."""
-    return (
-        ("streamdedup.topic", batch.topic.encode()),
-        ("streamdedup.partition", b"%d" % batch.partition),
-        ("streamdedup.offset", b"%d" % batch.offsets[row]),
-        ("streamdedup.timestamp", b"%d" % batch.timestamps[row]),
-    )
+_MARKS = [mark(verdict) for verdict in Verdict]
+_NOISE = hashlib.shake_256(b"does not compress").digest(MARK_BYTES_MAX - len(MARK))
+_LONGEST: Headers = ((MARK, _NOISE),)

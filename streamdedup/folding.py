@@ -15,10 +15,11 @@ import numpy as np
 
 from streamdedup.context import Context, keys_of
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.events import EventBatch, Fingerprint, Verdict
 from streamdedup.fingerprint import contradiction, doubt_of
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.marks import marks_of
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
 from streamdedup.resume import (
@@ -268,7 +269,7 @@ class Folding:
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)
         progress = self.progress = Fold(shard, start, found.output_end)
-        folded = skipped = 0
+        folded = skipped = withheld = 0
         first = last = None
         batches = self._context.cluster.committed_events(
             self._settings.sink.topic,
@@ -282,7 +283,8 @@ class Folding:
                 self._check_foreign(batch, foreign)
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
                 for part in batch.parts(self._extractor.rows_a_turn):
-                    skipped += await self._fold_in(shard, part)
+                    nulls, marked = await self._fold_in(shard, part)
+                    skipped, withheld = skipped + nulls, withheld + marked
                 folded += len(batch)
                 self._meters.folded += len(batch)
         except TrimmedError as error:
@@ -299,14 +301,19 @@ class Folding:
             last_offset=last,
             events=folded,
             without_key=skipped,
+            not_passed=withheld,
         )
 
-    async def _fold_in(self, shard: Shard, batch: EventBatch) -> int:
-        """Add the keys of `batch`, and tell how many events have none."""
-        keys = await keys_of(batch, self._extractor)
+    async def _fold_in(self, shard: Shard, batch: EventBatch) -> tuple[int, int]:
+        """Add the keys of `batch`; how many events have none, and how many others are marked as not passed."""
+        keys = (await keys_of(batch, self._extractor)).keys
         await self.ready_for(len(batch))
+        withheld = np.flatnonzero((marks_of(batch.headers) != Verdict.PASS) & (keys.sizes >= 0))
+        without_key = int(np.count_nonzero(keys.sizes < 0))
+        if len(withheld):
+            keys = keys.nulled(withheld)
         await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
-        return int(np.count_nonzero(keys.keys.sizes < 0))
+        return without_key, len(withheld)
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:
         """After our events came to stand too far on: whoever wrote in between is a second writer."""

@@ -20,7 +20,7 @@ from streamdedup.errors import trace
 REPEATED_AFTER_S = 600.0
 
 
-class RateLimit(logging.Filter):
+class OncePerTemplate(logging.Filter):
     """Lets each message template of a logger pass once in `REPEATED_AFTER_S`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,12 +67,12 @@ def set_up(level: int = logging.INFO) -> None:
             ],
         )
     )
-    handler.addFilter(_aiokafka_only(RateLimit()))
+    handler.addFilter(_aiokafka_only(OncePerTemplate()))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
 
 
-def _aiokafka_only(limit: RateLimit) -> Callable[[logging.LogRecord], bool]:
+def _aiokafka_only(limit: OncePerTemplate) -> Callable[[logging.LogRecord], bool]:
     return lambda record: not record.name.startswith("aiokafka") or limit.filter(record)
 
 

@@ -118,6 +118,9 @@ class Meters:
         self.transactions = Histogram(TRANSACTION.bounds)
         self.lists_refused = {"allowlist": 0, "blocklist": 0}
         self.changes_malformed = 0
+        self.changes_read_at: float | None = (
+            None  # to the end of the control topic, by time.monotonic
+        )
         self._shards: dict[int, ShardMeters] = {}
 
     def of(self, partition: int) -> ShardMeters:

@@ -61,6 +61,12 @@ READY = Metric(
     "0 or 1",
     "Whether every partition that is assigned to this worker is live, as `/readyz` says with the reasons.",
 )
+SHADOW = Metric(
+    "streamdedup_shadow",
+    "gauge",
+    "0 or 1",
+    "Whether `sink.shadow` is set: every event passes, whatever its verdict says.",
+)
 BROKER_AWAY = Metric(
     "streamdedup_broker_away_seconds",
     "gauge",
@@ -108,6 +114,13 @@ CHANGES_MALFORMED = Metric(
     "counter",
     "messages",
     "Messages of `blocklist.control_topic` that say nothing, and change nothing.",
+)
+CHANGES_BEHIND = Metric(
+    "streamdedup_list_changes_behind_seconds",
+    "gauge",
+    "seconds",
+    "Since `blocklist.control_topic` was last read to its end: a second or two, more where it cannot be read. Not there"
+    " without such a topic.",
 )
 UNSEEN = Metric(
     "streamdedup_cross_partition_events_total",

@@ -9,6 +9,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka import encoding
 from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.options import MARK
 from streamdedup.kafka.topics import (
     FOREVER,
     Topology,
@@ -78,6 +79,12 @@ def try_filter(context: Context, topology: Topology) -> None:
 def _announce(context: Context, topology: Topology, empty: Filter) -> None:
     """Say once what the configuration means; `empty` is what every shard begins with."""
     settings, output = context.settings, topology[context.settings.sink.topic]
+    if settings.sink.shadow:
+        log.warning(
+            "shadow_mode",
+            reason=f"nothing is dropped: every event goes to {output.name}, its verdict in the header {MARK}",
+            remedy="unset sink.shadow once the verdicts are as they should be",
+        )
     if not settings.filter.remembers:
         log.info(
             "worker_starts",

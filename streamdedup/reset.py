@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from streamdedup.errors import DeliveryError
+from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.fencing import (
     FENCE_S_MAX,
     committed_offset,
@@ -118,8 +118,14 @@ _NEITHER = (
 async def plan(settings: Settings, target: Target, *, forget: bool) -> Plan:
     """What the reset would do, as things stand; nothing is changed.
 
-    ConfigError where a topic is missing, DeliveryError where the group has members or the broker refuses us.
+    ConfigError where a topic is missing, or there is nothing to forget; DeliveryError where the group has members or
+    the broker refuses us.
     """
+    if forget and not settings.filter.remembers:
+        raise ConfigError(
+            "--forget has nothing to forget: with filter.kind: none (filter: null) no key is remembered, and what is"
+            " read again is judged by the lists alone; leave --forget out"
+        )
     async with _opened(settings) as group:
         return await group.plan(target, forget)
 
@@ -227,7 +233,9 @@ class _Group:
         await wait_decided(self._cluster, self._output, partition, end, within_s)
 
     def _refuse_contradiction(self, partition: int, found: Found) -> None:
-        """What would stop the shard must not be hidden by a note of ours."""
+        """What would stop the shard must not be hidden by a note of ours; who remembers nothing has nothing to hide."""
+        if not self._settings.filter.remembers:
+            return
         try:
             check_output(found, self._settings.sink)
         except DeliveryError as error:

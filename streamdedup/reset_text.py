@@ -80,6 +80,11 @@ def _where_to(settings: Settings, planned: Plan) -> Iterator[str]:
 
 def _judged_again(settings: Settings) -> str:
     output, options = settings.sink.topic, settings.filter
+    if settings.sink.shadow:
+        return (
+            f"In shadow mode all that is read again is WRITTEN AGAIN to {output}; what passed before is marked as"
+            " duplicate."
+        )
     if not options.remembers:
         return (
             f"What is read again is judged by the lists alone, since there is no filter: what passes is EMITTED AGAIN,"

@@ -167,11 +167,11 @@ class Shard:
         self._sealed.clear()
         self._counted = Tally()
 
-    def fold(self, keys: Keys, times: Integers, label: int) -> Iterator[None]:
-        """Add the keys of committed output events; those without a key are skipped. As `admit`, in steps."""
+    def fold(self, keys: Column, times: Integers, label: int) -> Iterator[None]:
+        """Add the keys of committed output events; nulls are skipped. As `admit`, in steps."""
         self.end_label = max(self.end_label, label)
-        rows = np.flatnonzero(keys.keys.sizes >= 0)
-        digests = self._digests(keys.keys.take(rows))
+        rows = np.flatnonzero(keys.sizes >= 0)
+        digests = self._digests(keys.take(rows))
         yield from self._move(self._rule.fold(digests, times[rows]))
         self.label = label
 
@@ -219,8 +219,8 @@ def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
     """The verdicts (n,) that no rule has a say in, PASS for all others; and the rows, ascending, that rules judge."""
     verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
     verdicts[list(keys.malformed)] = Verdict.MALFORMED
+    verdicts[list(keys.dropped)] = Verdict.BLOCKED
     verdicts[list(rejected)] = Verdict.REJECTED
-    verdicts[list(keys.dropped)] = Verdict.BLOCKED  # goes nowhere, so no topic can refuse it
     open_ = verdicts == Verdict.PASS
     open_[list(keys.unjudged)] = False
     return verdicts, np.flatnonzero(open_)

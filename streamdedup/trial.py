@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamdedup.context import Context, keys_of
+from streamdedup.emission import refused_by
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
@@ -132,7 +133,7 @@ class _Trying:
 
     def _judge(self, found: Trial, batch: EventBatch, keys: Keys) -> None:
         limits, now_ms = self._limits, self._context.now_ms()
-        rejected = limits.rejected(batch, now_ms) if limits else {}
+        rejected = refused_by(limits, self._settings, batch, keys, now_ms) if limits else {}
         reasons = keys.malformed | rejected
         verdicts, rows = settled(keys, list(rejected))
         column = keys.keys.take(rows)

@@ -22,11 +22,12 @@ from streamdedup.folding import LOG_ANSWER_S_MAX
 from streamdedup.kafka.base import Connect, Source
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.connection import describe_error, refusal
-from streamdedup.kafka.patience import LOG_EVERY_S, is_away, start_patiently
+from streamdedup.kafka.patience import is_away, start_patiently
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.meters import Meters
 from streamdedup.preparation import prepared_topics, try_filter
+from streamdedup.rate_limit import RateLimit
 from streamdedup.reloading import Reloading
 from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
@@ -67,8 +68,9 @@ class Worker:
         self._shards = Shards(self._deliveries)
         self._threads = Threads()
         self._told_unseen = False
-        self._trouble_told_at = float("-inf")
-        self._status = Status(settings.source.topic, self._deliveries, Meters())
+        self._trouble = RateLimit()
+        shadow = settings.sink.shadow
+        self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
         self._stop = asyncio.Event()
 
     @property
@@ -219,10 +221,7 @@ class Worker:
             patience.back(what)
 
     def _tell_trouble(self, error: Exception) -> None:
-        """Once a minute."""
-        now = asyncio.get_running_loop().time()
-        if now - self._trouble_told_at >= LOG_EVERY_S:
-            self._trouble_told_at = now
+        if self._trouble.due(asyncio.get_running_loop().time()):
             remedy = "still trying; if it stays so, restart the worker, and tell us"
             log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
 

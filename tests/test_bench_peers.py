@@ -197,9 +197,10 @@ def test_without_a_compiler_there_are_no_classes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_was_left_out_or_has_changed_is_measured_again() -> None:
-    """A cell holds until the peers' code changes."""
+    """A cell holds until our code or the peers' changes."""
     cell = next(full.cells("peers"))
-    measured = _cell(NAME, 1) | {"code": code_id()}
+    assert code_id() in cell.code
+    measured = _cell(NAME, 1) | {"code": cell.code}
     assert cell.is_in({cell.name: measured})
     assert not cell.is_in({})
     assert not cell.is_in({cell.name: measured | {"code": "other"}})
@@ -285,7 +286,7 @@ def _absent(name: str) -> dict[str, Any]:
 def _about(name: str) -> dict[str, Any]:
     peer = PEERS.get(name, PEERS[NAME])
     fields = ("what", "version", "guarantee", "configured", "seconds_max", "warm_s")
-    return {field: getattr(peer, field) for field in fields}
+    return {field: getattr(peer, field) for field in fields} | {"commit": "0123456789ab"}
 
 
 def _full(cells: Mapping[str, Any]) -> dict[str, Any]:

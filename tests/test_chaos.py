@@ -4,15 +4,19 @@ What is played here is the table in tests/chaos/part.py; the whole is in docs/gu
 """
 
 import random
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.broker.base import Unavailable
 from tests.broker.plugin import NO_BROKER, do_without
 from tests.chaos.__main__ import main, write_page
+from tests.chaos.asking import patiently
 from tests.chaos.brokers import ProxiedBroker
 from tests.chaos.driver import ATTEMPTS_MAX, play, play_round
 from tests.chaos.feeding import REPEATED_SHARE, draw_keys
@@ -81,6 +85,50 @@ def test_the_oracle_sees_a_broken_promise(
     assert finding is not None, trial.count.failures
     assert getattr(finding, small.breach) > 0
     assert any(small.breach in failure for failure in trial.count.failures)
+
+
+@pytest.mark.broker
+@pytest.mark.private_broker
+def test_a_trial_is_answered_after_its_broker_was_killed(
+    brokers: ProxiedBroker, tmp_path: Path
+) -> None:
+    """Its client asks with the leader's epoch of before: that alone leaves no round unjudged."""
+    with closing(Trial(brokers, tmp_path, "killed")) as trial:
+        assert not trial.open_transactions()
+        brokers.node.end(signal.SIGKILL)
+        brokers.node.start()
+        assert not trial.open_transactions()
+
+
+def test_what_passes_is_asked_again() -> None:
+    """Errors and silence alike, as often as there is time."""
+    answers: list[Exception | int] = [
+        KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)),
+        TimeoutError("nobody"),
+        KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)),
+        7,
+    ]
+
+    def ask() -> int:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    assert patiently(ask) == 7
+
+
+def test_what_does_not_pass_is_told() -> None:
+    """With the last error; one that has ended the client is told at once."""
+
+    def ask(*error: Any) -> NoReturn:
+        raise KafkaException(KafkaError(*error))
+
+    with pytest.raises(
+        TimeoutError, match=r"did not answer within 0 s, but: .*FENCED_LEADER_EPOCH"
+    ):
+        patiently(lambda: ask(KafkaError.FENCED_LEADER_EPOCH), within_s=0)
+    with pytest.raises(KafkaException, match="the end"):
+        patiently(lambda: ask(KafkaError._FATAL, "the end", True))
 
 
 def test_the_documents_name_what_is_played_here() -> None:

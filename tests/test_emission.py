@@ -9,17 +9,21 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from structlog.testing import capture_logs
 
-from streamdedup.emission import LETTERS_A_TURN, TELL_EVERY_S, Emission
+from streamdedup.emission import Emission
 from streamdedup.events import Verdict
 from streamdedup.flight import Part
 from streamdedup.kafka import limits as limits_module
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records import Record, copies
 from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.rate_limit import EVERY_S
 from streamdedup.rules.listed import Blocked, Lists, Match
 from streamdedup.settings import Settings
+from streamdedup.side_topics import OBJECTS_A_TURN
 from streamdedup.testing.clock import VirtualLoop
 from tests.listed import Listed
 from tests.test_limits import NOW_MS, events, limits
+from tests.test_marks import as_columns, with_objects
+from tests.test_wire import rows_by_chance
 
 REASON = "the field id is missing"
 
@@ -91,9 +95,9 @@ async def test_dead_letters_leave_the_loop_its_turns() -> None:
     """They are made so many at a time, and others run in between."""
     writer = Sent()
     turning = asyncio.create_task(writer.turning())
-    await emission_to(writer).emit(malformed_part(2 * LETTERS_A_TURN + 1))
+    await emission_to(writer).emit(malformed_part(2 * OBJECTS_A_TURN + 1))
     turning.cancel()
-    assert writer.sizes == [LETTERS_A_TURN, LETTERS_A_TURN, 1]
+    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
     assert writer.turns[0] < writer.turns[1] < writer.turns[2]
 
 
@@ -121,7 +125,7 @@ def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> Non
         made = emission_to(Sent(), dead_letters=dead_letters)
         for _ in range(4):
             await made.emit(malformed_part(10))
-        await asyncio.sleep(TELL_EVERY_S)
+        await asyncio.sleep(EVERY_S)
         await made.emit(malformed_part(10))
 
     with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -168,11 +172,11 @@ async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> Non
         ("own", b"h"),
         ("streamdedup.topic", b"in"),
         ("streamdedup.partition", b"0"),
-        ("streamdedup.offset", b"1"),
-        ("streamdedup.timestamp", b"%d" % (NOW_MS - 7)),
         ("streamdedup.list", b"spam"),
         ("streamdedup.list-version", b"7"),
         ("streamdedup.rule", b"address"),
+        ("streamdedup.offset", b"1"),
+        ("streamdedup.timestamp", b"%d" % (NOW_MS - 7)),
     ]
     assert dict(second[3])["streamdedup.rule"] == b"domain"
 
@@ -194,11 +198,11 @@ async def test_only_what_a_list_blocked_is_sent() -> None:
 
 async def test_blocked_events_leave_the_loop_its_turns() -> None:
     """They are sent so many at a time, as dead letters are."""
-    writer, count = Sent(), 2 * LETTERS_A_TURN + 1
+    writer, count = Sent(), 2 * OBJECTS_A_TURN + 1
     await emission_to(writer, blocked_bytes_max=1_000_000).emit(
         blocked_part(*range(count), count=count)
     )
-    assert writer.sizes == [LETTERS_A_TURN, LETTERS_A_TURN, 1]
+    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
 
 
 async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
@@ -215,3 +219,31 @@ async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
     (line,) = lines
     assert (line["event"], line["first_offset"]) == ("blocked_cut", 1)
     assert line["remedy"] == "raise max.message.bytes of blocked"
+
+
+class Kept(Sent):
+    """A writer that keeps what goes to side topics, however it comes."""
+
+    async def copy(self, topic: str, batch: Any, rows: Any, bytes_max: int) -> None:
+        """As records."""
+        if topic != "out":
+            await self.send(topic, copies(batch, rows), bytes_max)
+
+
+@pytest.mark.parametrize(("bytes_max", "cut"), [(1_000_000, 0), (10_000, 1)])
+async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int) -> None:
+    """Whole ones go as columns, and in a turn with one that does not fit all are made one by one: the same letters."""
+    rows = [*rows_by_chance(5, 300), (300, 1, b"k", np.random.default_rng(1).bytes(12_000), ())]
+    batch = as_columns(rows)
+    found = blocked_part(*range(1, 301), count=301).blocked
+    verdicts = np.full(301, Verdict.BLOCKED, dtype=np.uint8)
+    verdicts[0] = Verdict.MALFORMED
+    letters = []
+    for form in (batch, with_objects(batch)):
+        writer = Kept()
+        part = Part(form, verdicts, {0: REASON}, {}, NOW_MS, found)
+        await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
+        letters.append([(to, (*record[:3], tuple(record[3]))) for to, record in writer.records])
+    assert letters[0] == letters[1]
+    assert len(letters[0]) == 301
+    assert sum("streamdedup.cut" in dict(record[3]) for _, record in letters[0]) == cut

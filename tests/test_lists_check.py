@@ -75,7 +75,11 @@ def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:
     """From a file, as for the build; the message names the option."""
     built(lists.directory, ["a"], hash=HASHES["siphash"])
     (lists.directory / "key").write_text(HASH_KEY.hex())
-    assert lists("check", "out.list", "a", "--hash-key-file", "key").out == b"blocked\taddress\ta\n"
+    for arguments in (
+        ("a", "--hash-key-file", "key"),
+        ("--hash-key-file", "key", "a"),
+    ):
+        assert lists("check", "out.list", *arguments).out == b"blocked\taddress\ta\n"
     said = lists("check", "out.list", "a")
     assert said.status == 2
     assert "give --hash-key-file" in said.errors
@@ -115,6 +119,18 @@ def test_what_is_no_list_is_refused(part: str, lists: Commands) -> None:
         assert said.status == status
         assert "cannot use in.txt" in said.errors
     assert lists(part, "nowhere").status == 1
+
+
+def test_options_stand_anywhere(lists: Commands) -> None:
+    """Before, between and behind files and keys, of every command of lists; what is no option is still told."""
+    built(lists.directory, ["a"])
+    for name in ("one", "two"):
+        (lists.directory / f"{name}.txt").write_text(f"{name}\n")
+    assert lists("build", "one.txt", "--output", "made.list", "two.txt").status == 0
+    said = lists("check", "made.list", "one", "--allow", "out.list", "two", "--", "--three")
+    assert said.out == b"blocked\taddress\tone\nblocked\taddress\ttwo\npass\t-\t--three\n"
+    with pytest.raises(SystemExit):
+        lists("check", "made.list", "one", "--not-there", "two")
 
 
 def test_the_help_says_what_the_exit_status_means() -> None:

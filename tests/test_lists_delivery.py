@@ -4,6 +4,7 @@ import asyncio
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 from streamdedup.errors import ConfigError
-from streamdedup.events import Verdict
+from streamdedup.events import Column, Verdict
+from streamdedup.keys.hashing import Digests
+from streamdedup.lists import KeyList
+from streamdedup.rules.listed import Matches
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from tests.broker.base import Broker
@@ -21,17 +25,21 @@ from tests.broker.topics import (
     Record,
     alter_topic,
     committed,
+    create_topic,
     delete_records,
+    delete_topic,
     produce,
     read_all,
+    unique_name,
 )
 from tests.deployment import Deployment
-from tests.local import Start, run_to_the_end, single
+from tests.local import LocalWorker, Start, run_to_the_end, single
 
 pytestmark = pytest.mark.broker
 
 EVENTS, KEYS = 40_000, 9_000
 KILLS = 3
+CHANGES_LATE_S = 3.0  # the topic is looked at twice a second
 
 
 def addresses(numbers: Iterable[int]) -> Iterator[Event]:
@@ -227,6 +235,74 @@ async def test_others_may_write_while_it_only_screens(
     assert not worker.lines("shard_stopped")
     output = await asyncio.to_thread(read_all, there.bootstrap, there.sink)
     assert numbers_of(output, 0) == [1, -1, 2, -1, 4, -1]
+
+
+async def test_lists_are_asked_beside_the_loop(
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where keys are taken in a thread, a large list holds up nobody either."""
+    asking, match = set(), KeyList.match
+
+    def watched(listed: KeyList, keys: Column, digests: Digests) -> Matches:
+        asking.add(threading.current_thread())
+        return match(listed, keys, digests)
+
+    monkeypatch.setattr(KeyList, "match", watched)
+    deployment.feed(addresses([1, 3, 5, 15]))
+    worker = await start(deployment).through(4)
+    assert worker.tally[Verdict.BLOCKED] == 2
+    assert asking
+    assert threading.current_thread() not in asking
+
+
+def changes_behind_s(worker: LocalWorker) -> float | None:
+    """What the metric says; None where it is not there."""
+    page = pages(worker.worker.status, Pulse())["/metrics"]().text
+    name = "streamdedup_list_changes_behind_seconds "
+    return next(
+        (float(line.split()[1]) for line in page.splitlines() if line.startswith(name)), None
+    )
+
+
+def is_followed(worker: LocalWorker) -> bool:
+    """Whether the metric says that the control topic was read a moment ago."""
+    behind_s = changes_behind_s(worker)
+    assert behind_s is not None
+    return behind_s < CHANGES_LATE_S
+
+
+async def test_a_control_topic_in_trouble_shows(deployment: Deployment, start: Start) -> None:
+    """Deleted, and made again with less in it: the log says so, and the metric for how long; events flow on."""
+    control = unique_name("control")
+    added: list[Event] = [(0, b"user1@example.com", b'{"op": "add"}', [], None)] * 5
+    create_topic(deployment.bootstrap, control, 1, cleanup_policy="compact")
+    produce(deployment.bootstrap, control, added)
+    deployment.config["blocklist"]["control_topic"] = control
+    async with start(deployment) as worker:
+        await worker.live()
+        await worker.until(lambda: is_followed(worker), "topic that is read")
+        await asyncio.to_thread(delete_topic, deployment.bootstrap, control)
+        await worker.until(lambda: not is_followed(worker), "metric that tells of it")
+        await asyncio.to_thread(
+            create_topic, deployment.bootstrap, control, 1, cleanup_policy="compact"
+        )
+        (line,) = await worker.logged("changes_behind")
+        assert f"{control}/0 ends at offset 0, and was read up to 5" in line["error"]
+        await asyncio.to_thread(deployment.feed, addresses([1, 2, 3]))
+        await worker.consumed(3)
+        assert not is_followed(worker)
+        await asyncio.to_thread(produce, deployment.bootstrap, control, added)
+        await worker.until(lambda: is_followed(worker), "topic that is read again")
+    assert worker.tally[Verdict.BLOCKED] == 2
+
+
+async def test_without_a_control_topic_nothing_can_be_behind(
+    deployment: Deployment, start: Start
+) -> None:
+    """The metric is not there, so no alert on it is silent for want of a topic that is read."""
+    async with start(deployment) as worker:
+        await worker.live()
+        assert changes_behind_s(worker) is None
 
 
 async def test_a_list_that_does_not_fit_ends_the_worker_before_it_joins(

@@ -12,8 +12,8 @@ from streamdedup.filters.bloom import Bloom
 from streamdedup.filters.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
-from streamdedup.rules.listed import Blocked, InForce, Lists, Match, Matches
-from streamdedup.shard import Decided, Shard, Tally
+from streamdedup.rules.listed import Blocked, InForce, Lists, Match, Matches, Screened
+from streamdedup.shard import Decided, Shard, Tally, screened
 from tests.listed import Listed
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
@@ -28,13 +28,20 @@ def shard_of(capacity: int = 1000) -> Shard:
     return Shard(0, Bloom(capacity, 1e-9), stop_when_full=True)
 
 
-def decide(
-    shard: Shard, batch: Sequence[bytes | None], lists: Lists, rejected: Sequence[int] = ()
-) -> Decided:
-    """Decide a batch of no particular time; what is None has no key."""
+def keyed(batch: Sequence[bytes | None]) -> Keys:
+    """As extraction gives them; what is None has no key."""
     nulls = {row: "missing" for row, key in enumerate(batch) if key is None}
-    keys = Keys(Column.of(list(batch)), nulls, (), ())
-    return shard.decide(keys, np.zeros(len(batch), dtype=np.int64), rejected, lists)
+    return Keys(Column.of(list(batch)), nulls, (), ())
+
+
+def decide(
+    shard: Shard,
+    batch: Sequence[bytes | None],
+    lists: Lists | Screened,
+    rejected: Sequence[int] = (),
+) -> Decided:
+    """Decide a batch of no particular time."""
+    return shard.decide(keyed(batch), np.zeros(len(batch), dtype=np.int64), rejected, lists)
 
 
 def admit(shard: Shard) -> None:
@@ -76,6 +83,19 @@ def test_the_allow_list_is_asked_for_hits_alone() -> None:
     decide(shard_of(), [b"a@b.org", b"x@spam.org", b"c@d.org"], Lists(allow, SPAM.block))
     decide(shard_of(), [b"a@b.org"], Lists(allow, SPAM.block))
     assert allow.asked == [[b"x@spam.org"]]
+
+
+def test_lists_that_were_asked_before_are_not_asked_again() -> None:
+    """All keys that a rule judges, once."""
+    block, allow = Listed([b"x@spam.org", b"y@here.org"]), Listed([b"y@here.org"])
+    batch = [None, b"x@spam.org", b"a@b.org", b"x@spam.org", b"y@here.org"]
+    known = screened(keyed(batch), [1], Lists(allow, block), Hash())
+    verdicts, blocked = decide(shard_of(), batch, known, rejected=[1])
+    assert verdicts.tolist() == [MALFORMED, REJECTED, PASS, BLOCKED, PASS]
+    assert blocked_rows(blocked) == [(3, ADDRESS)]
+    assert blocked.exempt.tolist() == [4]
+    assert (len(block.asked), len(allow.asked)) == (1, 1)
+    assert block.asked == [[b"a@b.org", b"x@spam.org", b"y@here.org"]]
 
 
 def test_an_allow_list_alone_changes_nothing() -> None:
@@ -194,11 +214,20 @@ names = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
 
 
 @settings(deadline=None)
-@given(st.lists(names | st.none(), max_size=30), st.sets(names), st.sets(names), st.integers(1, 6))
+@given(
+    st.lists(names | st.none(), max_size=30),
+    st.sets(names),
+    st.sets(names),
+    st.integers(1, 6),
+    st.booleans(),
+)
 def test_verdicts_are_those_of_sets(
-    stream: list[bytes | None], allowed: set[bytes], listed: set[bytes], step: int
+    stream: list[bytes | None], allowed: set[bytes], listed: set[bytes], step: int, before: bool
 ) -> None:
-    """Allow list, block list, duplicates, in this order, whatever the batches: as with three plain sets."""
+    """Allow list, block list, duplicates, in this order, whatever the batches: as with three plain sets.
+
+    Whether the lists were asked before, as a worker does in a thread, or are asked then, does not matter.
+    """
     lists = Lists(Listed(allowed), Listed(listed))
     shard, emitted = shard_of(), set[bytes]()
     for start in range(0, len(stream), step):
@@ -211,8 +240,10 @@ def test_verdicts_are_those_of_sets(
             else:
                 expected.append(DUPLICATE if key in emitted else PASS)
                 emitted.add(key)
-        verdicts, blocked = decide(shard, batch, lists)
+        given_lists = screened(keyed(batch), [], lists, Hash()) if before else lists
+        verdicts, blocked = decide(shard, batch, given_lists)
         assert verdicts.tolist() == expected
+        assert blocked.lists.block is lists.block
         assert blocked.rows.tolist() == [row for row, v in enumerate(expected) if v == BLOCKED]
         admit(shard)
     assert shard.seen.contains_many(digests(sorted(emitted))).all()

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from streamdedup import logs
 from streamdedup.errors import CAUSES_MAX, FRAMES_MAX, DeliveryError, trace
 from streamdedup.kafka.connection import describe_error
-from streamdedup.logs import REPEATED_AFTER_S, RateLimit
+from streamdedup.logs import REPEATED_AFTER_S, OncePerTemplate
 
 SECRET = "jane.doe@example.org"  # noqa: S105 - a key, which no log may hold
 
@@ -205,7 +205,7 @@ def record(template: str, name: str = "aiokafka.conn", *arguments: object) -> lo
 def test_each_template_passes_once() -> None:
     """What differs only in its arguments is one message; another text, or another logger's, is another."""
     clock = Clock()
-    limit = RateLimit(clock)
+    limit = OncePerTemplate(clock)
     passed = [limit.filter(record("away: %s", "aiokafka.conn", i)) for i in range(100)]
     assert passed == [True] + [False] * 99
     assert limit.filter(record("closed: %s", "aiokafka.conn", 1))
@@ -215,7 +215,7 @@ def test_each_template_passes_once() -> None:
 def test_after_a_while_it_passes_again() -> None:
     """Until the very end of that time nothing passes, then once, time after time."""
     clock = Clock()
-    limit = RateLimit(clock)
+    limit = OncePerTemplate(clock)
     for _ in range(3):
         assert [limit.filter(record("away")) for _ in range(3)] == [True, False, False]
         clock.now_s += REPEATED_AFTER_S - 0.001
@@ -226,7 +226,7 @@ def test_after_a_while_it_passes_again() -> None:
 def test_the_time_is_not_prolonged_by_what_is_held_back() -> None:
     """A message that never pauses is still heard."""
     clock = Clock()
-    limit = RateLimit(clock)
+    limit = OncePerTemplate(clock)
     heard = 0
     for _ in range(600):
         heard += limit.filter(record("away"))

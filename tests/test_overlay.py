@@ -15,29 +15,39 @@ from streamdedup.lists.control import (
     message,
     read_change,
 )
-from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Changes, Overlay
+from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Changes
 
-digests = st.tuples(st.integers(0, 3), st.integers(0, 3))
+words = st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
+digests = st.tuples(words, words)
 EMAIL = normalizer("email")
 
 
 @given(
     changes=st.lists(st.tuples(digests, st.sampled_from([ADDED, REMOVED, UNCHANGED])), max_size=30),
     asked=st.lists(digests, max_size=20),
+    latest_max=st.integers(1, 6),
 )
 @settings(deadline=None)
 def test_the_last_change_of_a_key_counts(
-    changes: list[tuple[tuple[int, int], int]], asked: list[tuple[int, int]]
+    changes: list[tuple[tuple[int, int], int]], asked: list[tuple[int, int]], latest_max: int
 ) -> None:
-    """Whatever was told of it before, and whatever other digests share a half with it."""
-    collected, expected = Changes(), {}
+    """Whatever was told of it before, how often the latest were put to the many, and who shares a half with it.
+
+    Each overlay says for ever what it said when it was made.
+    """
+    collected, expected = Changes(latest_max), dict[tuple[int, int], int]()
+    array = np.array(asked, dtype=np.uint64).reshape(-1, 2)
+    made = []
     for digest, change in changes:
         collected.apply(np.array([digest], dtype=np.uint64), change)
         expected[digest] = change
-    array = np.array(asked, dtype=np.uint64).reshape(-1, 2)
-    told = collected.overlay().look_up(array)
-    assert told.tolist() == [expected.get(digest, UNCHANGED) for digest in asked]
-    assert len(collected) == sum(change != UNCHANGED for change in expected.values())
+        told = [expected.get(asked_for, UNCHANGED) for asked_for in asked]
+        made.append((collected.overlay(), told, sum(map(bool, expected.values()))))
+    for overlay, told, count in made:
+        assert overlay.look_up(array).tolist() == told
+        assert len(overlay) == count
+    held = sum(map(bool, expected.values()))
+    assert [collected.more_than(held + n) for n in (-1, 0)] == [True, False]
 
 
 def test_an_overlay_stays_as_it_is() -> None:
@@ -53,15 +63,19 @@ def test_an_overlay_stays_as_it_is() -> None:
 
 
 def test_many_changes_are_found_among_many_keys() -> None:
-    """Of 10,000 that were changed each is told, and none of 10,000 others."""
-    keys = [b"%d" % n for n in range(20_000)]
-    array = MURMUR3.digests(keys)
-    overlay = Overlay(
-        {digest.tobytes(): ADDED if n % 2 else REMOVED for n, digest in enumerate(array[:10_000])}
-    )
+    """Of 10,000 that were changed each is told, and none of 10,000 others, nor any that was taken back."""
+    array = MURMUR3.digests([b"%d" % n for n in range(20_000)])
+    changes = Changes(latest_max=3000)
+    changes.apply(array[:10_000:2], REMOVED)
+    for n in range(1, 10_000, 2):
+        changes.apply(array[n : n + 1], ADDED)
+    changes.apply(array[:100], UNCHANGED)
+    overlay = changes.overlay()
     told = overlay.look_up(array)
-    assert told[:10_000].tolist() == [REMOVED, ADDED] * 5000
+    assert told[:100].tolist() == [UNCHANGED] * 100
+    assert told[100:10_000].tolist() == [REMOVED, ADDED] * 4950
     assert not told[10_000:].any()
+    assert len(overlay) == 9900
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.list_tools import built
 from tests.local import run_to_the_end
 
 NOW_MS = 1_800_000_000_000
@@ -435,3 +436,24 @@ def test_what_would_stop_the_worker_is_not_hidden(broker: Broker, tmp_path: Path
     reset(one, "earliest", forget=True)
     run_to_the_end(one)
     assert lost_and_doubled(one) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_who_only_screens_has_nothing_to_forget(broker: Broker, tmp_path: Path) -> None:
+    """--forget is refused by the setting's name; a plain move goes on with another output, which harms nothing."""
+    one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    built(tmp_path, ["user3@example.com"])
+    one.config["filter"] = {"kind": "none"}
+    one.config["blocklist"] = {"file": str(tmp_path / "out.list")}
+    del one.config["snapshot"]
+    one.feed(keyed(range(10), 1))
+    run_to_the_end(one)
+    refused = command(one, "--to", "earliest", "--forget", "--yes")
+    assert refused.returncode == 2
+    assert "filter.kind: none (filter: null)" in refused.stderr
+    assert at(one) == {0: 10}
+    one.config["sink"]["topic"] = one.sink = other.sink
+    assert "judged by the lists alone" in reset(one, "earliest")
+    run_to_the_end(one)
+    assert emitted(one) == Counter(b"user%d@example.com" % n for n in range(10) if n != 3)

@@ -19,7 +19,7 @@ from streamdedup.settings import (
     schema,
     show,
 )
-from streamdedup.settings.tree import SECRETS
+from streamdedup.settings.tree import SECRETS, sections
 
 ROOT = Path(__file__).parent.parent
 
@@ -1287,6 +1287,19 @@ class TestNoFilter:
         again = tmp_path / "again.yaml"
         again.write_text(show(read(file, listed)))
         assert read(again).filter == read(file, listed).filter
+
+    def test_what_is_not_in_force_is_not_shown(self, file: Path, listed: str) -> None:
+        """Neither the size of a filter that is not there, nor where it would be saved."""
+        file.write_text(ONLY_SCREENS)
+        tree = yaml.safe_load(show(read(file, listed, "snapshot.keep=5")))
+        assert tree["filter"] == {
+            "kind": "none",
+            "hash": "murmur3",
+            "hash_key_file": None,
+            "hash_key": None,
+        }
+        assert "snapshot" not in tree
+        assert tree.keys() == sections().keys() - {"snapshot"}
 
     def test_a_section_that_is_only_empty_is_a_filter_without_a_capacity(
         self, file: Path, listed: str

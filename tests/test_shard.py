@@ -69,7 +69,7 @@ def admit(shard: Shard, label: int) -> None:
 
 def fold(shard: Shard, batch: Sequence[Row], label: int) -> None:
     """Fold a batch of no particular time, at once."""
-    for _ in shard.fold(keys_of(batch), np.zeros(len(batch), dtype=np.int64), label):
+    for _ in shard.fold(keys_of(batch).keys, np.zeros(len(batch), dtype=np.int64), label):
         assert shard.moving
 
 

@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
-from streamdedup import emission
+from streamdedup import emission, folding, side_topics
 from streamdedup.rules.listed import NOTHING_BLOCKED, Lists
 from tests.simulation.mutants import mutants
-from tests.simulation.plan import Plan, listed, screening
+from tests.simulation.plan import Plan, listed, screening, shadowed
 from tests.simulation.run import simulate
 
 SEEDS = 2_000
@@ -30,12 +31,15 @@ def test_no_schedule_loses_or_doubles_an_event(start: int) -> None:
         assert outcome.breach is None, again(seed, outcome.breach)
 
 
-@pytest.mark.parametrize("changed", [listed, screening])
+@pytest.mark.parametrize("changed", [listed, screening, shadowed])
 @pytest.mark.parametrize("start", range(0, LISTED_SEEDS, SEEDS_A_TEST))
 def test_with_a_block_list_no_schedule_does_either(
     start: int, changed: Callable[[Plan], Plan]
 ) -> None:
-    """What is listed is where blocked events go, and no other event is; with a filter, and without any memory."""
+    """What is listed is where blocked events go, and no other event is; with a filter, and without any memory.
+
+    And where it is marked as such, by workers in shadow mode among others that are not.
+    """
     for seed in range(start, start + SEEDS_A_TEST):
         outcome = simulate(seed, changed=changed)
         assert outcome.breach is None, again(seed, outcome.breach)
@@ -45,7 +49,7 @@ def test_with_a_block_list_no_schedule_does_either(
     "broken",
     [
         patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED),
-        patch.object(emission, "_matched", lambda _: iter(())),
+        patch.object(side_topics.Letters, "turns", lambda *_: iter(())),
     ],
     ids=["not screened", "not sent"],
 )
@@ -53,6 +57,20 @@ def test_a_list_that_does_not_hold_is_seen(broken: AbstractContextManager[Any]) 
     """The oracle misses what is blocked and nowhere, and sees what passes though it is listed."""
     with broken:
         assert any(simulate(seed, changed=screening).breach for seed in range(MUTANT_SEEDS))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        patch.object(folding, "marks_of", lambda headers: np.zeros(len(headers), dtype=np.uint8)),
+        patch.object(emission, "marked_rows", lambda _: np.zeros(0, dtype=np.int64)),
+    ],
+    ids=["marks not read", "another's mark believed"],
+)
+def test_a_mark_that_does_not_hold_is_seen(broken: AbstractContextManager[Any]) -> None:
+    """The oracle sees a filter that holds what did not pass, and one that lacks what somebody marked."""
+    with broken:
+        assert any(simulate(seed, changed=shadowed).breach for seed in range(MUTANT_SEEDS))
 
 
 @pytest.mark.parametrize("name", mutants())

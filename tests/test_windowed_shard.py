@@ -62,6 +62,12 @@ def parts(stream: Sequence[Moment], where: Sequence[int]) -> list[tuple[Keys, An
     ]
 
 
+def column(moment: Moment) -> tuple[Column, Any]:
+    """One event as a fold takes it: its key and its time."""
+    key, time_ms = moment
+    return Column.of([key]), np.array([time_ms], dtype=np.int64)
+
+
 def state(shard: Shard) -> tuple[Any, list[bytes]]:
     """All that a filter is."""
     return shard.seen.header(), [bytes(part) for part in shard.seen.buffers()]
@@ -140,7 +146,7 @@ def test_what_was_admitted_is_what_is_folded(
             pass
     folded = shard_of(window())
     for keys, times in parts(output, elsewhere):
-        for _ in folded.fold(keys, times, 1):
+        for _ in folded.fold(keys.keys, times, 1):
             assert folded.moving
     assert state(folded) == state(live)
     assert folded.watermark == live.watermark
@@ -301,13 +307,13 @@ async def test_a_copy_that_spans_a_change_is_void(tmp_path: Path, what: str) -> 
     if what == "a window gets a time":
         shard.end_fold(5)
     else:
-        for _ in shard.fold(*parts([(b"old", 0)], [])[0], 5):
+        for _ in shard.fold(*column((b"old", 0)), 5):
             pass
     snapshots = _snapshots(tmp_path, fs)
     saving = asyncio.create_task(snapshots.save(shard, _identity()))
     await asyncio.to_thread(fs.begun.wait)
     layout = seen.layout
-    for _ in shard.fold(*parts([(b"new", 20 * RETENTION)], [])[0], 6):
+    for _ in shard.fold(*column((b"new", 20 * RETENTION)), 6):
         pass
     if grows:
         seen._append()

@@ -33,7 +33,8 @@ class Clock(Enum):
 class Contender:
     """`command` writes what is needed into a directory and gives what is started; `seconds_max` ends a run.
 
-    The clock begins once it has run for `warm_s`. One that is `placed` keeps an event in its partition and in order.
+    The clock begins once it has run for `warm_s`, or, where it is `timed_live`, once all its partitions are live. One
+    that is `placed` keeps an event in its partition and in order.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Contender:
     placed: bool = True
     clock: Clock = Clock.COMMITTED
     end_status: tuple[int, ...] = (0,)  # each a regular end at SIGTERM
+    timed_live: bool = False  # else what it does before is timed, too
 
 
 def worker_command(case: Case, topics: Topics, directory: Path) -> list[str]:

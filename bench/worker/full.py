@@ -1,8 +1,8 @@
 """`make bench-full`: restart, memory, latency, growth, peers, an hour or more; it goes on where it was ended.
 
-Each cell is written to bench/results/worker-full.json as it is measured, and not measured again until the code changes,
-unless it was left out; docs/benchmarks.md is written anew with each. `python -m bench.worker.full restart latency`
-measures these parts only.
+Each cell is written to bench/results/worker-full.json as it is measured, with the commit, and not measured again until
+the code changes, unless it was left out; docs/benchmarks.md is written anew with each. `python -m bench.worker.full
+restart latency` measures these parts only.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from bench.worker.latency import latency
 from bench.worker.restart import restart
 from bench.worker.rounds import Round, Rounds
 from bench.worker.saving import saving
-from streamdedup.filters.memory import aligned_bytes, touch
 from streamdedup.filters.sizing import bloom_size
 from tests.broker.base import Unavailable
 from tests.chaos.results import code_id
@@ -32,6 +31,7 @@ from tests.chaos.results import code_id
 ROUNDS = 3
 EVENTS_MAX = 4_000_000
 INPUT_BYTES_MAX = 1_500_000_000
+CAPACITY = "capacity"
 CAPACITIES = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 PARTITIONS = (1, 4, 16, 64, 128)
 SIZES = (120, 300, 1000, 3000, 10_000)
@@ -47,18 +47,23 @@ Play = Callable[[str], dict[str, Any]]
 class Cell:
     """One thing that is measured; `bytes_needed` of memory must be free, else it is left out, with that reason.
 
-    `code` is that of what runs beside the worker, for what its results depend on, too.
+    `beside` is the code of what runs beside the worker, for what its results depend on, too.
     """
 
     name: str
     play: Play
     bytes_needed: int = 0
-    code: str | None = None
+    beside: str = ""
+
+    @property
+    def code(self) -> str:
+        """Changes with all that its results depend on."""
+        return " ".join(filter(None, (code_id(CODE), self.beside)))
 
     def is_in(self, found: Mapping[str, Any]) -> bool:
-        """Whether it was measured, and not left out."""
+        """Whether it was measured, with the code as it is, and not left out."""
         told = found.get(self.name, {"left_out": "not there"})
-        return "left_out" not in told and told.get("code") == self.code
+        return "left_out" not in told and told["code"] == self.code
 
 
 def main() -> int:
@@ -70,9 +75,7 @@ def main() -> int:
         parser.error(
             f"no such section: {', '.join(unknown)}; choose from {', '.join(page.SECTIONS)}"
         )
-    code, there = code_id(CODE), results.read(page.FULL)
-    found = there if there.get("code") == code else {}
-    found = {"cells": {}, **found, "code": code}
+    found = {"cells": {}, **results.read(page.FULL)}
     wanted = [
         cell
         for name in names or page.SECTIONS
@@ -88,7 +91,7 @@ def main() -> int:
         latency(at.bootstrap_servers, max(RATES), max(INTERVALS_MS))
         found |= results.circumstances(what)
         for cell in wanted:
-            found["cells"][cell.name] = _played(cell, at.bootstrap_servers)
+            found["cells"][cell.name] = _told(cell, at.bootstrap_servers)
             print(f"{cell.name}: {found['cells'][cell.name]}", flush=True)
             results.write(page.FULL, found)
             page.write()
@@ -113,7 +116,7 @@ def cells(section: str) -> Iterator[Cell]:
                 yield Cell(f"latency/{rate}/{interval_ms}", play)
     elif section == "peers":
         for name in PEERS:
-            yield Cell(f"peers/{name}", partial(beside, name), code=peers_code())
+            yield Cell(f"peers/{name}", partial(beside, name), beside=peers_code())
     else:
         for case in growth_cases():
             yield Cell(f"growth/{case.name}", partial(_grown, case), _filter_bytes(case.capacity))
@@ -122,8 +125,8 @@ def cells(section: str) -> Iterator[Cell]:
 def growth_cases() -> Iterator[Case]:
     """The base case with one thing growing; never more new keys than its capacity."""
     for capacity in CAPACITIES:
-        events = min(EVENTS_MAX, capacity)
-        yield replace(BASE, name=f"capacity/{capacity}", capacity=capacity, events=events)
+        events = min(INPUT_BYTES_MAX // BASE.size, capacity)
+        yield replace(BASE, name=f"{CAPACITY}/{capacity}", capacity=capacity, events=events)
     for partitions in PARTITIONS:
         yield replace(BASE, name=f"partitions/{partitions}", partitions=partitions)
     for size in SIZES:
@@ -141,7 +144,6 @@ def beside(name: str, bootstrap: str, case: Case = BASE, rounds: int = ROUNDS) -
         "configured": peer.configured,
         "seconds_max": peer.seconds_max,
         "warm_s": peer.warm_s,
-        "code": peers_code(),
     }
     try:
         peer.prepare()
@@ -155,6 +157,10 @@ def _filter_bytes(capacity: int) -> int:
     return math.ceil(bloom_size(capacity, 1e-6)[0] / 8 * 1.5)
 
 
+def _told(cell: Cell, bootstrap: str) -> dict[str, Any]:
+    return {**_played(cell, bootstrap), "code": cell.code, "commit": results.commit()}
+
+
 def _played(cell: Cell, bootstrap: str) -> dict[str, Any]:
     free = psutil.virtual_memory().available
     if cell.bytes_needed > free // 2:
@@ -162,12 +168,12 @@ def _played(cell: Cell, bootstrap: str) -> dict[str, Any]:
         return {
             "left_out": f"it needs {needed:.1f} GB of memory, and half of what is free is {half:.1f} GB"
         }
-    touch(aligned_bytes(cell.bytes_needed))  # else a virtual machine is given it in what is timed
     return cell.play(bootstrap)
 
 
 def _grown(case: Case, bootstrap: str) -> dict[str, Any]:
-    contenders = [CONTENDERS[OURS], CONTENDERS[COPY]]
+    ours = replace(CONTENDERS[OURS], timed_live=case.name.startswith(CAPACITY))
+    contenders = [ours, CONTENDERS[COPY]]
     return {"case": asdict(case), "rounds": _rounds(case, contenders, bootstrap, ROUNDS)}
 
 

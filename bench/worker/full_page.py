@@ -60,9 +60,9 @@ def sections(full: Found) -> Iterator[str]:
             yield _growth(head, found)
     if _below(cells, "growth/"):
         yield (
-            "Filters are empty at the start, and their memory is put in place within the time that is measured; all\n"
-            "else is as in the base case. With 1,000,000,000 keys nearly all of that time goes there: a virtual\n"
-            "machine is given most of its memory only as it touches it, and this one slowly: it is not the filter.\n"
+            "Filters are empty at the start; all else is as in the base case. Where capacity grows, the clock begins\n"
+            "when all partitions are live, the memory of their filters in place: a virtual machine may be given its\n"
+            "memory only as it touches it, as slowly as its host likes.\n"
         )
         yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
     if found := _below(cells, "peers/"):
@@ -77,9 +77,20 @@ def sections(full: Found) -> Iterator[str]:
 def _circumstances(full: Found) -> str:
     here = full["machine"]
     return (
-        f"Measured by `make bench-full` on {full['measured']}, at commit `{full['commit']}`: {here['processor']},"
-        f" {here['cores']} cores,\n{here['memory_bytes'] / 2**30:.0f} GiB of memory; broker: {full['broker']}.\n"
+        f"Measured by `make bench-full`, last on {full['measured']}, at commit {_commits(full['cells'])}:\n"
+        f"{here['processor']}, {here['cores']} cores, {here['memory_bytes'] / 2**30:.0f} GiB of memory; broker:"
+        f" {full['broker']}.\n"
     )
+
+
+def _commits(cells: Found) -> str:
+    """Which sections were measured at which."""
+    measured: dict[str, dict[str, None]] = {}
+    for name, cell in cells.items():
+        measured.setdefault(cell["commit"], {})[name.partition("/")[0]] = None
+    if len(measured) == 1:
+        return "".join(f"`{commit}`" for commit in measured)
+    return " and ".join(f"`{commit}` ({', '.join(names)})" for commit, names in measured.items())
 
 
 def _below(cells: Found, prefix: str) -> dict[str, Any]:

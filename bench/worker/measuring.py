@@ -1,7 +1,8 @@
 """One run of one contender, watched from outside: the same clock for all.
 
-It starts when the contender says that it has partitions, or once it is warm, and stops at the last commit of its group
-that is seen before the input ends or its time is over. Then it is asked to end, and its output is checked.
+It starts when the contender says that it has partitions, or that they are live, or once it is warm, and stops at the
+last commit of its group that is seen before the input ends or its time is over. Then it is asked to end, and its output
+is checked.
 """
 
 import asyncio
@@ -186,8 +187,14 @@ def _watch(
     bootstrap: str,
     ends: Ends,
 ) -> dict[str, Any]:
-    """From now, or once it is warm, until the input is consumed, or time is over."""
-    before = _warmed(process, contender, case, ends) if contender.warm_s else 0
+    """From now, or once it is live or warm, until the input is consumed, or time is over."""
+    before = 0
+    if contender.warm_s:
+        before = _warmed(process, contender, case, ends)
+    elif contender.timed_live:
+        process.wait_for("shard_live", case.partitions)
+        before = sum(ends())
+        process.check(before < case.events, "the input was over before all were live")
     tree = Tree(process.process)
     began, cpu_before = time.monotonic(), tree.cpu_s()
     other = OtherLoad(bootstrap, tree)

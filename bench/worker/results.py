@@ -35,10 +35,14 @@ def circumstances(broker: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit that is checked out; marked where files differ from it, unknown without git."""
-    asked = ["git", "describe", "--always", "--abbrev=12", "--dirty=-changed", "--exclude=*"]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """The commit that is checked out; marked where code differs from it, unknown without git."""
+    changed = _git("status", "--porcelain", "--", "*.py")
+    return _git("rev-parse", "--short=12", "HEAD") + ("-changed" if changed else "") or "unknown"
+
+
+def _git(*asked: str) -> str:
+    done = subprocess.run(["git", *asked], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -119,7 +119,8 @@ def counts_of(
 ) -> Counts:
     """What was found of a partition, without what its limits hide."""
     sink, found = settings.sink, extent.found
-    told_apart = sink.duplicates_topic and not {limit.name for limit in limits} & {
+    tells_duplicates = sink.duplicates_topic or sink.shadow
+    told_apart = tells_duplicates and not {limit.name for limit in limits} & {
         "duplicates_incomplete",
         "duplicates_trimmed",
         "blocked_unknown",
@@ -131,7 +132,7 @@ def counts_of(
         if matches.missing > matches.wrongly_dropped:
             both = {*offsets["missing"]} - {*offsets.get("wrongly_dropped", ())}
             offsets["lost"] = sorted({*offsets.get("lost", ()), *both})
-    elif not sink.duplicates_topic:
+    elif not tells_duplicates:
         findings["wrongly_dropped"] = None
     findings |= dict.fromkeys(name for limit in limits for name in limit.hides)
     return Counts(
@@ -143,10 +144,10 @@ def counts_of(
         floor=found.floor,
         read=sorts.read,
         emitted=sorts.emitted,
-        duplicates=sorts.duplicates if sink.duplicates_topic else None,
+        duplicates=sorts.duplicates if tells_duplicates else None,
         malformed=sorts.malformed,
         rejected=sorts.rejected,
-        blocked=sorts.blocked if sink.blocked_topic else None,
+        blocked=sorts.blocked if sink.blocked_topic or sink.shadow else None,
         dropped=sorts.dropped,
         unjudged=sorts.unjudged,
         keys=matches.keys,

@@ -26,18 +26,19 @@ def limits_of(
     """Those of one partition; `starts` is where each side topic begins."""
     yield from _of_the_offset(settings, extent)
     yield from _of_the_logs(settings, extent, starts)
-    if settings.sink.duplicates_topic and matches.unaccounted:
+    sink = settings.sink
+    if matches.unaccounted and (sink.duplicates_topic or sink.shadow):
         yield Limit(
             "duplicates_incomplete",
-            f"{settings.sink.duplicates_topic} does not hold all duplicates (it may have been set later), so a missing"
-            " key that is not in it may be lost or wrongly dropped",
+            f"{sink.duplicates_topic or sink.topic} does not hold all duplicates (it may have been set later), so a"
+            " missing key that is not in it may be lost or wrongly dropped",
         )
     absent = matches.missing if settings.filter.remembers else matches.lost
-    if absent and settings.blocklist.file and not settings.sink.blocked_topic:
+    if absent and settings.blocklist.file and not sink.blocked_topic:
         yield Limit(
             "blocked_unknown",
             "what the block list blocks goes nowhere (sink.blocked_topic is not set): whether what is not in"
-            f" {settings.sink.topic} was blocked, is not known",
+            f" {sink.topic} was blocked, is not known",
             ("missing",) if settings.filter.remembers else ("lost",),
         )
     if settings.filter.refresh:

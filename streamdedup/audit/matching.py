@@ -15,6 +15,7 @@ from streamdedup.audit.rows import (
     KINDS,
     KNOWN,
     UNLETTERED,
+    WITHHELD,
     Rows,
 )
 from streamdedup.events import Integers
@@ -126,14 +127,15 @@ def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
 def _match_keys(found: Matches, groups: _Groups, due_from: int) -> None:
     due = (groups.count[DUE] > 0) & (groups.last[DUE] >= due_from)
     emitted, dropped = groups.count[EMITTED], groups.count[DROPPED]
-    missing = due & (emitted == 0)
+    withheld = groups.count[WITHHELD]  # marked as blocked: that one of them was lost, it hides
+    missing = due & (emitted + withheld == 0)
     wrongly = missing & (dropped > 0)
     foreign = (emitted > 0) & (groups.count[DUE] + groups.count[KNOWN] == 0)
     found.keys += int(np.count_nonzero(due))
     found.note("missing", int(np.count_nonzero(missing)), groups.first[DUE][missing])
     found.note("wrongly_dropped", int(np.count_nonzero(wrongly)), groups.first[DUE][wrongly])
     found.note("foreign", int(emitted[foreign].sum()), groups.first[EMITTED][foreign])
-    short = np.maximum(groups.count[DUE] - emitted - dropped, 0)[due & (emitted > 0)]
+    short = np.maximum(groups.count[DUE] - emitted - dropped - withheld, 0)[due & (emitted > 0)]
     found.unaccounted += int(short.sum())
 
 
@@ -145,7 +147,8 @@ def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
     if due_from:  # of several equal ones, some may stand below it
         short = np.where(emitted > 0, 0, np.minimum(short, 1))
     found.note("lost", int(short.sum()), groups.last[DUE_UNJUDGED][short > 0])
-    letters = np.where(groups.last[UNLETTERED] >= due_from, groups.count[UNLETTERED], 0)
+    unlettered = np.maximum(groups.count[UNLETTERED] - emitted, 0)  # in shadow mode they pass
+    letters = np.where(groups.last[UNLETTERED] >= due_from, unlettered, 0)
     found.note("lost", int(letters.sum()), groups.last[UNLETTERED][letters > 0])
     known = groups.count[DUE_UNJUDGED] + groups.count[KNOWN] + groups.count[UNLETTERED]
     foreign = (emitted > 0) & (known == 0)

@@ -15,16 +15,19 @@ from streamdedup.audit.rows import (
     EMITTED_UNJUDGED,
     KNOWN,
     UNLETTERED,
+    WITHHELD,
     Sorter,
     rows_of,
 )
 from streamdedup.audit.timing import Latest, WindowTime
 from streamdedup.context import Context
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Integers
+from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.clock import Clock
 from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.marks import headers_of, marks_of
+from streamdedup.kafka.options import BLOCKED_BY
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 
@@ -39,7 +42,7 @@ class Sorts:
     read: int = 0
     malformed: int = 0
     rejected: int = 0
-    blocked: int = 0  # by a list, as letters tell
+    blocked: int = 0  # by a list, as letters or marks tell
     dropped: int = 0  # as the operator asked for
     unjudged: int = 0
     emitted: int = 0
@@ -170,10 +173,20 @@ class PartitionReader:
     def _emitted(self, batch: EventBatch, window: WindowTime | None) -> None:
         keys = self._extractor.extract(batch)
         judged, _ = self._judged(keys)
-        times = window.follow(batch.timestamps[judged]) if window else None
-        self._add_judged(batch, keys, EMITTED, judged, times)
+        marks = marks_of(batch.headers)
+        passed, duplicate, blocked = (
+            judged & (marks == verdict)
+            for verdict in (Verdict.PASS, Verdict.DUPLICATE, Verdict.BLOCKED)
+        )
+        times = window.follow(batch.timestamps[passed]) if window else None
+        self._add_judged(batch, keys, EMITTED, passed, times)
+        self._add_judged(batch, keys, DROPPED, duplicate)
+        self._add_judged(batch, keys, WITHHELD, blocked)
         self._add_unjudged(batch, EMITTED_UNJUDGED, ~judged)
         self.sorts.emitted += len(batch)
+        self.sorts.duplicates += int(np.count_nonzero(duplicate))
+        by_list = headers_of(batch.headers, BLOCKED_BY[0]).sizes >= 0
+        self.sorts.blocked += int(np.count_nonzero(by_list & (marks == Verdict.BLOCKED)))
 
     def _duplicate(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)

@@ -19,9 +19,9 @@ from streamdedup.keys.hashing import Digests
 
 Rows = npt.NDArray[np.void]
 
-# What an event is to the audit. The first four go by key, the others by all that the event holds.
-DUE, KNOWN, EMITTED, DROPPED, DUE_UNJUDGED, EMITTED_UNJUDGED, UNLETTERED = range(7)
-KINDS = 7
+# What an event is to the audit. The first five go by key, the others by all that the event holds.
+DUE, KNOWN, EMITTED, DROPPED, WITHHELD, DUE_UNJUDGED, EMITTED_UNJUDGED, UNLETTERED = range(8)
+KINDS = 8
 
 ROW = np.dtype(
     [

@@ -1,12 +1,33 @@
 """What several commands take: a key, and values that are read when there is one, so that --help is quick."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Reader = Callable[[str], Any]
+
+
+class Intermixed(argparse.ArgumentParser):
+    """Takes options before, between and behind the arguments of a command; not all versions of Python do by themselves.
+
+    They take the arguments of `FILE KEY...` together, and so, behind an option, find a KEY that belongs to nothing.
+    """
+
+    _is_within = False
+
+    def parse_known_args(  # type: ignore[override]  # one of its overloads, which all come here
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse calls it for a command, and, where it parses in two steps, for each of them."""
+        if self._is_within:
+            return super().parse_known_args(args, namespace)
+        self._is_within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_within = False
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:

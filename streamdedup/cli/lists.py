@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from streamdedup.cli.arguments import Commands, add_settings, as_configured, refusing
+from streamdedup.cli.arguments import (
+    Commands,
+    Intermixed,
+    add_settings,
+    as_configured,
+    refusing,
+)
 from streamdedup.cli.streams import binary, put, say
 from streamdedup.errors import ConfigError
 from streamdedup.filters import KINDS
@@ -25,7 +31,7 @@ def add_lists(commands: Commands) -> None:
     lists = commands.add_parser(
         "lists", help="build a list of keys to block or to allow, and ask it"
     )
-    parts = lists.add_subparsers(required=True, metavar="PART")
+    parts: Commands = lists.add_subparsers(required=True, metavar="PART", parser_class=Intermixed)
     _add_build(parts)
     _add_inspect(parts)
     _add_check(parts)

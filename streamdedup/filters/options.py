@@ -27,6 +27,12 @@ YEAR_MS = 366 * 86_400_000
 WINDOWED = ("retention", "generations", "late", "refresh", "max_jump")  # options of a window
 PROBED = ("bitmap", "bloom", "counting")  # kinds whose positions come from one probe sequence
 UNUSED_CAPACITY = 1  # of a filter that is not there
+WITHOUT_FILTER = (
+    "kind",
+    "hash",
+    "hash_key_file",
+    "hash_key",
+)  # what holds there, too: lists are of the same hash
 _HEX = "32 hexadecimal digits (16 random bytes), as from: openssl rand -hex 16"
 
 
@@ -194,9 +200,9 @@ class FilterOptions(BaseModel):
     def _unused(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is set for a filter that is not there."""
         unset = {"capacity": UNUSED_CAPACITY, "on_full": "stop"}
-        of_keys = ("kind", "hash", "hash_key_file", "hash_key", "probe")
+        elsewhere = (*WITHOUT_FILTER, "probe")
         for name, field in type(self).model_fields.items():
-            if name not in of_keys and getattr(self, name) != unset.get(name, field.default):
+            if name not in elsewhere and getattr(self, name) != unset.get(name, field.default):
                 yield (
                     (name, "kind"),
                     "means nothing with filter.kind: none, which remembers no key; unset it, or choose a kind",

@@ -64,9 +64,12 @@ def verbatim(batch: RecordBatch, *, transactional: bool) -> EncodedBatch | None:
 def warm_up() -> None:
     """Compile, or load from the cache, the kernels that read and write records: at set-up, so that no batch waits."""
     encoder = BatchEncoder(codec=NONE, transactional=False, bytes_max=0)
-    encoder.add(Column.of([_NULLS]), np.zeros(1, dtype=np.int64))
+    row = np.zeros(1, dtype=np.int64)
+    encoder.add(Column.of([_NULLS]), row)
     decode([head for batch in encoder.finish() for head in record_batches(bytes(batch.data))])
-    RawHeaders(Column.of([b"\0"])).located("")
+    headers = RawHeaders(Column.of([b"\0"]))
+    headers.located("")
+    headers.appended(Column.of([b"\0"]), row, [()], row, {})
 
 
 class BatchEncoder:

@@ -3,21 +3,26 @@
 Asked before an event is decided: a refusal by the broker fails the whole batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamdedup.events import EventBatch, Integers
+from streamdedup.events import EventBatch, Headers, Integers
 from streamdedup.kafka.codecs import CODECS
 from streamdedup.kafka.records import NO_TIMESTAMP, Record
 from streamdedup.kafka.topics import FOREVER, Topic
 
 TOO_LARGE = "too large"
 ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at their longest
+SEVERAL_BYTES = 128  # more than a header of ours with a word in it
 HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
+
+
+def _nothing(_headers: Headers) -> Headers:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +50,25 @@ class Limits:
             CODECS[compression],
         )
 
-    def rejected(self, batch: EventBatch, now_ms: int) -> dict[int, str]:
-        """Row -> reason, for the events of `batch` that the topic would not take or not keep."""
+    def rejected(
+        self,
+        batch: EventBatch,
+        now_ms: int,
+        added: Callable[[Headers], Headers] = _nothing,
+        added_bytes_max: int = SEVERAL_BYTES,
+    ) -> dict[int, str]:
+        """Row -> reason, for the events of `batch` that the topic would not take or not keep.
+
+        `added` gives the headers that will be appended to those of an event, `added_bytes_max` in all.
+        """
         ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
         stamped = batch.timestamps != NO_TIMESTAMP
         behind = np.flatnonzero(stamped & (batch.timestamps < now_ms - self.behind_ms_max))
         reasons = dict.fromkeys(ahead.tolist(), f"stamped further ahead than {self.topic} allows")
         reasons |= dict.fromkeys(behind.tolist(), f"older than {self.topic} takes or keeps")
-        for row in self._perhaps_too_large(batch):
-            record = (0, batch.keys[row], batch.values[row], batch.headers[row])
+        for row in self._perhaps_too_large(batch, added_bytes_max):
+            headers = batch.headers[row]
+            record = (0, batch.keys[row], batch.values[row], (*headers, *added(headers)))
             if not self.takes(record):
                 reasons[row] = TOO_LARGE
         return reasons
@@ -68,8 +83,9 @@ class Limits:
         batch.append(0, timestamp=timestamp, key=key, value=value, headers=list(headers))
         return len(batch.build()) <= self.bytes_max
 
-    def _perhaps_too_large(self, batch: EventBatch) -> Iterable[int]:
-        return np.flatnonzero(_record_bytes(batch) + ENVELOPE_BYTES_MAX > self.bytes_max).tolist()
+    def _perhaps_too_large(self, batch: EventBatch, added_bytes_max: int) -> Iterable[int]:
+        besides = ENVELOPE_BYTES_MAX + added_bytes_max
+        return np.flatnonzero(_record_bytes(batch) + besides > self.bytes_max).tolist()
 
 
 def _record_bytes(batch: EventBatch) -> Integers:

@@ -23,6 +23,9 @@ from streamdedup.keys.options import Tombstones
 from streamdedup.secret import ReadableFile, read_secret, set_twice
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
+MARK = "streamdedup.verdict"  # the header of the output that tells a verdict
+BLOCKED_BY = ("streamdedup.list", "streamdedup.list-version", "streamdedup.rule")
+
 
 def check_name(name: str) -> str:
     """Refuse what Kafka refuses as the name of a topic or of a group's instance."""
@@ -303,6 +306,12 @@ class SinkOptions(BaseModel):
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="lz4",
         description="How what we write is compressed. `lz4` costs next to nothing, `zstd` makes it smaller.",
+    )
+    shadow: bool = Field(
+        default=False,
+        description="Whether every event goes to `topic`, with the verdict in a header `streamdedup.verdict`: what a "
+        "configuration would drop is seen before it does. The other topics then get nothing, but for what `topic` "
+        "would refuse; without `dead_letter_topic` that stops its partition.",
     )
     on_gap: Literal["stop", "accept"] = Field(
         default="stop",

@@ -1,80 +1,66 @@
 """Single changes to a list: exact, digest -> added or removed, and they win over what the list's file says.
 
-An `Overlay` never changes; `Changes` collects what comes from the control topic, and gives the overlay of it.
+An `Overlay` never changes; `Changes` collects what comes from the control topic, and gives the overlay of it. What came
+last is kept apart from the many, in which it is put now and then: so a change costs as little among many as among few.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
-import numpy.typing as npt
 
-from streamdedup.keys.hashing import Digests
+from streamdedup.filters.marks import NO_MARKS, Marks
+from streamdedup.keys.hashing import Bytes, Digests
 
-ADDED, REMOVED, UNCHANGED = 1, -1, 0
-CHANGES_MAX = 10_000_000  # some 1.5 GB; a list that changes so much is better built again
-
-Told = npt.NDArray[np.int8]
+UNCHANGED, ADDED, REMOVED = 0, 1, 2
+CHANGES_MAX = 10_000_000  # 260 MB, and as much again while they are merged
+LATEST_MAX = 16_384  # digests, which a thread puts in order in 4 ms
 
 
 class Overlay:
-    """What is ADDED or REMOVED, by digest."""
+    """What is ADDED or REMOVED, by digest: `latest` says, of what it does not know `settled`."""
 
-    def __init__(self, changes: Mapping[bytes, int]) -> None:
-        """Of 16 bytes each, as `Hash.digests` has them in memory, little-endian."""
-        digests = np.frombuffer(b"".join(changes), dtype="<u8").reshape(-1, 2)
-        order = np.lexsort((digests[:, 1], digests[:, 0]))
-        self._digests = digests[order]
-        self._changes: Told = np.fromiter(changes.values(), np.int8, len(changes))[order]
-        self._run = _longest_run(self._digests[:, 0])
+    def __init__(self, settled: Marks = NO_MARKS, latest: Marks = NO_MARKS) -> None:
+        self._settled, self._latest = settled, latest
+        before = np.count_nonzero(settled.look_up(NO_MARKS, latest.rows[:, :2]))
+        after = np.count_nonzero(latest.rows[:, 2])
+        self._len = len(settled.rows) - int(before) + int(after)
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return self._len
 
-    def look_up(self, digests: Digests) -> Told:
-        """ADDED, REMOVED or UNCHANGED, shape (n,), of `digests` (n, 2)."""
-        told: Told = np.zeros(len(digests), dtype=np.int8)
-        if not len(self):
-            return told
-        at = np.searchsorted(self._digests[:, 0], digests[:, 0])
-        for step in range(self._run):
-            rows = np.minimum(at + step, len(self) - 1)
-            same = (self._digests[rows] == digests).all(axis=1)
-            told[same] = self._changes[rows[same]]
-        return told
+    def look_up(self, digests: Digests) -> Bytes:
+        """ADDED, REMOVED or UNCHANGED, shape (n,), dtype uint8, of `digests` (n, 2)."""
+        return self._latest.look_up(self._settled, digests)
 
 
 class Changes:
-    """The last change of each key."""
+    """The last change of each key; `latest_max` are kept apart at most."""
 
-    def __init__(self) -> None:
-        self._by_digest: dict[bytes, int] = {}
+    def __init__(self, latest_max: int = LATEST_MAX) -> None:
+        self._latest_max = latest_max
+        self._settled = NO_MARKS
+        self._latest: dict[bytes, int] = {}
         self._overlay: Overlay | None = NO_CHANGES
 
-    def __len__(self) -> int:
-        return len(self._by_digest)
+    def more_than(self, most: int) -> bool:
+        """Whether more than `most` digests are changed."""
+        held_max = len(self._settled.rows) + len(self._latest)
+        return held_max > most and len(self.overlay()) > most
 
     def apply(self, digests: Digests, change: int) -> None:
-        """ADDED or REMOVED for each of `digests` (n, 2) from now on; UNCHANGED: as the list's file says again."""
-        for digest in digests:
-            if change == UNCHANGED:
-                self._by_digest.pop(digest.tobytes(), None)
-            else:
-                self._by_digest[digest.tobytes()] = change
+        """ADDED or REMOVED for each of `digests` (n, 2) from now on; UNCHANGED: as the list's file says again.
+
+        Blocking, now and then for as long as it takes to copy all of them.
+        """
+        self._latest |= dict.fromkeys(map(bytes, digests), change)
         self._overlay = None
+        if len(self._latest) >= self._latest_max:
+            self._settled = Marks.of(self._latest).merged_into(self._settled)
+            self._latest = {}
 
     def overlay(self) -> Overlay:
-        """All of them, as they are now."""
+        """All of them, as they are now. Blocking, for some milliseconds."""
         if self._overlay is None:
-            self._overlay = Overlay(self._by_digest)
+            self._overlay = Overlay(self._settled, Marks.of(self._latest))
         return self._overlay
 
 
-def _longest_run(ascending: npt.NDArray[np.uint64]) -> int:
-    """How many equal numbers stand side by side, at most: one, but for hashes that somebody made so."""
-    if not len(ascending):
-        return 0
-    starts = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
-    return int(np.diff(np.append(starts, len(ascending))).max())
-
-
-NO_CHANGES = Overlay({})
+NO_CHANGES = Overlay()

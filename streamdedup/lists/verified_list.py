@@ -10,11 +10,11 @@ import numpy as np
 from streamdedup.events import Column
 from streamdedup.filters.base import Filter
 from streamdedup.keys.domains import candidates
-from streamdedup.keys.hashing import Digests
+from streamdedup.keys.hashing import Bytes, Digests
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Overlay, Told
+from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Overlay
 from streamdedup.rules.listed import Answer, Answers, Match, Matches
 
 
@@ -35,13 +35,18 @@ class VerifiedList:
         """As `Matcher.version`."""
         return self.listed.version
 
+    @property
+    def base(self) -> KeyList:
+        """The list's file, without single changes."""
+        return self.listed.base if isinstance(self.listed, ChangedList) else self.listed
+
     def match(self, keys: Column, digests: Digests) -> Matches:
         """As `Matcher.match`; never wrongly."""
         return self.verify(keys, digests)[0]
 
     def verify(self, keys: Column, digests: Digests) -> tuple[Matches, Answers]:
         """As `Verifier.verify`."""
-        base, overlay = self._base, self._overlay
+        base, overlay = self.base, self._overlay
         told = overlay.look_up(digests)
         answers = self._answers(base.addresses, digests, told)
         there = (told == ADDED) | (answers == Answer.CONFIRMED)
@@ -58,7 +63,7 @@ class VerifiedList:
         answers[rest[rows[of_domains == Answer.FALSE_POSITIVE]]] = Answer.FALSE_POSITIVE
         return matches, answers
 
-    def _answers(self, held: Filter | None, digests: Digests, told: Told) -> Answers:
+    def _answers(self, held: Filter | None, digests: Digests, told: Bytes) -> Answers:
         """An `Answer` for each of `digests`; what `held` matches is asked of the store."""
         answers: Answers = np.full(len(digests), Answer.ABSENT, dtype=np.uint8)
         answers[told != UNCHANGED] = Answer.UNASKED
@@ -68,10 +73,6 @@ class VerifiedList:
                 self.store.holds(digests[found]), Answer.CONFIRMED, Answer.FALSE_POSITIVE
             )
         return answers
-
-    @property
-    def _base(self) -> KeyList:
-        return self.listed.base if isinstance(self.listed, ChangedList) else self.listed
 
     @property
     def _overlay(self) -> Overlay:

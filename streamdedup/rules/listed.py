@@ -128,7 +128,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """In place of lists that were asked beforehand, since that blocks: what they said of the batch."""
+    """In place of lists that were asked beforehand, in a thread: what they said of the batch."""
 
     blocked: Blocked
 

@@ -101,6 +101,7 @@ class WorkerCollector(Collector):
             {"version": __version__, "python": platform.python_version()},
         )
         yield _family(metrics.READY, [((), self._is_ready())])
+        yield _family(metrics.SHADOW, [((), self._status.shadow)])
         yield _family(metrics.BROKER_AWAY, [((), self._status.broker_away_s)])
         yield _histogram(metrics.LOOP_STALL, self._pulse.stalls)
         yield _family(metrics.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
@@ -110,6 +111,9 @@ class WorkerCollector(Collector):
         yield _family(metrics.LIST_REFUSED, [((which,), count) for which, count in refused.items()])
         malformed = self._status.meters.changes_malformed
         yield _family(metrics.CHANGES_MALFORMED, [((), malformed)])
+        read_at = self._status.meters.changes_read_at
+        behind = [] if read_at is None else [((), max(0.0, time.monotonic() - read_at))]
+        yield _family(metrics.CHANGES_BEHIND, behind)
         yield _family(metrics.UNSEEN, [((), self._status.watch.unseen)])
         yield _family(metrics.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
 

@@ -43,6 +43,7 @@ class Status:
     port: int | None = None
     watch: Watch = field(default_factory=Watch)
     lists: InForce = field(default_factory=InForce)
+    shadow: bool = False  # whether every event passes
     began_at: float = field(default_factory=time.monotonic)
 
     @property

@@ -10,6 +10,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 
+from streamdedup.filters.options import WITHOUT_FILTER
 from streamdedup.settings.layers import MASK
 from streamdedup.settings.tree import (
     LEAVES,
@@ -29,11 +30,13 @@ def show(settings: Settings) -> str:
     blocks = []
     for section, model in sections().items():
         options: BaseModel = getattr(settings, section)
-        lines = [f"{section}:"]
+        lines: list[str] = []
         for attribute, field in model.model_fields.items():
             path = (section, field.alias or attribute)
-            lines += _shown_leaf(path, getattr(options, attribute), settings.origins)
-        blocks.append("\n".join(lines) + "\n")
+            if _is_effective(path, settings):
+                lines += _shown_leaf(path, getattr(options, attribute), settings.origins)
+        if lines:
+            blocks.append("\n".join([f"{section}:", *lines]) + "\n")
     return "\n".join(blocks)
 
 
@@ -75,6 +78,14 @@ def reference_markdown() -> str:
         intro = textwrap.fill(" ".join((model.__doc__ or "").split()), PROSE_COLUMNS)
         blocks.append("\n".join([f"### {section}", "", intro, "", *head, *rows]))
     return "\n\n".join(blocks) + "\n"
+
+
+def _is_effective(path: tuple[str, str], settings: Settings) -> bool:
+    """Whether a leaf says anything: of a filter that is not there, and of its snapshots, most do not."""
+    section, name = path
+    if settings.filter.remembers or section not in ("filter", "snapshot"):
+        return True
+    return section == "filter" and name in WITHOUT_FILTER
 
 
 def _shown_leaf(

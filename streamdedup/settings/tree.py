@@ -14,7 +14,14 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from streamdedup.filters.options import UNUSED_CAPACITY, FilterOptions
-from streamdedup.kafka.options import DeliveryOptions, KafkaOptions, SinkOptions, SourceOptions
+from streamdedup.kafka.options import (
+    BLOCKED_BY,
+    MARK,
+    DeliveryOptions,
+    KafkaOptions,
+    SinkOptions,
+    SourceOptions,
+)
 from streamdedup.keys.options import KeyOptions
 from streamdedup.settings.fitting import unfit
 from streamdedup.settings.sections import (
@@ -126,6 +133,11 @@ class Settings(BaseSettings):
                 [("filter", "refresh"), ("delivery", "guarantee")],
                 "is not for exactly_once: duplicates are not in the output, so a restart would forget what they"
                 " refreshed; set refresh: false, or guarantee: at_least_once",
+            )
+        if self.key.from_ == "header" and self.key.field in (MARK, *BLOCKED_BY):
+            yield (
+                [("key", "field")],
+                f"must not be {self.key.field}: we write that header ourselves; name another",
             )
         if self.key.hash not in (None, self.filter.hash):
             yield (

@@ -18,9 +18,10 @@ from tests.broker.topics import (
     read_all,
     unique_name,
 )
+from tests.chaos.asking import patiently
 from tests.chaos.oracle import judge
 from tests.chaos.trial import CATCH_UP_S, LIVE_S, Trial
-from tests.deployment import WorkerProcess
+from tests.deployment import Deployment, WorkerProcess
 
 WORKS_S = (0.3, 1.2)
 MOVED_SHARE = 0.7
@@ -95,7 +96,9 @@ def remake_topics(trial: Trial, acts: int) -> None:
         trial.wait_until_all_read()
         worker.kill()
         _settled(trial)
-        trial.model.read_before += read_all(deployment.bootstrap, deployment.source)
+        trial.model.read_before += patiently(
+            lambda: read_all(deployment.bootstrap, deployment.source)
+        )
         delete_topic(deployment.bootstrap, deployment.source)
         create_topic(deployment.bootstrap, deployment.source, trial.partitions)
         trial.tried("input made again")
@@ -209,7 +212,7 @@ def _trim(trial: Trial, before: dict[int, int]) -> None:
     deployment = trial.deployment
     trial.model.emitted_before += [
         record
-        for record in read_all(deployment.bootstrap, deployment.sink)
+        for record in patiently(lambda: read_all(deployment.bootstrap, deployment.sink))
         if record.offset < before.get(record.partition, 0)
     ]
     delete_records(deployment.bootstrap, deployment.sink, before)
@@ -217,14 +220,16 @@ def _trim(trial: Trial, before: dict[int, int]) -> None:
 
 def _settled(trial: Trial) -> dict[int, int]:
     """The committed offsets, when what the killed worker left open has been taken back, by its own fence."""
-    deployment = trial.deployment
     for partition in range(trial.partitions):
-        fence = Producer(
-            client_config(deployment.bootstrap)
-            | {"transactional.id": f"{deployment.sink}/{partition}"}
-        )
-        fence.init_transactions(DEADLINE_S)
+        patiently(lambda partition=partition: _fence(trial.deployment, partition))  # type: ignore[misc]
     return trial.committed(stable=True)
+
+
+def _fence(deployment: Deployment, partition: int) -> None:
+    name = f"{deployment.sink}/{partition}"
+    Producer(client_config(deployment.bootstrap) | {"transactional.id": name}).init_transactions(
+        DEADLINE_S
+    )
 
 
 def _delete_group(trial: Trial) -> None:

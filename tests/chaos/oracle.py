@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.broker.topics import Record, read_all
+from tests.chaos.asking import patiently
 from tests.chaos.brokers import Brokers
 from tests.chaos.segments import Aborted, aborted, log_batches, zombie_batches
 from tests.deployment import Deployment, differences
@@ -60,10 +61,10 @@ def judge(deployment: Deployment, brokers: Brokers, model: Model) -> Finding:
     """Compare all that was read with all that was emitted."""
     source = [
         record
-        for record in read_all(deployment.bootstrap, deployment.source)
+        for record in _read(deployment, deployment.source)
         if model.covered is None or _covers(model.covered.get(record.partition, ()), record.offset)
     ]
-    output = read_all(deployment.bootstrap, deployment.sink)
+    output = _read(deployment, deployment.sink)
     events = model.read_before + source
     lost, doubled, foreign = differences(events, model.emitted_before + output)
     if model.forgotten:
@@ -99,6 +100,10 @@ def aborted_in(deployment: Deployment, brokers: Brokers) -> Aborted:
     """What aborted transactions left in the output."""
     parts = [aborted(log_batches(directory)) for directory in _logs(deployment, brokers)]
     return Aborted(sum(part.transactions for part in parts), sum(part.records for part in parts))
+
+
+def _read(deployment: Deployment, topic: str) -> list[Record]:
+    return patiently(lambda: read_all(deployment.bootstrap, topic))
 
 
 def _logs(deployment: Deployment, brokers: Brokers) -> list[Path]:

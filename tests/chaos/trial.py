@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 
 from tests.broker.base import admin_client, client_config, wait_until
 from tests.broker.topics import DEADLINE_S, create_replicated
+from tests.chaos.asking import patiently
 from tests.chaos.brokers import Brokers
 from tests.chaos.feeding import Feeder
 from tests.chaos.hits import End, undecided
@@ -158,15 +159,21 @@ class Trial:
         """
         isolation = "read_committed" if stable else "read_uncommitted"
         asked = [TopicPartition(self.deployment.source, p) for p in range(self.partitions)]
-        consumer = Consumer(
-            client_config(self.deployment.bootstrap)
-            | {"group.id": self.deployment.group, "isolation.level": isolation}
-        )
-        try:
-            answers = consumer.committed(asked, DEADLINE_S if stable else ANSWER_S)
-        finally:
-            consumer.close()
-        return {answer.partition: answer.offset for answer in answers if answer.offset >= 0}
+
+        def ask() -> list[TopicPartition]:
+            consumer = Consumer(
+                client_config(self.deployment.bootstrap)
+                | {"group.id": self.deployment.group, "isolation.level": isolation}
+            )
+            try:
+                answers = consumer.committed(asked, DEADLINE_S if stable else ANSWER_S)
+            finally:
+                consumer.close()
+            if failed := next((answer.error for answer in answers if answer.error), None):
+                raise KafkaException(failed)
+            return answers
+
+        return {a.partition: a.offset for a in patiently(ask) if a.offset >= 0}
 
     def input_ends(self) -> dict[int, int]:
         """The end of each input partition as far as it is decided."""
@@ -179,21 +186,21 @@ class Trial:
     def wait_for_progress(self, what: str, within_s: float = CATCH_UP_S) -> None:
         """Until there is more input than the last time, or another, and each partition's offset has reached its end."""
         wait_until(
-            lambda: sum(self._patiently(self.input_ends).values()) not in (0, self._fed),
+            lambda: sum(self.input_ends().values()) not in (0, self._fed),
             within_s,
             lambda: f"nothing was fed after {what}",
         )
-        ends = self._patiently(self.input_ends)
+        ends = self.input_ends()
         self._fed = sum(ends.values())
         wait_until(
-            lambda: _reached(self._patiently(self.committed), ends),
+            lambda: _reached(self.committed(), ends),
             within_s,
             lambda: f"no progress after {what}: {self.committed()} of {ends}",
         )
 
     def wait_until_all_read(self) -> None:
         """Until the group has committed every event of an input that nobody feeds any more."""
-        ends = self.deployment.input_ends()
+        ends = patiently(self.deployment.input_ends)
         wait_until(
             lambda: _reached(self.committed(), ends),
             CATCH_UP_S,
@@ -257,29 +264,24 @@ class Trial:
         config["snapshot"]["interval_s"] = 0.5
 
     def _ends(self, isolation: IsolationLevel, topic: str | None = None) -> dict[int, End]:
-        topic = topic or self.deployment.sink
-        asked = {TopicPartition(topic, p): _LATEST for p in range(self.partitions)}
-        answers = self._admin.list_offsets(
-            asked, isolation_level=isolation, request_timeout=ANSWER_S
-        )
-        found = {where.partition: answer.result() for where, answer in answers.items()}
-        return {p: End(end.offset, end.leader_epoch) for p, end in found.items()}
+        asked = {
+            TopicPartition(topic or self.deployment.sink, p): _LATEST
+            for p in range(self.partitions)
+        }
 
-    def _patiently(self, ask: Callable[[], dict[int, int]]) -> dict[int, int]:
-        """Ask a cluster of which a broker may be away at this moment."""
-        answers: list[dict[int, int]] = []
-
-        def answered() -> bool:
+        def ask() -> dict[int, End]:
+            answers = self._admin.list_offsets(
+                asked, isolation_level=isolation, request_timeout=ANSWER_S
+            )
             try:
-                answers.append(ask())
+                found = {where.partition: answer.result() for where, answer in answers.items()}
             except (KafkaException, TimeoutError):
                 # After a restart this client asks with the leader's old epoch for ever.
                 self._admin = admin_client(self.deployment.bootstrap)
-                return False
-            return True
+                raise
+            return {p: End(end.offset, end.leader_epoch) for p, end in found.items()}
 
-        wait_until(answered, CATCH_UP_S, lambda: "the cluster does not answer")
-        return answers[-1]
+        return patiently(ask)
 
 
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]

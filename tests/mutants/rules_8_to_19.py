@@ -133,7 +133,7 @@ MUTANTS = (
         "compacted-output-taken",
         "a compacted output is refused (rule 13)",
         "kafka/topics.py",
-        "if remembers and output is not None and output.compacted:",
+        "if output is not None and output.compacted and (remembers or sink.shadow):",
         "if False:",
         ("tests/test_topics.py::test_a_compacted_output_is_refused",),
     ),

@@ -12,8 +12,22 @@ from streamdedup.shard import Shard
 from streamdedup.snapshot.files import built
 from streamdedup.snapshot.reading import MapReader
 from streamdedup.testing import Logged
-from tests.simulation.stream import Kind, Place, folded, is_foreign, kind_of, memory
+from tests.simulation.stream import (
+    BLOCKED,
+    DUPLICATE,
+    MALFORMED,
+    PASS,
+    Kind,
+    Place,
+    folded,
+    is_foreign,
+    kind_of,
+    mark_of,
+    memory,
+)
 from tests.simulation.world import World
+
+OF = {"duplicates": DUPLICATE, "blocked": BLOCKED, "dead": MALFORMED}  # topic -> mark
 
 
 class BreachError(AssertionError):
@@ -175,7 +189,11 @@ class Oracle:
                 raise BreachError(f"partition {partition}: the output is not what the model makes")
 
     def _places(self, topic: str, partition: int) -> Counter[Place]:
-        return Counter(map(_place, self._world.broker.log(topic, partition).emitted()))
+        """Where its events are, or would be if they had not been marked in the output instead."""
+        broker = self._world.broker
+        found = Counter(map(_place, broker.log(topic, partition).emitted()))
+        output = broker.log("out", partition).emitted()
+        return found + Counter(_place(event) for event in output if mark_of(event) == OF[topic])
 
     def _check_shard(self, partition: int, shard: Shard) -> None:
         if shard.moving:
@@ -230,7 +248,9 @@ class Oracle:
         return {key for key, held in zip(keys, mask, strict=True) if held}
 
     def _output(self, partition: int) -> list[Logged]:
-        return self._world.broker.log("out", partition).emitted()
+        """What passed."""
+        output = self._world.broker.log("out", partition).emitted()
+        return [event for event in output if mark_of(event) == PASS]
 
 
 def _place(event: Logged) -> Place:

@@ -37,7 +37,8 @@ class Plan:
 
     `lingers` is the chance that a call to a disk takes up to `linger_s_max`, while everything else goes on. `static`:
     each machine has a name in the group. `sides`: there are topics for what does not pass, and events for all of them.
-    `listed`: there is a block list, of the keys of which `is_listed`.
+    `listed`: there is a block list, of the keys of which `is_listed`. `shadowed`: workers start in shadow mode or not,
+    as it comes, and some events bring a mark along.
     """
 
     partitions: int
@@ -56,6 +57,7 @@ class Plan:
     sides: bool
     settings: dict[str, dict[str, Any]]
     listed: bool = False
+    shadowed: bool = False
 
     @property
     def feed_s(self) -> float:
@@ -116,6 +118,11 @@ def listed(plan: Plan) -> Plan:
     blocked = {"blocked_topic": "blocked"} if plan.sides else {}
     sink = plan.settings["sink"] | blocked
     return replace(plan, listed=True, settings={**plan.settings, "sink": sink})
+
+
+def shadowed(plan: Plan) -> Plan:
+    """The same with a block list, and with workers of which some are in shadow mode."""
+    return replace(listed(plan), shadowed=True)
 
 
 def screening(plan: Plan) -> Plan:

@@ -14,11 +14,12 @@ from random import Random
 import structlog
 from aiokafka.errors import ProducerFenced
 
+from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records import Record
 from streamdedup.testing import VirtualLoop
 from tests.simulation.oracle import BreachError, Oracle
 from tests.simulation.plan import RETENTION_MS, Plan, drawn
-from tests.simulation.stream import AHEAD_MS, FOREIGN, REJECTED
+from tests.simulation.stream import AHEAD_MS, FOREIGN, MARKS, REJECTED
 from tests.simulation.world import EPOCH_MS, Machine, World
 
 HEAL_S_MAX = 240.0
@@ -187,7 +188,11 @@ class _Driver:
                 made.append((None, b"malformed-%d" % next(self._numbers)))
             if self._plan.sides and chance.random() < 0.2:
                 made.insert(0, (key, REJECTED + b"-%d" % next(self._numbers)))
-            records: list[Record] = [(self._time_ms(value), key, value, ()) for key, value in made]
+            marked = self._plan.shadowed and chance.random() < 0.3
+            headers = ((MARK, chance.choice(MARKS)),) if marked else ()
+            records: list[Record] = [
+                (self._time_ms(value), key, value, headers) for key, value in made
+            ]
             world.broker.append("in", partition, records, None)
             self._oracle.fed[partition].update(key for key, _ in made if key is not None)
         if chance.random() < 0.1:

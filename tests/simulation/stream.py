@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Protocol
 
+from streamdedup.kafka.options import MARK
 from streamdedup.testing import Logged
 from streamdedup.units import parse_milliseconds
 
 REJECTED, FOREIGN = b"ahead", b"foreign"
+MARKS = PASS, DUPLICATE, BLOCKED, MALFORMED = (b"pass", b"duplicate", b"blocked", b"malformed")
 AHEAD_MS = 2 * 3_600_000  # beyond what the output takes, and for as long as a history lasts
 Place = tuple[bytes | None, bytes | None]
 """Key and value of an event, of which no two are fed alike."""
@@ -32,6 +34,12 @@ def kind_of(event: Logged, *, is_listed: bool = False) -> Kind:
     if event.value.startswith(REJECTED):
         return Kind.REJECTED
     return Kind.BLOCKED if is_listed else Kind.JUDGED
+
+
+def mark_of(event: Logged) -> bytes:
+    """What its last mark tells; that it passed, where it has none."""
+    marks = [value for name, value in event.headers if name == MARK]
+    return marks[-1] or PASS if marks else PASS
 
 
 def is_foreign(event: Logged) -> bool:

@@ -98,8 +98,12 @@ class Machine:
         world = self._world
         self._started += 1
         self.process = Process(f"{self.number}.{self._started}")
+        settings = self._settings
+        if world.plan.shadowed:
+            sink = settings.sink.model_copy(update={"shadow": world.chance.random() < 0.6})
+            settings = settings.model_copy(update={"sink": sink})
         self.worker = Worker(
-            self._settings, connect=connected_to(world.broker), now_ms=world.now_ms, fs=self.disk
+            settings, connect=connected_to(world.broker), now_ms=world.now_ms, fs=self.disk
         )
         self.task = world.loop.spawn(self.process, self.worker.run())
 

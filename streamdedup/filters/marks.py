@@ -1,0 +1,150 @@
+"""Digests in ascending order, each with a mark: what an overlay of a list is made of. None is changed once it is made.
+
+A row is three words: the two of a digest, and its mark. Newer rows win over older ones; mark 0 takes the older back.
+Rows are found by their first word: as hashes spread evenly, what is before them tells nearly where they are.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.kernel import inlined, kernel, upper_half
+from streamdedup.keys.hashing import Bytes, Digests, checked, frozen
+
+Rows = npt.NDArray[np.uint64]
+
+ROWS_A_BUCKET = 4
+
+_0, _1 = np.uint64(0), np.uint64(1)
+
+
+class Marks(NamedTuple):
+    """`rows`, shape (n, 3), and where in them each bucket of digests begins, the last one ends: `starts`, (m + 1,)."""
+
+    rows: Rows
+    starts: Rows
+
+    @classmethod
+    def over(cls, rows: Rows) -> "Marks":
+        """Of rows in their order."""
+        starts = np.empty(len(rows) // ROWS_A_BUCKET + 2, dtype=np.uint64)
+        _fill(frozen(rows, np.uint64), starts)
+        return cls(frozen(rows, np.uint64), frozen(starts, np.uint64))
+
+    @classmethod
+    def of(cls, marks: Mapping[bytes, int]) -> "Marks":
+        """Of digests of 16 bytes each, as `Hash.digests` has them in memory, little-endian."""
+        rows = np.empty((len(marks), 3), dtype=np.uint64)
+        rows[:, :2] = np.frombuffer(b"".join(marks), dtype="<u8").reshape(-1, 2)
+        rows[:, 2] = np.fromiter(marks.values(), np.uint64, len(marks))
+        return cls.over(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
+
+    def merged_into(self, older: "Marks") -> "Marks":
+        """Both in one, without the rows that say nothing any more. Others have the interpreter meanwhile."""
+        rows = np.empty((len(self.rows) + len(older.rows), 3), dtype=np.uint64)
+        return Marks.over(rows[: _merge(self.rows, older.rows, rows)])
+
+    def look_up(self, older: "Marks", digests: Digests) -> Bytes:
+        """The marks of `digests` (n, 2), shape (n,), dtype uint8: ours, else those of `older`, else 0."""
+        found = np.zeros(len(digests), dtype=np.uint8)
+        if len(self.rows) or len(older.rows):
+            _look_up(self.rows, self.starts, older.rows, older.starts, checked(digests), found)
+        return found
+
+
+NO_MARKS = Marks(
+    frozen(np.zeros((0, 3), dtype=np.uint64), np.uint64),
+    frozen(np.zeros(2, dtype=np.uint64), np.uint64),
+)
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from the cache: at set-up, so that no batch waits for it."""
+    marks = Marks.of({bytes(16): 1}).merged_into(Marks.of({}))
+    marks.look_up(Marks.of({}), np.zeros((1, 2), dtype=np.uint64))
+
+
+@kernel
+def _fill(rows: Rows, starts: Rows) -> None:
+    """Write where each bucket begins."""
+    buckets, bucket = np.uint64(starts.shape[0]) - _1, _0
+    for row in range(np.uint64(rows.shape[0])):
+        own = upper_half(rows[row, 0], buckets)
+        while bucket <= own:
+            starts[bucket] = row
+            bucket += _1
+    while bucket <= buckets:
+        starts[bucket] = np.uint64(rows.shape[0])
+        bucket += _1
+
+
+@kernel
+def _merge(newer: Rows, older: Rows, rows: Rows) -> np.uint64:
+    """Write both to `rows`; how many there are then."""
+    i, j, to = _0, _0, _0
+    newer_end, older_end = np.uint64(newer.shape[0]), np.uint64(older.shape[0])
+    while i < newer_end or j < older_end:
+        if i == newer_end or (j < older_end and _is_below(older, j, newer[i, 0], newer[i, 1])):
+            _put(rows, to, older, j)
+            j += _1
+            to += _1
+            continue
+        if j < older_end and older[j, 0] == newer[i, 0] and older[j, 1] == newer[i, 1]:
+            j += _1
+        if newer[i, 2] != _0:
+            _put(rows, to, newer, i)
+            to += _1
+        i += _1
+    return to
+
+
+@kernel
+def _look_up(
+    newer: Rows,
+    newer_starts: Rows,
+    older: Rows,
+    older_starts: Rows,
+    digests: Digests,
+    found: Bytes,
+) -> None:
+    """Write the marks of `digests` where there are some."""
+    for row in range(np.uint64(digests.shape[0])):
+        a, b = digests[row, 0], digests[row, 1]
+        at = _place(newer, newer_starts, a, b)
+        if _is_at(newer, at, a, b):
+            found[row] = np.uint8(newer[at, 2])
+            continue
+        at = _place(older, older_starts, a, b)
+        if _is_at(older, at, a, b):
+            found[row] = np.uint8(older[at, 2])
+
+
+@inlined
+def _place(rows: Rows, starts: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
+    """How many rows are below a digest."""
+    bucket = upper_half(a, np.uint64(starts.shape[0]) - _1)
+    low, high = starts[bucket], starts[bucket + _1]
+    while low < high:
+        middle = (low + high) >> _1
+        if _is_below(rows, middle, a, b):
+            low = middle + _1
+        else:
+            high = middle
+    return np.uint64(low)
+
+
+@inlined
+def _is_below(rows: Rows, row: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+    return bool(rows[row, 0] < a or (rows[row, 0] == a and rows[row, 1] < b))
+
+
+@inlined
+def _is_at(rows: Rows, row: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+    return bool(row < np.uint64(rows.shape[0]) and rows[row, 0] == a and rows[row, 1] == b)
+
+
+@inlined
+def _put(rows: Rows, to: np.uint64, others: Rows, row: np.uint64) -> None:
+    rows[to, 0], rows[to, 1], rows[to, 2] = others[row, 0], others[row, 1], others[row, 2]
