@@ -113,7 +113,7 @@ class Deciding:
         """Those in force, for the whole batch; what they say of it, where they are better asked beside the loop."""
         lists, context = self._context.lists.now, self._context
         arguments = keys, rejected, lists, context.hash
-        if lists.blocks:
+        if lists.ask_a_disk:
             name = f"{context.settings.source.topic}/{partition}"
             what = "the exact store of its block list"
             return await context.threads.lookups.run(name, what, screened, *arguments)

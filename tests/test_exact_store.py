@@ -345,8 +345,11 @@ def test_the_store_of_the_list_before_stays_until_the_next_build(tmp_path: Path)
     place = place_of(tmp_path / "out.list")
     first, second = made(tmp_path, ENTRIES), made(tmp_path, ENTRIES[1:])
     assert versions_in(place) == sorted([first.version, second.version])
+    (place / "notes").mkdir()
+    (place / first.version / FACTS).unlink()  # as one that was killed while it removed it
     third = made(tmp_path, ENTRIES[2:])
-    assert versions_in(place) == sorted([second.version, third.version])
+    names = [path.name for path in place.iterdir()]
+    assert sorted(names) == sorted([second.version, third.version, "notes"])  # which is not ours
 
 
 @pytest.mark.parametrize("bad", [0, 3])

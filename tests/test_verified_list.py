@@ -196,7 +196,7 @@ def test_it_is_the_list_with_an_exact_set(
 def test_what_is_matched_wrongly_is_judged_as_any_other(listed: KeyList, store: ExactStore) -> None:
     """It passes once and is a duplicate then; each time it is counted, as is all that was asked."""
     shard, lists = shard_of(), Lists(block=VerifiedList(listed, store))
-    assert lists.blocks
+    assert lists.ask_a_disk
     wrong = positives(listed, OTHERS)
     verdicts, blocked = decide(
         shard, [ON_IT[0], None, wrong[0], wrong[0], ON_IT[1], ON_IT[0]], lists, [4]
@@ -260,7 +260,7 @@ def test_tallies_add_what_stores_said() -> None:
 def test_a_list_without_a_store_counts_no_answers(listed: KeyList) -> None:
     """Nothing was verified."""
     shard, lists = shard_of(), Lists(block=listed)
-    assert not lists.blocks
+    assert not lists.ask_a_disk
     decide(shard, [ON_IT[0], OTHERS[0]], lists)
     admit(shard)
     assert shard.tally.by_answer.sum() == 0

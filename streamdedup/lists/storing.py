@@ -25,6 +25,7 @@ from streamdedup.snapshot import files
 
 TABLE_ROWS_MAX = 1 << 25  # of one of RocksDB's files: some 800 MB
 _WORK = ".building"
+_OURS = re.compile(re.escape(_WORK) + r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ-[0-9a-f]{8}", re.ASCII)
 _KEPT = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.sst", re.ASCII)
 _INSTEAD = "put the list elsewhere"
 _FULL = "see that the disk has room, or " + _INSTEAD
@@ -91,9 +92,12 @@ class Storing:
             ) from None
 
     def _remove_all_but(self, version: str | None) -> None:
-        """What builds before left: stores of lists that are no more, and what one that was killed had begun."""
+        """What builds before left: stores of lists that are no more, and what one that was killed had begun.
+
+        By their names: one that was half removed says nothing of itself any more; and what else lies there is not ours.
+        """
         for path in self.place.iterdir():
-            if path.name != version:
+            if _OURS.fullmatch(path.name) and path.name != version:
                 shutil.rmtree(path)
 
     def _write(self, made: Path, progress: Progress) -> int:

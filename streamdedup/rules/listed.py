@@ -104,7 +104,7 @@ class Lists:
     block: Matcher | None = None
 
     @property
-    def blocks(self) -> bool:
+    def ask_a_disk(self) -> bool:
         """Whether `screen` waits for a disk."""
         return isinstance(self.block, Verifier)
 
