@@ -235,7 +235,7 @@ def test_a_compacted_output_is_refused(deployment: Deployment) -> None:
     deployment.config["filter"] = {"kind": "none"}
     del deployment.config["sink"]["duplicates_topic"]
     alter_topic(deployment.bootstrap, deployment.sink, cleanup_policy="compact")
-    with pytest.raises(ConfigError, match=r"compacted .* sink\.shadow"):
+    with pytest.raises(ConfigError, match=r"compacted .* sink\.shadow=false"):
         run_to_the_end(deployment)
 
 

@@ -331,7 +331,7 @@ class Life(RuleBasedStateMachine):
         expected = []
         for at, row in enumerate(batch):
             verdict = _BY_ROW.get(row, PASS) if isinstance(row, str) else PASS
-            if at in rejected and row != DROPPED:
+            if at in rejected:
                 verdict = REJECTED
             elif isinstance(row, bytes):
                 verdict = DUPLICATE if row in known else PASS

@@ -249,14 +249,19 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions, remembers: bo
                 f"the topic {side} is compacted (cleanup.policy={topic.settings['cleanup.policy']}): it would refuse"
                 " events without a key, and drop others that share one; set cleanup.policy=delete"
             )
-    if output is not None and output.compacted and (remembers or sink.shadow):
-        why = (
-            "the filter is what stands in it, so nothing in it may vanish; set cleanup.policy=delete"
-            if remembers
-            else "what is blocked would take the place of what is not; set cleanup.policy=delete, or sink.shadow: false"
+    if output is None or not output.compacted:
+        return problems
+    policy = output.settings["cleanup.policy"]
+    if remembers:
+        problems.append(
+            f"the topic {sink.topic} is compacted (cleanup.policy={policy}): the filter is what stands in it, so"
+            " nothing in it may vanish; set cleanup.policy=delete"
         )
-        policy = output.settings["cleanup.policy"]
-        problems.append(f"the topic {sink.topic} is compacted (cleanup.policy={policy}): {why}")
+    elif sink.shadow:
+        problems.append(
+            f"the topic {sink.topic} is compacted (cleanup.policy={policy}): what is blocked would take the place of"
+            " what is not; set cleanup.policy=delete, or sink.shadow=false"
+        )
     return problems
 
 
