@@ -59,6 +59,7 @@ class Committing:
     async def commit(self, shard: Shard, topology: Topology, transaction: Transaction) -> None:
         """Commit one: what was decided up to the shard's first seal."""
         loop = asyncio.get_running_loop()
+        await transaction.begun()
         async with asyncio.timeout(self._writer.transaction_s_max):
             begun_at = loop.time()
             await self._writer.begin()

@@ -43,6 +43,11 @@ class Transaction:
         self.watermark: int | None = None
         self.events = self.size_bytes = 0
         self._parts: asyncio.Queue[Part | None] = asyncio.Queue()
+        self._begun = asyncio.Event()
+
+    async def begun(self) -> None:
+        """Wait until something was decided, or it is closed: to decide may wait for a disk."""
+        await self._begun.wait()
 
     def add(self, part: Part) -> None:
         """Take `part` along."""
@@ -50,11 +55,13 @@ class Transaction:
         self.size_bytes += part.batch.size_bytes
         self.last_offset = int(part.batch.offsets[-1]) if len(part.batch) else self.last_offset
         self._parts.put_nowait(part)
+        self._begun.set()
 
     def close(self, next_offset: int, watermark: int | None) -> None:
         """Nothing more comes."""
         self.next_offset, self.watermark = next_offset, watermark
         self._parts.put_nowait(None)
+        self._begun.set()
 
     async def parts(self) -> AsyncIterator[Part]:
         """Its parts, as they come, until it is closed."""

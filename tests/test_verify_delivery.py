@@ -20,6 +20,8 @@ import pytest
 
 from streamdedup.errors import SnapshotError
 from streamdedup.events import Verdict
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.sink import transaction_s_max
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import load as load_list
 from streamdedup.lists.exact_store import ExactStore
@@ -344,3 +346,31 @@ async def test_a_disk_that_does_not_answer_holds_up_its_partition_only(
         await worker.consumed(len(others) + len(waiting))
     letters = await asyncio.to_thread(blocked, screened)
     assert Counter(numbers_of(letters)) == Counter(expected([*waiting, *others], listed=True))
+
+
+async def test_a_disk_that_is_slow_is_no_broker_that_is_away(
+    screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline of a transaction counts from the first verdict: nothing is taken back, however long that took."""
+    holds, answers_again = ExactStore.holds, threading.Event()
+
+    def hanging(store: ExactStore, digests: Digests) -> Any:
+        answers_again.wait(DEADLINE_S)
+        return holds(store, digests)
+
+    screened.config["kafka"]["producer"] = {"request_timeout_ms": 1000}
+    deadline_s = transaction_s_max(KafkaOptions.model_validate(screened.config["kafka"]))
+    assert deadline_s < 1
+    monkeypatch.setattr(ExactStore, "holds", hanging)
+    numbers = [5, 15, 1, 3]
+    async with start(screened) as worker:
+        await worker.live()
+        await asyncio.to_thread(screened.feed, sign_ups(numbers))
+        await worker.until(
+            lambda: worker.worker.status.meters.of(1).in_flight == len(numbers), "events in hand"
+        )
+        await asyncio.sleep(2 * deadline_s)  # in which nothing may be given up
+        answers_again.set()
+        await worker.consumed(len(numbers))
+        assert not worker.lines("doubt")
+        assert not worker.lines("broker_away")
