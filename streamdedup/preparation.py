@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 TOPIC_WAIT_S = 30.0
 TOPIC_POLL_S = 0.1
 
+_EVERYTHING = "every event passes, as often as it comes: sink.shadow is set"
 _UNKNOWN_SETTINGS = (
     "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
 )
@@ -92,7 +93,9 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
             sink=settings.sink.topic,
             guarantee=settings.delivery.guarantee,
             partitions=context.partitions,
-            promise="what is not blocked passes, as often as it comes: there is no filter",
+            promise=_EVERYTHING
+            if settings.sink.shadow
+            else "what is not blocked passes, as often as it comes: there is no filter",
         )
         return
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
@@ -107,7 +110,9 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
         filter_bytes_in_all=context.partitions * empty.size_bytes,
         filter_bytes_max=context.partitions * grown,
         topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
-        promise=f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
+        promise=_EVERYTHING
+        if settings.sink.shadow
+        else f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
     )
     if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
         log.warning(

@@ -1,4 +1,4 @@
-"""`streamdedup lists add` and `remove`: single changes of a block list, written to its control topic."""
+"""`streamdedup lists add`, `remove` and `undo`: single changes of a block list, written to its control topic."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ UNANSWERED = "the broker does not answer, and nothing was written; look at it, a
 
 
 async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
-    """Have `entries` added to the block list, or removed, on every worker; how many messages were written.
+    """Have `entries` added to the block list, or removed, or neither, on every worker; how many messages were written.
 
     ConfigError where there is no control topic, or one of them is no entry; DeliveryError where the broker refuses.
     """

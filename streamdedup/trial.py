@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from streamdedup.context import Context, keys_of
 from streamdedup.emission import refused_by
 from streamdedup.events import EventBatch, Verdict
@@ -18,6 +20,7 @@ from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
 from streamdedup.reloading import Reloading
+from streamdedup.rules.listed import Answer, Match
 from streamdedup.settings import Settings
 from streamdedup.shard import settled
 
@@ -28,7 +31,11 @@ UNANSWERED = "the broker does not answer; look at it, and try again"
 
 @dataclass
 class Trial:
-    """What was found. `reasons` are those of malformed and rejected events, with the offset of the first of each."""
+    """What was found. `reasons` are those of malformed and rejected events, with the offset of the first of each.
+
+    `matched` counts what the block list blocks, by what it matched; `exempt` are those that the allow list lets pass,
+    `false_positives` those that its exact store does.
+    """
 
     topic: str
     partitions: int
@@ -36,6 +43,9 @@ class Trial:
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     first: dict[str, tuple[int, int]] = field(default_factory=dict)
+    matched: Counter[str] = field(default_factory=Counter)
+    exempt: int = 0
+    false_positives: int = 0
     distinct: int = 0
     in_several: int = 0
 
@@ -52,6 +62,11 @@ class Trial:
             "events": self.events,
             "verdicts": {verdict.name.lower(): self.verdicts[verdict] for verdict in Verdict},
             "reasons": reasons,
+            "blocked_by": {
+                match.name.lower(): self.matched[match.name.lower()] for match in Match if match
+            },
+            "exempt": self.exempt,
+            "false_positives": self.false_positives,
             "distinct_keys": self.distinct,
             "keys_in_several_partitions": self.in_several,
         }
@@ -74,6 +89,15 @@ class Trial:
                 f"  {events:,} times: {reason}; first at partition {partition}, offset {offset}"
             )
         lines.append(f"distinct keys: {self.distinct:,}")
+        if self.matched:
+            lines.append(
+                "blocked by: "
+                + ", ".join(f"{name} {count:,}" for name, count in sorted(self.matched.items()))
+            )
+        if self.exempt:
+            lines.append(f"on the block list, and exempt by the allow list: {self.exempt:,}")
+        if self.false_positives:
+            lines.append(f"matched by the block list, and not on it: {self.false_positives:,}")
         if self.in_several:
             lines.append(
                 f"keys in several partitions: {self.in_several:,}, whose duplicates nobody sees; have the producer"
@@ -140,6 +164,11 @@ class _Trying:
         digests = self._context.hash.of_column(column.buffer, column.starts, column.sizes)
         blocked = self._context.lists.now.screen(rows, column, digests)
         verdicts[blocked.rows] = Verdict.BLOCKED
+        found.matched.update(Match(match).name.lower() for match in blocked.matches.tolist())
+        found.exempt += len(blocked.exempt)
+        found.false_positives += int(
+            np.count_nonzero(blocked.verified.answers == Answer.FALSE_POSITIVE)
+        )
         for row, digest in zip(rows.tolist(), digests, strict=True):
             if verdicts[row] == Verdict.BLOCKED:
                 continue

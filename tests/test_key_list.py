@@ -18,7 +18,7 @@ from streamdedup.events import Column
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalize import normalizer
 from streamdedup.keys.options import EmailRules, Normalization
-from streamdedup.lists import KeyList, load
+from streamdedup.lists import KeyList, key_list, load
 from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing
 from streamdedup.rules.listed import Match, Matcher
 from streamdedup.snapshot import files
@@ -178,8 +178,11 @@ def test_equal_contents_have_equal_checksums(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fuse", "bloom"])
-def test_a_list_stands_on_the_file(kind: str, tmp_path: Path) -> None:
+def test_a_list_stands_on_the_file(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its tables are the file's pages, read-only and shared, without a copy: so all workers of a machine share them."""
+    monkeypatch.setattr(key_list, "COPIED_BYTES_MAX", 0)  # where it is not a small one
     listed = built(tmp_path, ["a@x.com", "@y.com"], kind=kind, normalizing=PROVIDER)
     maps = Path("/proc/self/maps")
     if not maps.exists():
@@ -190,6 +193,23 @@ def test_a_list_stands_on_the_file(kind: str, tmp_path: Path) -> None:
         start = int(np.frombuffer(buffer, np.uint8).ctypes.data)
         assert buffer.readonly
         assert any(int(low, 16) <= start < int(high, 16) for low, high in spans)
+
+
+def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
+    """As `cp` does for a moment: who has loaded it has a copy, where a mapped file would end the process."""
+    built(tmp_path, ["a@x.com"])
+    program = (
+        "import os, sys; from streamdedup.lists import load; from streamdedup.events import Column\n"
+        "listed = load(sys.argv[1]); os.truncate(sys.argv[1], 0)\n"
+        "print(listed.match(Column.of([b'a@x.com']), listed.hash.digests(['a@x.com'])).tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "out.list")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[1]\n"
 
 
 def test_a_list_that_is_replaced_stays_with_those_who_have_it(tmp_path: Path) -> None:

@@ -168,10 +168,26 @@ def test_the_worker_s_configuration_says_how_keys_are_made(lists: Commands) -> N
     assert holds(listed, "a.b+c@googlemail.com")
     assert listed.facts.normalizing.email is not None
     assert listed.facts.normalizing.email.names == "strict"
+    asked = lists("check", "out.list", "-c", "dedup.yaml", "A.B+C@googlemail.com")
+    assert asked.out == b"blocked\taddress\tA.B+C@googlemail.com\n"
     twice = ("--hash", "murmur3")
     said = lists("build", path, "-o", "out.list", "-c", "dedup.yaml", *twice)
     assert said.status == 2
     assert "--hash is what -c takes from the configuration" in said.errors
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("bloom", True), ("exact", False)])
+def test_a_list_for_a_worker_that_verifies_gets_its_store(
+    kind: str, stored: bool, lists: Commands
+) -> None:
+    """Without being asked for: the worker would refuse it. One that is exact, as an allow list, has none."""
+    (lists.directory / "key").write_text(HASH_KEY.hex())
+    verifying = "blocklist:\n  file: out.list\n  on_positive: verify\n"
+    (lists.directory / "dedup.yaml").write_text(CONFIG + verifying)
+    path = written(lists.directory / "in.txt", ["a@x.com"])
+    said = lists("build", path, "-o", "out.list", "-c", "dedup.yaml", "--kind", kind, "--check")
+    assert said.status == 0, said.errors
+    assert (lists.directory / "out.list.exact").exists() is stored
 
 
 def test_a_keyed_list_is_built_with_the_secret_of_a_file(lists: Commands) -> None:

@@ -99,10 +99,16 @@ def test_lists_are_asked_as_a_worker_would(asked: Deployment, tmp_path: Path) ->
     config = asked.write_config()
     subprocess.run([*STREAMDEDUP, "lists", "remove", "-c", config, "a@x.example"], check=True)
     asked.feed([(0, None, a.encode(), [], None) for a in ("b@junk.example", "A@x.example") * 3])
-    assert trial(asked).verdicts == {Verdict.PASS: 1, Verdict.DUPLICATE: 2, Verdict.BLOCKED: 3}
+    found = trial(asked)
+    assert found.verdicts == {Verdict.PASS: 1, Verdict.DUPLICATE: 2, Verdict.BLOCKED: 3}
+    assert "blocked by: domain 3\n" in found.as_text()
     asked.config["filter"] = {"kind": "none"}
     del asked.config["snapshot"]
     assert trial(asked).verdicts == {Verdict.PASS: 3, Verdict.BLOCKED: 3}
+    subprocess.run([*STREAMDEDUP, "lists", "undo", "-c", config, "a@x.example"], check=True)
+    found = trial(asked)
+    assert found.verdicts == {Verdict.BLOCKED: 6}
+    assert found.matched == {"address": 3, "domain": 3}
 
 
 def test_the_command(asked: Deployment) -> None:

@@ -102,7 +102,8 @@ def _add_keys(build: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="take the four options that follow from the configuration of the worker that will ask the list",
+        help="take the four options that follow from the configuration of the worker that will ask the list; and"
+        " --exact, unless --kind is exact, where its blocklist.on_positive is verify",
     )
     build.add_argument(
         "--normalize",
@@ -197,6 +198,7 @@ def _build(arguments: argparse.Namespace) -> int:
     given = arguments.format, arguments.column, arguments.field
     inputs = inputs_of(arguments.inputs, _stdin, *given)
     normalizing, hash_ = _of_keys(arguments)
+    exact = arguments.exact or _is_verified(arguments)
     recipe = Recipe(
         name=arguments.name if arguments.name is not None else output.stem,
         kind=arguments.kind,
@@ -205,7 +207,7 @@ def _build(arguments: argparse.Namespace) -> int:
         hash=hash_,
         capacity=arguments.capacity,
         allow_empty=arguments.allow_empty,
-        exact=arguments.exact,
+        exact=exact,
     )
     rejects = Rejects(
         arguments.rejects or output.with_name(f"{output.name}.rejects"), arguments.bad_max
@@ -218,10 +220,10 @@ def _build(arguments: argparse.Namespace) -> int:
             progress.say(rejects.told())
         if arguments.check:
             found = prove(output, recipe, inputs, progress)
-            also = f" and in {place_of(output)}" if arguments.exact else ""
+            also = f" and in {place_of(output)}" if exact else ""
             progress.say(f"all {found:,} entries are found in {output}{also}")
     progress.say(f"{output} is {made.told()}")
-    if arguments.exact:
+    if exact:
         progress.say(f"{place_of(output) / made.version} is its exact store")
     return 0
 
@@ -253,6 +255,13 @@ def _of_keys(arguments: argparse.Namespace) -> "tuple[Normalizing, Hash]":
     )
 
 
+def _is_verified(arguments: argparse.Namespace) -> bool:
+    """Whether the worker of `-c` refuses a block list without an exact store."""
+    if arguments.config is None or arguments.kind == "exact":
+        return False
+    return _settings_of(arguments.config, []).blocklist.on_positive == "verify"
+
+
 def _settings_of(config: Path | None, overrides: Sequence[str]) -> "Settings":
     """The configuration; whether its lists are built yet does not matter."""
     from streamdedup import settings
@@ -282,8 +291,8 @@ def _add_check(parts: Commands) -> None:
         help="tell of keys whether a list blocks them, and by which rule",
         description="Print a line for each KEY: blocked, pass or malformed; address, domain, allowlist or -, or why it"
         " is malformed; and the KEY. By tabs. Each is normalized as the list was built. With --exact, what the list"
-        " matches wrongly is told as: pass, false-positive. The exit status tells of errors only, not of what was"
-        " found.",
+        " matches wrongly is told as: pass, false-positive. Of single changes (`lists add`) the file knows nothing. The"
+        " exit status tells of errors only, not of what was found.",
     )
     check.add_argument("file", type=Path, metavar="FILE", help="the list")
     check.add_argument(
@@ -297,6 +306,13 @@ def _add_check(parts: Commands) -> None:
         action="store_true",
         help="ask the exact store in FILE.exact, too, as with blocklist.on_positive: verify",
     )
+    check.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="take the secret of siphash from the configuration of the worker",
+    )
     _add_hash_key(check)
     check.set_defaults(call=_check)
 
@@ -307,8 +323,13 @@ def _check(arguments: argparse.Namespace) -> int:
     from streamdedup.lists.store_facts import place_of
     from streamdedup.lists.verdicts import Verdicts, loaded
 
-    block = loaded(arguments.file, arguments.hash_key)
-    allow = loaded(arguments.allow, arguments.hash_key) if arguments.allow else None
+    hash_key = arguments.hash_key
+    if arguments.config is not None:
+        if hash_key:
+            raise ConfigError("--hash-key-file is what -c takes from the configuration; delete one")
+        hash_key = _settings_of(arguments.config, []).filter.hash_key_bytes
+    block = loaded(arguments.file, hash_key)
+    allow = loaded(arguments.allow, hash_key) if arguments.allow else None
     store = ExactStore.open(place_of(arguments.file), block) if arguments.exact else None
     verdicts = Verdicts(block, allow, store)
     out = binary(sys.stdout, "standard output is closed; give it a place")
@@ -336,8 +357,9 @@ def _read1() -> Callable[[], Any]:
 
 def _add_changes(parts: Commands) -> None:
     for op, text in (
-        ("add", "have entries blocked from now on, on every worker, until the list is built anew"),
+        ("add", "have entries blocked from now on, on every worker, whatever the list says"),
         ("remove", "have entries pass from now on, whatever the list says"),
+        ("undo", "take changes of entries back: the list's file says again what becomes of them"),
     ):
         part = parts.add_parser(
             op,
@@ -352,7 +374,7 @@ def _add_changes(parts: Commands) -> None:
             help="an address, @example.com, .example.com, or - for one a line of standard input",
         )
         part.add_argument(
-            "--reason", default="", metavar="TEXT", help="for whoever reads the topic"
+            "--reason", default="", metavar="TEXT", help="for whoever reads the topic; not of undo"
         )
         part.set_defaults(call=_change, op=op)
 

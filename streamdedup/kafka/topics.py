@@ -213,7 +213,8 @@ def check(
             )
     for name in (source, *sink_topics(sink)):
         if name not in topology.topics:
-            remedy = "" if name == source else ", or set sink.create_topics: true"
+            own = name == source or sink.create_topics  # which makes them like the source
+            remedy = "" if own else ", or set sink.create_topics: true"
             problems.append(
                 f"the topic {name} does not exist or may not be seen; create it{remedy}"
             )

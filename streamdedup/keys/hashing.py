@@ -47,7 +47,8 @@ class Hash:
             )
         if len(self.key) != (SECRET_BYTES if self.name == "siphash" else 0):
             raise ConfigError(
-                f"hash {self.name}: a key of {len(self.key)} bytes; siphash takes 16 bytes, murmur3 none"
+                f"hash {self.name}: a key of {len(self.key)} bytes; siphash takes 16 bytes"
+                " (filter.hash_key_file, --hash-key-file), murmur3 none"
             )
 
     @cached_property

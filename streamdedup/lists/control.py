@@ -18,7 +18,7 @@ ENTRY_BYTES_MAX = 4096
 REASON_CHARS_MAX = 1000
 OPS = {"add": ADDED, "remove": REMOVED}
 
-Op = Literal["add", "remove"]
+Op = Literal["add", "remove", "undo"]
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,22 @@ def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
         raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
     key, *more = keys_of_entry(entry, normal)
     if more:
-        raise MalformedError("the domain is an alias of another; write an entry for each of them")
+        raise MalformedError(
+            "the domain is an alias of another, whose subdomains are not those of that: write @DOMAIN for it alone, or"
+            " build the list again with this entry"
+        )
     is_tree = isinstance(normal, EmailNormalizer) and entry.strip().startswith(BELOW)
     return BELOW + key if is_tree else key
 
 
-def message(op: Op, reason: str) -> bytes:
-    """The value of a message; ConfigError where the reason is too long."""
+def message(op: Op, reason: str) -> bytes | None:
+    """The value of a message, null for "undo"; ConfigError where the reason is too long, or has no room."""
+    if op == "undo":
+        if reason:
+            raise ConfigError(
+                "--reason is for add and remove: what undoes a change is null; delete it"
+            )
+        return None
     if len(reason) > REASON_CHARS_MAX:
         raise ConfigError(
             f"--reason has {len(reason)} characters, and at most {REASON_CHARS_MAX} are kept; shorten it"

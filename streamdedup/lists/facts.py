@@ -8,6 +8,7 @@ from typing import Any, Self
 from streamdedup.errors import ConfigError
 from streamdedup.lists.normalizing import Normalizing
 from streamdedup.snapshot.header import field, number
+from streamdedup.units import counted
 
 NAME_CHARACTERS_MAX = 100
 _LAST_SECOND = 253402300799  # that has a date
@@ -78,3 +79,9 @@ class Facts:
             counts=Counts(**{each.name: number(counts, each.name, 0) for each in fields(Counts)}),
             checksum=field(raw, "checksum", str),
         )
+
+
+def duplicates_told(kind: str, count: int) -> str:
+    """How many entries were left out, in words: a kind that takes keys one by one takes some for duplicates."""
+    taken = " or taken for such by the filter" if count and kind not in ("fuse", "exact") else ""
+    return counted(count, "duplicate") + taken

@@ -6,7 +6,7 @@ And of its exact store, where there is one.
 from pathlib import Path
 
 from streamdedup.errors import ConfigError, SnapshotError
-from streamdedup.lists.facts import Facts
+from streamdedup.lists.facts import Facts, duplicates_told
 from streamdedup.lists.progress import sized
 from streamdedup.lists.store_facts import check_files, place_of, read_facts, versions_in
 from streamdedup.snapshot import files
@@ -55,17 +55,17 @@ def _store(path: Path, version: str) -> tuple[str, str]:
 def _rows(header: Header) -> dict[str, str]:
     listed = header.filter
     facts, addresses = Facts.from_header(listed), field(listed, "addresses", dict)
-    counts = facts.counts
+    counts, kind = facts.counts, field(addresses, "kind", str)
     return {
         "name": facts.name,
         "version": facts.version,
         "built at": f"{facts.moment:%Y-%m-%d %H:%M:%S} UTC, by {header.writer}",
         "normalizer": facts.normalize,
         "hash": field(listed, "hash", str),
-        "kind": f"{field(addresses, 'kind', str)}, error rate {field(addresses, 'error_rate', float):.3g}",
+        "kind": f"{kind}, error rate {field(addresses, 'error_rate', float):.3g}",
         "addresses": f"{counts.addresses:,}",
         "domains": f"{counts.domains:,}",
-        "left out": f"{counted(counts.duplicates, 'duplicate')}, {counted(counts.bad, 'bad line')}",
+        "left out": f"{duplicates_told(kind, counts.duplicates)}, {counted(counts.bad, 'bad line')}",
         "size": _size(number(listed, "address_buffers", 0), header.buffer_sizes),
     }
 

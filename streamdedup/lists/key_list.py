@@ -21,15 +21,15 @@ from streamdedup.keys import domains
 from streamdedup.keys.domains import candidates
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalize import Normalizer
-from streamdedup.lists.facts import Counts, Facts
+from streamdedup.lists.facts import Counts, Facts, duplicates_told
 from streamdedup.lists.normalizing import Normalizing, id_of
 from streamdedup.lists.progress import sized
 from streamdedup.rules.listed import Match, Matches
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import field, number
-from streamdedup.units import counted
 
 CHECKSUM_BYTES = 4
+COPIED_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class KeyList:
         counts, tables = self.facts.counts, self.buffers()
         return (
             f"the list {self.name}, version {self.version}: {counts.addresses + counts.domains:,} entries, of which"
-            f" {counts.domains:,} domains, without {counted(counts.duplicates, 'duplicate')}; {self.kind},"
+            f" {counts.domains:,} domains, without {duplicates_told(self.kind, counts.duplicates)}; {self.kind},"
             f" {sized(sum(table.nbytes for table in tables))}, error rate {self.error_rate:.3g}"
         )
 
@@ -122,8 +122,9 @@ class KeyList:
         if id_of(found) != built.normalize:
             raise ConfigError(
                 f"the list {self.path or self.name} holds keys normalized by {built.normalize!r}, and would be asked"
-                f" for keys normalized by {id_of(found)!r}; build it again with the normalizer of those who ask, or"
-                f" set key.normalize: {built.normalizing.name} there, with the rules and the version of this one"
+                f" for keys normalized by {id_of(found)!r}; build it again as key.normalize and key.email_... of the"
+                f" worker say (`lists build -c`), or set key.normalize: {built.normalizing.name} there, with the rules"
+                " of this one"
             )
 
     def normalizer(self) -> Normalizer | None:
@@ -169,17 +170,27 @@ def load(path: str | os.PathLike[str], *, hash_key: bytes = b"", verify: bool = 
     """The list at `path`, mapped read-only: all who map it share its pages. Blocking, a tenth of a second for 100 MB.
 
     Where its hash is siphash, `hash_key` is the one it was built with. Without `verify` the checksums of its tables are
-    not compared. Replace the file by a rename: whoever cuts it short or writes to it breaks those who map it.
+    not compared. One of at most COPIED_BYTES_MAX is read instead. Replace larger ones by a rename: whoever cuts them
+    short or writes to them breaks those who map them.
 
     SnapshotError: the file cannot be read, or must not be believed. ConfigError: it is no list, or `hash_key` is wrong.
     """
     source = Path(path)
-    with files.reading(source, mmap=True, verify=verify) as reader:
+    mapped = not verify or not _is_small(source)
+    with files.reading(source, mmap=mapped, verify=verify) as reader:
         if (kind := reader.header.filter.get("kind")) != files.LIST:
             raise ConfigError(
                 f"cannot use {source}: it is a filter of kind {kind}, and no list; `streamdedup lists build` makes one"
             )
         return replace(files.made_by(KeyList.from_parts, reader, hash_key, source), path=source)
+
+
+def _is_small(path: Path) -> bool:
+    """Whether a copy costs next to nothing: then whoever writes to the file, as `cp` does, harms nobody."""
+    try:
+        return path.stat().st_size <= COPIED_BYTES_MAX
+    except OSError:
+        return False  # which `reading` tells
 
 
 def _buffers(addresses: Filter, domains: Filter | None) -> list[memoryview]:

@@ -10,7 +10,7 @@ from streamdedup.filters.marks import NO_MARKS, Marks
 from streamdedup.keys.hashing import Bytes, Digests
 
 UNCHANGED, ADDED, REMOVED = 0, 1, 2
-CHANGES_MAX = 10_000_000  # 260 MB, and as much again while they are merged
+CHANGES_MAX = 10_000_000  # 260 MB, and twice as much again while they are merged
 LATEST_MAX = 16_384  # digests, which a thread puts in order in 4 ms
 
 

@@ -135,7 +135,7 @@ def reading(
         except SnapshotError as error:
             remedy = "take a copy of it, or build and save it again"
             if isinstance(error, ForeignError):
-                remedy = "name a file that `save` or a worker wrote, or a copy of it"
+                remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
             raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from error
 
 
