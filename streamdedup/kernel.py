@@ -39,6 +39,7 @@ ROOMS = (
     "events.py",
     "filters",
     "kafka/walking.py",
+    "kafka/writing.py",
     "kernel.py",
     "keys",
     "secret.py",

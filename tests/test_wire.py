@@ -23,8 +23,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, Headers
-from streamdedup.kafka import codecs, walking
+from streamdedup.kafka import codecs, walking, writing
 from streamdedup.kafka.encoding import BatchEncoder, EncodedBatch, verbatim
+from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.wire import (
     HEAD_BYTES,
     RECORDS_MAX,
@@ -707,6 +708,11 @@ def damage_checked() -> None:
             refused += 1
         else:
             encoded(records, bytes_max=chance.randint(70, 200))
+            sizes = records.bodies.starts + records.bodies.sizes - records.header_starts
+            headers = RawHeaders(Column(records.bodies.buffer, records.header_starts, sizes))
+            rows = np.arange(len(records))
+            tails = [(("name", b"value"), ("", None))]
+            headers.appended(records.bodies, rows, tails, rows * 0, {"offset": records.offsets})
     print(refused)
 
 
@@ -731,8 +737,8 @@ def test_no_kernel_reads_or_writes_outside_of_what_it_is_given() -> None:
 def test_kernels_yield(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records and headers, they are worked on in calls of 10 ms at most."""
     calls: dict[str, list[float]] = {"walk": [], "emit": []}
-    for name, spent in calls.items():
-        monkeypatch.setattr(walking, name, watched(getattr(walking, name), spent))
+    for (name, spent), room in zip(calls.items(), (walking, writing), strict=True):
+        monkeypatch.setattr(room, name, watched(getattr(room, name), spent))
     head = built([(0, NOW_MS, b"k", b"v", ())])[:HEAD_BYTES]
     for count, headers in ((300_000, 0), (10_000, 60)):
         tail = bytes(varint(headers)) + b"\x00\x01" * headers

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from streamdedup.events import Column, Integers
-from streamdedup.kafka import walking
+from streamdedup.kafka import writing
 from streamdedup.kafka.codecs import NONE, compress
 from streamdedup.kafka.headers import RawHeaders
 from streamdedup.kafka.wire import (
@@ -121,7 +121,7 @@ class BatchEncoder:
 
     def _append(self, rows: "_Rows", row: int, behind: int) -> int:
         """Take the rows from `row` to `behind` that fit; the first that does not."""
-        reached, self._end, last_ms = walking.emit(
+        reached, self._end, last_ms = writing.emit(
             *rows, row, behind, self._base_ms, self._count, self._room, self._end
         )
         if reached == row and not self._count:

@@ -8,7 +8,7 @@ import numpy as np
 from aiokafka.record.util import encode_varint
 
 from streamdedup.events import NULL, Column, HeaderColumn, Headers, Integers
-from streamdedup.kafka import walking
+from streamdedup.kafka import walking, writing
 from streamdedup.kafka.wire import read_headers
 from streamdedup.keys import cells
 from streamdedup.keys.hashing import frozen
@@ -85,7 +85,7 @@ def _appended(
     room = int((bodies.sizes + written.sizes[which] + besides).sum())
     out = np.empty(room, dtype=np.uint8)
     starts, sizes = np.empty((2, len(bodies)), dtype=np.int64)
-    done = walking.append_headers(
+    done = writing.append_headers(
         frozen(np.frombuffer(bodies.buffer, dtype=np.uint8), np.uint8),
         frozen(bodies.starts, np.int64),
         frozen(bodies.sizes, np.int64),
