@@ -27,7 +27,7 @@ from streamdedup.lists.rejects import Rejects
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.reloading import Reloading
-from streamdedup.rules.listed import Answer, Lists, Match, Matcher
+from streamdedup.rules.listed import Answer, Lists, Match, Matcher, Suspected
 from streamdedup.shard import Decided, Shard, Tally, screened
 from tests.list_tools import PROVIDER, inputs, quiet, recipe, written
 from tests.listed import Listed
@@ -96,7 +96,9 @@ def decide(
 ) -> Decided:
     """As a worker does: the lists are asked first, then the shard decides by what they said."""
     batch, times = batch_of(keys), np.zeros(len(keys), dtype=np.int64)
-    return shard.decide(batch, times, rejected, screened(batch, rejected, lists, shard.seen.hash))
+    said = screened(batch, rejected, lists, shard.seen.hash)
+    known = said.verified() if isinstance(said, Suspected) else said
+    return shard.decide(batch, times, rejected, known)
 
 
 def shard_of(capacity: int = 10_000) -> Shard:
