@@ -138,8 +138,8 @@ MUTANTS = (
         "store-before-gone",
         "who reads a list that is just being replaced still finds its store",
         "lists/storing.py",
-        "self._remove_all_but(_version_at(self._output))",
-        "self._remove_all_but(None)",
+        "self._clean_up(_version_at(self._output))",
+        "self._clean_up('none')",
         (
             "tests/test_exact_store.py::"
             "test_the_store_of_the_list_before_stays_until_the_next_build",
