@@ -15,7 +15,7 @@ from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
 from streamdedup.pace import Pace
 from streamdedup.reading import IDLE_WAIT_S, Reading
-from streamdedup.rules.listed import Lists, Screened
+from streamdedup.rules.listed import Lists, Screened, Suspected
 from streamdedup.shard import Shard, screened
 
 IDLE_COMMIT_S = 5.0
@@ -112,14 +112,15 @@ class Deciding:
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | Screened:
         """Those in force, for the whole batch; what they say of it, where they are better asked beside the loop."""
         lists, context = self._context.lists.now, self._context
-        arguments = keys, rejected, lists, context.hash
-        if lists.ask_a_disk:
-            name = f"{context.settings.source.topic}/{partition}"
-            what = "the exact store of its block list"
-            return await context.threads.lookups.run(name, what, screened, *arguments)
-        if lists.block is not None and self._extractor.takes_long:
-            return await asyncio.to_thread(screened, *arguments)
-        return lists
+        takes_long = lists.block is not None and self._extractor.takes_long
+        if not (takes_long or lists.ask_a_disk):
+            return lists
+        said = await asyncio.to_thread(screened, keys, rejected, lists, context.hash)
+        if not isinstance(said, Suspected):
+            return said
+        name = f"{context.settings.source.topic}/{partition}"
+        what = "the exact store of its block list"
+        return await context.threads.lookups.run(name, what, said.verified)
 
     async def _commit_position(self, shard: Shard, flights: Flights) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.

@@ -117,6 +117,10 @@ class Delivery:
                 self._settings.source.topic, self.partition
             )
 
+    def lookup_waits(self, above_s: float) -> str | None:
+        """What it says of a lookup in a list's store that takes so long; None where none does. Any thread may ask."""
+        return self._context.threads.lookups.waits(self._name, above_s)
+
     @property
     def beyond_capacity(self) -> bool:
         """Whether the filter holds more than its error rate was promised for, as the operator allowed."""

@@ -1,12 +1,12 @@
 """The lists of a running worker: loaded before it joins its group, then replaced and changed between two batches.
 
 A file that is replaced is read again, by itself or at SIGHUP. It is checked first: what is damaged or does not fit is
-refused, and the list before stays in force.
+refused, and the list before stays in force. It is tried again now and then, since what it wants may come after it.
 """
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -15,6 +15,7 @@ from streamdedup.context import Context
 from streamdedup.control_topic import ControlTopic
 from streamdedup.errors import StreamdedupError
 from streamdedup.flight import together
+from streamdedup.kafka.patience import Backoff
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.listed import Lists, Matcher
@@ -22,6 +23,8 @@ from streamdedup.screening import ALLOW, BLOCK, Loaded, load_list
 from streamdedup.threads import THE_WORKER
 
 LOOK_EVERY_S = 1.0
+AGAIN_S = 2.0  # after a refusal, then twice that, and so on
+AGAIN_S_MAX = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -31,12 +34,22 @@ Stamp = tuple[int, ...] | None
 
 @dataclass
 class _File:
-    """The file of a list, as it was last seen, and the list that it holds, or held before it was damaged."""
+    """The file of a list, as it was last seen, and the list that it holds, or held before it was damaged.
+
+    `refusal` is why it is not in force as it is now; it is tried again `again_at`, by the loop's clock.
+    """
 
     which: str
     path: Path
     stamp: Stamp = None
     loaded: Loaded | None = None
+    refusal: str | None = None
+    again_at: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(AGAIN_S, AGAIN_S_MAX))
+
+    def due(self, now_s: float) -> bool:
+        """Whether to try it again."""
+        return self.refusal is not None and now_s >= self.again_at
 
 
 class Reloading:
@@ -76,19 +89,30 @@ class Reloading:
             self._asked.clear()
             for file in self._files.values():
                 stamp = await self._stamp(file)
-                if asked or stamp != file.stamp:
-                    await self._replace(file)
+                is_new = asked or stamp != file.stamp
+                if is_new or file.due(asyncio.get_running_loop().time()):
+                    await self._replace(file, is_new=is_new)
                     file.stamp = stamp
 
-    async def _replace(self, file: _File) -> None:
+    async def _replace(self, file: _File, *, is_new: bool) -> None:
         try:
             file.loaded = await self._load(file)
         except StreamdedupError as error:
-            self._context.meters.lists_refused[file.which] += 1
-            stays = file.loaded.listed.version if file.loaded else None
-            log.error("list_refused", list=file.which, reason=str(error), stays_in_force=stays)
+            self._refuse(file, str(error), is_new=is_new)
         else:
+            file.refusal = None
             self._put_in_force()
+
+    def _refuse(self, file: _File, reason: str, *, is_new: bool) -> None:
+        """Keep what is in force. Of a file that was refused before, only another reason is told."""
+        if is_new:
+            self._context.meters.lists_refused[file.which] += 1
+            file.backoff.reset()
+        if is_new or reason != file.refusal:
+            stays = file.loaded.listed.version if file.loaded else None
+            log.error("list_refused", list=file.which, reason=reason, stays_in_force=stays)
+        file.refusal = reason
+        file.again_at = asyncio.get_running_loop().time() + file.backoff.next_s()
 
     async def _stamp(self, file: _File) -> Stamp:
         run = self._context.threads.loads.run

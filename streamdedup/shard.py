@@ -17,7 +17,7 @@ from streamdedup.filters.base import Addable, Growing, Windowed
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import duplicates_rule
-from streamdedup.rules.listed import NO_LISTS, Answer, Blocked, Lists, Match, Screened
+from streamdedup.rules.listed import NO_LISTS, Answer, Blocked, Lists, Match, Screened, Suspected
 from streamdedup.watch import Watch
 
 
@@ -226,9 +226,11 @@ def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
     return verdicts, np.flatnonzero(open_)
 
 
-def screened(keys: Keys, rejected: Sequence[int], lists: Lists, hash_: Hash) -> Screened:
-    """What `lists` say of the events for which `Shard.decide` would ask them. Blocking, where they are verified."""
+def screened(
+    keys: Keys, rejected: Sequence[int], lists: Lists, hash_: Hash
+) -> Screened | Suspected:
+    """What `lists` say, in memory, of the events for which `Shard.decide` would ask them."""
     _, rows = settled(keys, rejected)
     asked = keys.keys.take(rows)
     digests = hash_.of_column(asked.buffer, asked.starts, asked.sizes)
-    return Screened(lists.screen(rows, asked, digests))
+    return lists.ask(rows, asked, digests)

@@ -46,12 +46,13 @@ class Lane:
         """Whether a thread is at work for `name`, even if nobody waits for it any more."""
         return name in self._under_way
 
-    def waits(self, name: str) -> str | None:
-        """For what `name` waits, and for how long now; None where it does not. Any thread may ask."""
+    def waits(self, name: str, above_s: float = 0.0) -> str | None:
+        """For what `name` waits, and for how long now; None where it does not, or not so long. Any thread may ask."""
         if (waiting := self._waits.get(name)) is None:
             return None
         what, since = waiting
-        return f"waits for {what}, for {time.monotonic() - since:.0f} s now"
+        waited_s = time.monotonic() - since
+        return f"waits for {what}, for {waited_s:.0f} s now" if waited_s >= above_s else None
 
     async def turn(self, name: str, what: str) -> None:
         """Wait until `run` would begin at once, which it does if nothing is awaited in between."""

@@ -24,7 +24,7 @@ from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.lists import KeyList, load, spilling
 from streamdedup.lists import needs as memory
 from streamdedup.lists.building import Recipe, build
-from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.exact_store import KEYS_A_CALL, ExactStore, rows_of
 from streamdedup.lists.proving import prove
 from streamdedup.lists.rejects import Rejects
 from streamdedup.lists.spilling import Spill
@@ -35,6 +35,7 @@ ADDRESSES = [f"user{n}@example.com" for n in range(500)]
 KEYS = [*ADDRESSES, "@junk.example", "tree.example"]  # as the list holds them
 ENTRIES = [*ADDRESSES, "@junk.example", ".tree.example", "User7@example.com"]
 ABSENT = [f"nobody{n}@example.com" for n in range(2000)]
+OLD = "2026-01-01T00:00:00Z-00000000"  # a version
 OPTIONS = ("--kind", "bloom", "--error-rate", "0.2", "--normalize", "email", "--exact")
 
 
@@ -145,6 +146,15 @@ def test_entries_of_standard_input_are_stored_too(lists: Commands) -> None:
     assert opened(listed).holds(listed.hash.digests(KEYS)).all()
 
 
+def test_keys_are_made_a_few_at_a_time() -> None:
+    """In the order of their digests: while they are made no other thread runs, and each takes memory."""
+    digests = HASHES["murmur3"].digests([b"%d" % n for n in range(2 * KEYS_A_CALL + 7)])
+    pieces = list(rows_of(digests))
+    assert [len(keys) for keys in pieces] == [KEYS_A_CALL, KEYS_A_CALL, 7]
+    made_ = np.frombuffer(b"".join(key for keys in pieces for key in keys), dtype=">u8")
+    assert made_.reshape(-1, 2).tolist() == digests.tolist()
+
+
 # --- how it is asked ---
 
 
@@ -237,6 +247,20 @@ def test_a_list_that_hardly_errs_has_no_store(tmp_path: Path) -> None:
     listed = made(tmp_path, ENTRIES, kind="exact", exact=False)
     with pytest.raises(ConfigError, match=r"of kind exact, which errs with n/2\^64"):
         opened(listed)
+
+
+def test_a_place_that_cannot_be_read_is_no_missing_store(lists: Commands) -> None:
+    """The disk is to be looked at: to build the list again would not help."""
+    listed = made(lists.directory, ENTRIES)
+    place = place_of(lists.directory / "out.list")
+    shutil.rmtree(place)
+    assert versions_in(place) == []
+    place.symlink_to(place.name)  # which leads nowhere, for ever
+    with pytest.raises(SnapshotError, match=r"cannot read \S+\.exact: .*ELOOP.* disk errors"):
+        opened(listed)
+    said = lists("inspect", "out.list")
+    assert said.status == 1
+    assert "DO NOT HOLD: cannot read out.list.exact" in said.out.decode()
 
 
 # --- damage ---
@@ -352,6 +376,33 @@ def test_the_store_of_the_list_before_stays_until_the_next_build(tmp_path: Path)
     assert sorted(names) == sorted([second.version, third.version, "notes"])  # which is not ours
 
 
+def test_a_list_that_is_away_for_a_moment_keeps_its_store(tmp_path: Path) -> None:
+    """Nobody knows then which store is in force, so none is removed; the build that knows it cleans up."""
+    listed, output = made(tmp_path, ENTRIES), tmp_path / "out.list"
+    output.rename(tmp_path / "away")
+    second = made(tmp_path, ENTRIES[1:])
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+    os.truncate(output, 10)
+    third = made(tmp_path, ENTRIES[2:])
+    versions = sorted(made_.version for made_ in (listed, second, third))
+    assert versions_in(place_of(output)) == versions
+    fourth = made(tmp_path, ENTRIES[3:])
+    assert versions_in(place_of(output)) == sorted([third.version, fourth.version])
+
+
+def test_a_linked_store_goes_as_a_link(tmp_path: Path) -> None:
+    """What it leads to is somebody else's, and stays."""
+    made(tmp_path, ENTRIES)
+    elsewhere, place = tmp_path / "elsewhere", place_of(tmp_path / "out.list")
+    elsewhere.mkdir()
+    written(elsewhere / "kept", ["x"])
+    for name in (OLD, ".building"):
+        (place / name).symlink_to(elsewhere)
+    made(tmp_path, ENTRIES[1:])
+    assert not any((place / name).is_symlink() for name in (OLD, ".building"))
+    assert (elsewhere / "kept").exists()
+
+
 @pytest.mark.parametrize("bad", [0, 3])
 def test_a_build_that_fails_leaves_nothing(bad: int, lists: Commands) -> None:
     """Neither a list nor a store, nor a directory for it; where there were a list and a store, these."""
@@ -392,6 +443,26 @@ def test_a_disk_that_is_too_small_is_told_beforehand(
     assert said.status == 2
     assert "needs about 21.1 kB of disk while it is built, and 1.0 kB are free in" in said.errors
     assert not (lists.directory / "out.list").exists()
+
+
+def test_room_is_looked_for_where_the_store_lies_after_the_clean_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk that a link leads to; what a build that was killed left there does not stop the next."""
+    other_disk, usage = tmp_path / "disk", shutil.disk_usage(tmp_path)
+    left = other_disk / ".building" / "000.digests"
+    left.parent.mkdir(parents=True)
+    written(left, ["x"])
+    place_of(tmp_path / "out.list").symlink_to(other_disk)
+
+    def found(path: Path) -> Any:
+        is_there = path.samefile(other_disk) and not left.exists()
+        return usage._replace(free=1 << 40 if is_there else 0)
+
+    monkeypatch.setattr(memory, "disk_usage", found)
+    listed = made(tmp_path, ENTRIES)
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+    assert versions_in(other_disk) == [listed.version]
 
 
 STATED = f"""{PEAK}

@@ -133,6 +133,34 @@ def test_options_stand_anywhere(lists: Commands) -> None:
         lists("check", "made.list", "one", "--not-there", "two")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--", "out.list", "-key", "a"),
+        ("--allow", "out.list", "--", "out.list", "-key", "a"),
+        ("out.list", "--", "-key", "a"),
+        ("out.list", "-", "--", "--allow", "a"),
+    ],
+)
+def test_what_follows_two_dashes_is_no_option(arguments: tuple[str, ...], lists: Commands) -> None:
+    """Whatever stands before them, also the list itself."""
+    built(lists.directory, ["a"])
+    keys = [key for key in arguments[arguments.index("--") :] if key not in ("--", "out.list")]
+    said = lists("check", *arguments)
+    assert said.status == 0
+    found = [line.rpartition("\t")[2] for line in said.out.decode().splitlines()]
+    assert found[-2:] == keys
+
+
+def test_the_keys_of_check_are_not_required(
+    lists: Commands, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """They may come from standard input; the list must be named."""
+    with pytest.raises(SystemExit):
+        lists("check")
+    assert capsysbinary.readouterr().err.endswith(b"arguments are required: FILE\n")
+
+
 def test_the_help_says_what_the_exit_status_means() -> None:
     """It is no grep: that nothing was blocked is no failure."""
     done = subprocess.run([*COMMAND, "check", "--help"], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from streamdedup.filters.bloom import Bloom
 from streamdedup.filters.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
-from streamdedup.rules.listed import Blocked, InForce, Lists, Match, Matches, Screened
+from streamdedup.rules.listed import Blocked, InForce, Lists, Match, Matches, Screened, Suspected
 from streamdedup.shard import Decided, Shard, Tally, screened
 from tests.listed import Listed
 
@@ -90,6 +90,7 @@ def test_lists_that_were_asked_before_are_not_asked_again() -> None:
     block, allow = Listed([b"x@spam.org", b"y@here.org"]), Listed([b"y@here.org"])
     batch = [None, b"x@spam.org", b"a@b.org", b"x@spam.org", b"y@here.org"]
     known = screened(keyed(batch), [1], Lists(allow, block), Hash())
+    assert isinstance(known, Screened)
     verdicts, blocked = decide(shard_of(), batch, known, rejected=[1])
     assert verdicts.tolist() == [MALFORMED, REJECTED, PASS, BLOCKED, PASS]
     assert blocked_rows(blocked) == [(3, ADDRESS)]
@@ -241,6 +242,7 @@ def test_verdicts_are_those_of_sets(
                 expected.append(DUPLICATE if key in emitted else PASS)
                 emitted.add(key)
         given_lists = screened(keyed(batch), [], lists, Hash()) if before else lists
+        assert not isinstance(given_lists, Suspected)  # no store is to be asked
         verdicts, blocked = decide(shard, batch, given_lists)
         assert verdicts.tolist() == expected
         assert blocked.lists.block is lists.block

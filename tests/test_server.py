@@ -269,6 +269,7 @@ def shard(state: State, **parts: Any) -> Any:
     """A delivery, as far as the probes look at it."""
     snapshots = SimpleNamespace(waits=None)
     more = {"trouble": None, "fold": None, "snapshots": snapshots, **parts}
+    more.setdefault("lookup_waits", lambda _above_s: None)
     return SimpleNamespace(state=state, **more)
 
 

@@ -256,6 +256,7 @@ async def test_a_lane_makes_one_call_for_a_name_and_keeps_none_that_nobody_waits
     await until(lambda: calls == ["a", "b"], lambda: calls)
     third = asyncio.create_task(lane.run("c", "it", call, "c"))
     await until(lambda: lane.waits("c"), lambda: "not waiting")
+    assert lane.waits("c", above_s=DEADLINE_S) is None  # not for so long yet
     assert lane.works_for("a")
     assert not lane.works_for("c")
     third.cancel()

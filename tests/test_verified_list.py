@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from streamdedup import reloading
+from streamdedup.context import Context
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column, Verdict
 from streamdedup.filters.bloom import Bloom
@@ -27,10 +29,12 @@ from streamdedup.lists.rejects import Rejects
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.reloading import Reloading
-from streamdedup.rules.listed import Answer, Lists, Match, Matcher
+from streamdedup.rules.listed import Answer, Lists, Match, Matcher, Suspected
+from streamdedup.screening import Loaded, load_list
 from streamdedup.shard import Decided, Shard, Tally, screened
 from tests.list_tools import PROVIDER, inputs, quiet, recipe, written
 from tests.listed import Listed
+from tests.local import until
 from tests.test_context import context
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
@@ -96,7 +100,9 @@ def decide(
 ) -> Decided:
     """As a worker does: the lists are asked first, then the shard decides by what they said."""
     batch, times = batch_of(keys), np.zeros(len(keys), dtype=np.int64)
-    return shard.decide(batch, times, rejected, screened(batch, rejected, lists, shard.seen.hash))
+    said = screened(batch, rejected, lists, shard.seen.hash)
+    known = said.verified() if isinstance(said, Suspected) else said
+    return shard.decide(batch, times, rejected, known)
 
 
 def shard_of(capacity: int = 10_000) -> Shard:
@@ -301,8 +307,10 @@ def test_a_store_that_does_not_do_ends_the_start(tmp_path: Path) -> None:
     table.write_bytes(table.read_bytes()[::-1])
     with pytest.raises(SnapshotError, match=r"the checksum of \S+\.sst does not hold; build the l"):
         in_force(tmp_path)
-    (place / listed.version).rename(place / "another")
-    with pytest.raises(ConfigError, match=r"holds only that of version another; build .* drop$"):
+    (place / listed.version).rename(place / "2026-01-01T00:00:00Z-00000000")
+    with pytest.raises(
+        ConfigError, match=r"holds only that of version 2026-01-01T\S+; build .* drop$"
+    ):
         in_force(tmp_path)
     shutil.rmtree(place)
     with pytest.raises(
@@ -314,6 +322,40 @@ def test_a_store_that_does_not_do_ends_the_start(tmp_path: Path) -> None:
         ConfigError, match=r"is of kind exact, .*; or set blocklist.on_positive: dr"
     ):
         in_force(tmp_path)
+
+
+async def test_a_store_that_comes_after_its_list_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is refused once, told once, and tried again and again; nobody has to touch it."""
+    (tmp_path / "other").mkdir()
+    made(tmp_path, ON_IT)
+    version = made(tmp_path / "other", [*ON_IT, "new@example.com"]).version
+    tries = list[str]()
+
+    def counted(context_: Context, which: str, path: Path) -> Loaded:
+        tries.append(which)
+        return load_list(context_, which, path)
+
+    monkeypatch.setattr(reloading, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(reloading, "AGAIN_S", 0.001)
+    monkeypatch.setattr(reloading, "AGAIN_S_MAX", 0.002)
+    monkeypatch.setattr(reloading, "load_list", counted)
+    context_ = context(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY)
+    await (keeps := Reloading(context_)).begin()
+    with capture_logs() as lines:
+        watching = asyncio.create_task(keeps.run())
+        (tmp_path / "other" / "block.list").replace(tmp_path / "block.list")
+        await until(lambda: len(tries) > 5, lambda: lines)
+        (tmp_path / "other" / "block.list.exact" / version).rename(
+            tmp_path / "block.list.exact" / version
+        )
+        await until(
+            lambda: getattr(context_.lists.now.block, "version", None) == version, lambda: lines
+        )
+        watching.cancel()
+    assert [line["event"] for line in lines] == ["list_refused", "list_in_force"]
+    assert context_.meters.lists_refused["blocklist"] == 1
 
 
 def test_a_store_is_closed_when_the_last_batch_lets_go_of_it(tmp_path: Path) -> None:

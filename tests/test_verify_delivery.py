@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from streamdedup import threads
 from streamdedup.errors import SnapshotError
 from streamdedup.events import Verdict
 from streamdedup.kafka.options import KafkaOptions
@@ -26,6 +27,7 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.lists import load as load_list
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.store_facts import versions_in
+from streamdedup.server import routes
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
@@ -84,6 +86,11 @@ def sign_ups(numbers: Iterable[int]) -> Iterator[Event]:
 def blocked(deployment: Deployment) -> list[Record]:
     """What stands in the topic of blocked events."""
     return read_all(deployment.bootstrap, deployment.config["sink"]["blocked_topic"])
+
+
+def readyz(worker: LocalWorker) -> str:
+    """The page."""
+    return pages(worker.worker.status, Pulse())["/readyz"]().text
 
 
 def numbers_of(records: Iterable[Record]) -> list[int]:
@@ -319,31 +326,72 @@ async def test_a_store_that_cannot_be_read_loses_nothing(
     assert counted(worker) == answers(screened.directory / "block.list", numbers)
 
 
+@contextmanager
+def hanging_for(
+    key: bytes, deployment: Deployment, patch: pytest.MonkeyPatch
+) -> Iterator[threading.Event]:
+    """Have every lookup with `key` wait for this event, which comes at the end."""
+    holds, answers_again = ExactStore.holds, threading.Event()
+    odd = load_list(deployment.directory / "block.list").hash.digests([key])
+
+    def hanging(store: ExactStore, digests: Digests) -> Any:
+        if (digests == odd).all(axis=1).any():
+            answers_again.wait(10 * DEADLINE_S)
+        return holds(store, digests)
+
+    patch.setattr(ExactStore, "holds", hanging)
+    try:
+        yield answers_again
+    finally:
+        answers_again.set()
+
+
+async def test_what_the_list_does_not_match_waits_for_no_lookup(
+    screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though all threads that ask the store hang: the list itself answers in memory."""
+    monkeypatch.setattr(threads, "LOOKUPS_MAX", 1)
+    monkeypatch.setattr(routes, "LOOKUP_S_MAX", 0.01)
+    listed = load_list(screened.directory / "block.list")
+    numbers = [n for n in range(4002, 4200, 2) if n % 5]
+    found = listed.addresses.contains_many(listed.hash.digests([address(n) for n in numbers]))
+    absent = [n for n, is_found in zip(numbers, found, strict=True) if not is_found]
+    odd = b"@junk.example"
+    async with start(screened) as worker:
+        await worker.live()
+        with hanging_for(odd, screened, monkeypatch) as answers_again:
+            await asyncio.to_thread(screened.feed, sign_ups([5]))
+            name = f"{screened.source}/1"
+            await worker.until(lambda: name in readyz(worker), "a lookup that hangs, on the page")
+            assert f"{name}: live, waits for the exact store of its block list, for 0 s" in readyz(
+                worker
+            )
+            await asyncio.to_thread(screened.feed, sign_ups(absent))
+            await worker.consumed(len(absent))
+            answers_again.set()
+            await worker.consumed(len(absent) + 1)
+            await worker.until(lambda: readyz(worker).startswith("ready"), "nothing that waits")
+
+
 async def test_a_disk_that_does_not_answer_holds_up_its_partition_only(
     screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop goes on, and so do the others; once it answers, so does that one."""
-    holds, answers_again = ExactStore.holds, threading.Event()
-    odd = load_list(screened.directory / "block.list").hash.digests([b"@junk.example"])
-
-    def hanging(store: ExactStore, digests: Digests) -> Any:
-        if (digests == odd).all(axis=1).any():
-            answers_again.wait(DEADLINE_S)
-        return holds(store, digests)
-
-    monkeypatch.setattr(ExactStore, "holds", hanging)
+    odd = b"@junk.example"
     waiting, others = [5, 15, 1, 3], [2, 4, 6, 8, 12]
     async with start(screened) as worker:
         await worker.live()
-        await asyncio.to_thread(screened.feed, sign_ups(waiting))
-        await worker.until(
-            lambda: worker.worker.status.meters.of(1).in_flight == len(waiting), "events in hand"
-        )
-        await asyncio.to_thread(screened.feed, sign_ups(others))
-        await worker.consumed(len(others))
-        assert worker.tally.consumed == len(others)
-        answers_again.set()
-        await worker.consumed(len(others) + len(waiting))
+        with hanging_for(odd, screened, monkeypatch) as answers_again:
+            await asyncio.to_thread(screened.feed, sign_ups(waiting))
+            await worker.until(
+                lambda: worker.worker.status.meters.of(1).in_flight == len(waiting),
+                "events in hand",
+            )
+            await asyncio.to_thread(screened.feed, sign_ups(others))
+            await worker.consumed(len(others))
+            assert worker.tally.consumed == len(others)
+            answers_again.set()
+            await worker.consumed(len(others) + len(waiting))
     letters = await asyncio.to_thread(blocked, screened)
     assert Counter(numbers_of(letters)) == Counter(expected([*waiting, *others], listed=True))
 

@@ -1,6 +1,7 @@
 """What several commands take: a key, and values that are read when there is one, so that --help is quick."""
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,10 +10,17 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Reader = Callable[[str], Any]
 
 
+class _NoOption(str):
+    """An argument that stands behind `--`, whatever it begins with."""
+
+    __slots__ = ()
+
+
 class Intermixed(argparse.ArgumentParser):
     """Takes options before, between and behind the arguments of a command; not all versions of Python do by themselves.
 
     They take the arguments of `FILE KEY...` together, and so, behind an option, find a KEY that belongs to nothing.
+    They parse in two steps, of which the second knows no more what followed `--`: so it is marked.
     """
 
     _is_within = False
@@ -23,11 +31,20 @@ class Intermixed(argparse.ArgumentParser):
         """As argparse calls it for a command, and, where it parses in two steps, for each of them."""
         if self._is_within:
             return super().parse_known_args(args, namespace)
+        given = list(sys.argv[1:] if args is None else args)
+        if "--" in given:
+            at = given.index("--")
+            given[at:] = [_NoOption(text) for text in given[at + 1 :]]
         self._is_within = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            return self.parse_known_intermixed_args(given, namespace)
         finally:
             self._is_within = False
+
+    def _parse_optional(self, arg_string: str) -> Any:  # noqa: ANN401 - it differs among Python's versions
+        if isinstance(arg_string, _NoOption):
+            return None
+        return super()._parse_optional(arg_string)
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:

@@ -296,7 +296,11 @@ def _add_check(parts: Commands) -> None:
     )
     check.add_argument("file", type=Path, metavar="FILE", help="the list")
     check.add_argument(
-        "keys", nargs="*", metavar="KEY", help="- or none: the lines of standard input"
+        "keys",
+        nargs="*",
+        default=[],  # without one, argparse says that there must be some
+        metavar="KEY",
+        help="- or none: the lines of standard input",
     )
     check.add_argument(
         "--allow", type=Path, metavar="FILE", help="a list that exempts from the other"

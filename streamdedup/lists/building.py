@@ -25,7 +25,7 @@ from streamdedup.lists.facts import Counts, check_name
 from streamdedup.lists.inputs import STDIN, Input, size_bytes
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.keying import Keying
-from streamdedup.lists.needs import available_bytes, needs
+from streamdedup.lists.needs import Needs, available_bytes, needs
 from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing
 from streamdedup.lists.progress import Progress, sized
 from streamdedup.lists.rejects import Rejects
@@ -97,9 +97,11 @@ def build(
     _refuse_clashes(inputs, output, rejects.path)
     storing = Storing(output) if recipe.exact else None
     count = _counted(recipe, inputs, progress)
-    _state_needs(recipe, count, output, progress)
-    progress.begin("reading", None if count is None else count.size_bytes)
+    needed = _state_needs(recipe, count, progress)
     with storing or nullcontext():
+        if storing is not None:  # which has removed what a build before had left there
+            needed.refuse_disk_above(storing.place)
+        progress.begin("reading", None if count is None else count.size_bytes)
         gathered = _Gathered(recipe, inputs, rejects, progress, storing)
         made = _list_of(recipe, count, gathered, int(wall_clock()))
         if storing is not None:
@@ -149,8 +151,8 @@ def _counted(recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> _Co
     return _Count(lines, marked if recipe.normalizing.name == "email" else 0, size)
 
 
-def _state_needs(recipe: Recipe, count: _Count | None, output: Path, progress: Progress) -> None:
-    """Tell what memory and disk it takes; ConfigError where there is not so much, or no such filter at all."""
+def _state_needs(recipe: Recipe, count: _Count | None, progress: Progress) -> Needs:
+    """Tell what memory and disk it takes; ConfigError where there is not so much memory, or no such filter at all."""
     if count is None:
         least = needs(recipe.kind, 1, 0, recipe.error_rate, exact=recipe.exact)
         progress.say(
@@ -158,12 +160,11 @@ def _state_needs(recipe: Recipe, count: _Count | None, output: Path, progress: P
             f" entry{_and_disk(recipe, least.disk_bytes)}, of which standard input does not tell how many there are"
         )
         least.refuse_above(available_bytes())
-        return
+        return least
     needed = needs(recipe.kind, count.entries, count.domains, recipe.error_rate, exact=recipe.exact)
     progress.say(f"needs about {needed}{_and_disk(recipe, needed.disk_bytes)}")
     needed.refuse_above(available_bytes())
-    if recipe.exact:
-        needed.refuse_disk_above(output.parent)
+    return needed
 
 
 def _and_disk(recipe: Recipe, disk_bytes: int) -> str:

@@ -4,6 +4,7 @@ A digest has 128 bits: of n entries, one stands for a key that is not there with
 100 million. So no key is kept, and with siphash nobody without the secret can tell one from the digests.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +27,7 @@ from streamdedup.lists.store_facts import (
 
 EXACT_KIND = "exact"  # of a list that has nothing to verify
 DIGEST_BYTES = 16
-KEYS_A_CALL = 1024  # rocksdict lets others run while it reads, not while it takes keys in: below 1 ms for so many
+KEYS_A_CALL = 1024  # others run while rocksdict reads, not while keys are made or taken in: below 1 ms for so many
 
 
 class ExactStore:
@@ -57,16 +58,21 @@ class ExactStore:
 
     def holds(self, digests: Digests) -> Mask:
         """Which of `digests` (n, 2) are those of entries, shape (n,). Blocking. SnapshotError where it is not read."""
-        keys = rows_of(digests)
-        found: Mask = np.zeros(len(keys), dtype=np.bool_)
+        found: Mask = np.zeros(len(digests), dtype=np.bool_)
+        start = 0
         with rocks_errors("ask", self.path, "look at its disk; " + AGAIN):
-            for start in range(0, len(keys), KEYS_A_CALL):
-                values = self._rows.get(keys[start : start + KEYS_A_CALL])
-                found[start : start + len(values)] = [value is not None for value in values]
+            for keys in rows_of(digests):
+                values = self._rows.get(keys)
+                found[start : start + len(keys)] = [value is not None for value in values]
+                start += len(keys)
         return found
 
 
-def rows_of(digests: Digests) -> list[bytes]:
-    """The keys of a store, in the order of `digests` (n, 2): big-endian, so that they sort as the digests do."""
-    text = digests.astype(">u8").tobytes()
-    return [text[at : at + DIGEST_BYTES] for at in range(0, len(text), DIGEST_BYTES)]
+def rows_of(digests: Digests) -> Iterator[list[bytes]]:
+    """The keys of a store, in the order of `digests` (n, 2), KEYS_A_CALL at a time.
+
+    They are big-endian, so that they sort as the digests do.
+    """
+    for start in range(0, len(digests), KEYS_A_CALL):
+        text = digests[start : start + KEYS_A_CALL].astype(">u8").tobytes()
+        yield [text[at : at + DIGEST_BYTES] for at in range(0, len(text), DIGEST_BYTES)]

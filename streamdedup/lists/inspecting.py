@@ -41,10 +41,10 @@ def inspected(path: Path) -> tuple[str, bool]:
 def _store(path: Path, version: str) -> tuple[str, str]:
     """What there is of it, and what is wrong with it."""
     place = place_of(path)
-    there = versions_in(place)
-    if version not in there:
-        return ("of another version of the list: it cannot be asked" if there else "none"), ""
     try:
+        there = versions_in(place)
+        if version not in there:
+            return ("of another version of the list: it cannot be asked" if there else "none"), ""
         facts = read_facts(place / version)
         check_files(place / version, facts)
     except SnapshotError as error:

@@ -24,6 +24,7 @@ SUFFIX = ".exact"
 FACTS_BYTES_MAX = 1 << 20
 CHUNK_BYTES = 1 << 20
 CRC_MAX = (1 << 32) - 1
+VERSION = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ-[0-9a-f]{8}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 AGAIN = "build the list again, with --exact"
 
@@ -117,7 +118,7 @@ def check_files(directory: Path, facts: StoreFacts) -> None:
 
 
 def store_of(place: Path, listed: KeyList) -> Path:
-    """The directory of the store of `listed`; ConfigError where there is none in `place`."""
+    """The directory of the store of `listed`; ConfigError where there is none in `place`, which `versions_in` reads."""
     there = versions_in(place)
     if listed.version in there:
         return place / listed.version
@@ -128,11 +129,13 @@ def store_of(place: Path, listed: KeyList) -> Path:
 
 
 def versions_in(place: Path) -> list[str]:
-    """Those of which there is a store, as their names say, ascending."""
-    try:
-        return sorted(path.name for path in place.iterdir() if (path / FACTS).is_file())
-    except OSError:
-        return []
+    """Those of which there is a store, as their names say, ascending; SnapshotError where a disk does not tell."""
+    with blaming("read", place, AGAIN):
+        try:
+            there = [path for path in place.iterdir() if VERSION.fullmatch(path.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(path.name for path in there if (path / FACTS).is_file())
 
 
 def refuse_other(directory: Path, found: Owner, asked: Owner) -> None:

@@ -20,12 +20,11 @@ from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import Progress
 from streamdedup.lists.rocks import rocks_errors, rocksdict, table_options
 from streamdedup.lists.spilling import Spill
-from streamdedup.lists.store_facts import FACTS, Owner, Sized, StoreFacts, place_of
+from streamdedup.lists.store_facts import FACTS, VERSION, Owner, Sized, StoreFacts, place_of
 from streamdedup.snapshot import files
 
 TABLE_ROWS_MAX = 1 << 25  # of one of RocksDB's files: some 800 MB
 _WORK = ".building"
-_OURS = re.compile(re.escape(_WORK) + r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ-[0-9a-f]{8}", re.ASCII)
 _KEPT = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.sst", re.ASCII)
 _INSTEAD = "put the list elsewhere"
 _FULL = "see that the disk has room, or " + _INSTEAD
@@ -48,7 +47,7 @@ class Storing:
         try:
             self._take_lock()
             with files.blaming("clean up", self.place, _INSTEAD):
-                self._remove_all_but(_version_at(self._output))
+                self._clean_up(_version_at(self._output))
                 self._work.mkdir(0o700)
         except BaseException:
             os.close(self._lock)
@@ -91,14 +90,15 @@ class Storing:
                 f"another process builds the list of {self.place}; nothing was written; let it end, or end it"
             ) from None
 
-    def _remove_all_but(self, version: str | None) -> None:
-        """What builds before left: stores of lists that are no more, and what one that was killed had begun.
+    def _clean_up(self, in_force: str | None) -> None:
+        """Remove what a build that was killed had begun, and, if the version `in_force` is known, the stores of others.
 
         By their names: one that was half removed says nothing of itself any more; and what else lies there is not ours.
         """
         for path in self.place.iterdir():
-            if _OURS.fullmatch(path.name) and path.name != version:
-                shutil.rmtree(path)
+            old = in_force is not None and VERSION.fullmatch(path.name) and path.name != in_force
+            if path.name == _WORK or old:
+                _remove(path)
 
     def _write(self, made: Path, progress: Progress) -> int:
         """RocksDB's files; how many keys they hold."""
@@ -133,8 +133,9 @@ class _Tables:
         if self._writer is None:
             self._writer = self._begun()
         writer = self._writer
-        for key in rows_of(ascending):
-            writer[key] = b""
+        for keys in rows_of(ascending):
+            for key in keys:
+                writer[key] = b""
         self.rows += len(ascending)
         self._rows_here += len(ascending)
         if self._rows_here >= TABLE_ROWS_MAX:
@@ -173,8 +174,15 @@ def _sealed(made: Path) -> dict[str, Sized]:
     return found
 
 
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()  # what a link leads to is not ours
+
+
 def _version_at(output: Path) -> str | None:
-    """That of the list which is there now; None where there is none that can be read."""
+    """That of the list which is there now; None where there is none that can be read, now: it may come back."""
     try:
         with files.reading(output, mmap=True, verify=False) as reader:
             return Facts.from_header(reader.header.filter).version

@@ -4,11 +4,12 @@ Single changes are exact, and are not asked for: they win, as without a store.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from streamdedup.events import Column
-from streamdedup.filters.base import Filter
+from streamdedup.events import Column, Integers
+from streamdedup.filters.base import Filter, Mask
 from streamdedup.keys.domains import candidates
 from streamdedup.keys.hashing import Bytes, Digests
 from streamdedup.lists.changed_list import ChangedList
@@ -17,10 +18,12 @@ from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Overlay
 from streamdedup.rules.listed import Answer, Answers, Match, Matches
 
+_NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class VerifiedList:
-    """`store` holds what the file of `listed` was built of. A `Verifier`: asking it waits for a disk."""
+    """`store` holds what the file of `listed` was built of. A `Verifier`."""
 
     listed: KeyList | ChangedList
     store: ExactStore
@@ -45,35 +48,82 @@ class VerifiedList:
         return self.verify(keys, digests)[0]
 
     def verify(self, keys: Column, digests: Digests) -> tuple[Matches, Answers]:
-        """As `Verifier.verify`."""
-        base, overlay = self.base, self._overlay
-        told = overlay.look_up(digests)
-        answers = self._answers(base.addresses, digests, told)
-        there = (told == ADDED) | (answers == Answer.CONFIRMED)
-        matches: Matches = there.astype(np.uint8) * np.uint8(Match.ADDRESS)
-        if base.facts.normalizing.name != "email" or (base.domains is None and not len(overlay)):
-            return matches, answers
-        rest = np.flatnonzero(~there & (told != REMOVED))
-        rows, asked = candidates(keys.take(rest))
-        digests = base.hash.of_column(asked.buffer, asked.starts, asked.sizes)
-        told = overlay.look_up(digests)
-        of_domains = self._answers(base.domains, digests, told)
-        there = (told == ADDED) | (of_domains == Answer.CONFIRMED)
-        matches[rest[rows[there]]] = Match.DOMAIN
-        answers[rest[rows[of_domains == Answer.FALSE_POSITIVE]]] = Answer.FALSE_POSITIVE
-        return matches, answers
+        """As `Suspects.verify`, of all `keys`. Blocking."""
+        return self.suspects(keys, digests).verify()
 
-    def _answers(self, held: Filter | None, digests: Digests, told: Bytes) -> Answers:
-        """An `Answer` for each of `digests`; what `held` matches is asked of the store."""
-        answers: Answers = np.full(len(digests), Answer.ABSENT, dtype=np.uint8)
-        answers[told != UNCHANGED] = Answer.UNASKED
-        if held is not None:
-            found = np.flatnonzero(held.contains_many(digests) & (told == UNCHANGED))
-            answers[found] = np.where(
-                self.store.holds(digests[found]), Answer.CONFIRMED, Answer.FALSE_POSITIVE
+    def suspects(self, keys: Column, digests: Digests) -> "Suspected":
+        """As `Verifier.suspects`."""
+        base, overlay = self.base, self._overlay
+        addresses = _Found.of(base.addresses, overlay, digests)
+        rows, of_domains = _NO_ROWS, digests[:0]
+        if base.facts.normalizing.name == "email" and (base.domains is not None or len(overlay)):
+            rest = np.flatnonzero((addresses.told != ADDED) & (addresses.told != REMOVED))
+            of_rest, asked = candidates(keys.take(rest))
+            rows, of_domains = (
+                rest[of_rest],
+                base.hash.of_column(asked.buffer, asked.starts, asked.sizes),
             )
-        return answers
+        domains = _Found.of(base.domains, overlay, of_domains)
+        return Suspected(self.store, addresses, domains, rows)
 
     @property
     def _overlay(self) -> Overlay:
         return self.listed.overlay if isinstance(self.listed, ChangedList) else NO_CHANGES
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Of n digests, what single changes say, `told` (n,); the `rows` (k,) that the filter matches, and their digests.
+
+    What was changed is none of these.
+    """
+
+    told: Bytes
+    rows: Integers
+    digests: Digests
+
+    @classmethod
+    def of(cls, held: Filter | None, overlay: Overlay, digests: Digests) -> Self:
+        """Of `digests` (n, 2), by the filter that holds the entries of the file, if it has such."""
+        told = overlay.look_up(digests)
+        rows = _NO_ROWS
+        if held is not None:
+            rows = np.flatnonzero(held.contains_many(digests) & (told == UNCHANGED))
+        return cls(told, rows, digests[rows])
+
+    def answers(self, there: Mask) -> Answers:
+        """An `Answer` for each of the n, where the store says of the k that they are `there`."""
+        answers: Answers = np.full(len(self.told), Answer.ABSENT, dtype=np.uint8)
+        answers[self.told != UNCHANGED] = Answer.UNASKED
+        answers[self.rows] = np.where(there, Answer.CONFIRMED, Answer.FALSE_POSITIVE)
+        return answers
+
+
+@dataclass(frozen=True)
+class Suspected:
+    """`Suspects` of a `VerifiedList`: keys that it matches, and domains, each of the key at one of `of_keys`.
+
+    Domains are looked for also of keys that are matched: these may be matched wrongly.
+    """
+
+    store: ExactStore
+    keys: _Found
+    domains: _Found
+    of_keys: Integers
+
+    def __len__(self) -> int:
+        return len(self.keys.rows) + len(self.domains.rows)
+
+    def verify(self) -> tuple[Matches, Answers]:
+        """As `Suspects.verify`."""
+        there = self.store.holds(np.concatenate((self.keys.digests, self.domains.digests)))
+        answers = self.keys.answers(there[: len(self.keys.rows)])
+        of_domains = self.domains.answers(there[len(self.keys.rows) :])
+        listed = (self.keys.told == ADDED) | (answers == Answer.CONFIRMED)
+        by_domain = (self.domains.told == ADDED) | (of_domains == Answer.CONFIRMED)
+        matches: Matches = np.zeros(len(answers), dtype=np.uint8)
+        matches[self.of_keys[by_domain]] = Match.DOMAIN
+        matches[listed] = Match.ADDRESS
+        wrong = self.of_keys[of_domains == Answer.FALSE_POSITIVE]
+        answers[wrong[~listed[wrong]]] = Answer.FALSE_POSITIVE
+        return matches, answers

@@ -52,10 +52,22 @@ class Matcher(Protocol):
 
 @runtime_checkable
 class Verifier(Protocol):
-    """A `Matcher` with an exact store behind it. Asking it blocks, for a disk, so it is asked beside the loop."""
+    """A `Matcher` with an exact store behind it: it is asked in memory, then beside the loop, for what it matches."""
 
-    def verify(self, keys: Column, digests: Digests) -> tuple[Matches, Answers]:
-        """As `Matcher.match`, without what the store has not; and an `Answer` for each key, shape (n,), uint8."""
+    def suspects(self, keys: Column, digests: Digests) -> "Suspects":
+        """What may be on the list, told in memory; the arguments are those of `Matcher.match`."""
+
+
+class Suspects(Protocol):
+    """Of a batch, what a `Verifier` matches: for this, and for nothing else, its store is to be asked."""
+
+    def __len__(self) -> int: ...
+
+    def verify(self) -> tuple[Matches, Answers]:
+        """As `Matcher.match`, without what the store has not; and an `Answer` for each key, shape (n,), uint8.
+
+        Blocking, for a disk, unless there are none.
+        """
 
 
 class Verified(NamedTuple):
@@ -110,20 +122,46 @@ class Lists:
 
     def screen(self, rows: Integers, keys: Column, digests: Digests) -> Blocked:
         """Which of `rows` (n,) of a batch, ascending, are blocked; `keys` and `digests` (n, 2) are theirs."""
+        said = self.ask(rows, keys, digests)
+        return (said.verified() if isinstance(said, Suspected) else said).blocked
+
+    def ask(self, rows: Integers, keys: Column, digests: Digests) -> "Screened | Suspected":
+        """As `screen`, but for a disk: where one is to be asked, what for."""
         if self.block is None:
-            return Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self)
-        verified = NOT_VERIFIED
+            return Screened(Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self))
         if isinstance(self.block, Verifier):
-            matches, answers = self.block.verify(keys, digests)
-            verified = Verified(rows, answers)
-        else:
-            matches = self.block.match(keys, digests)
+            said = Suspected(self, rows, keys, digests, self.block.suspects(keys, digests))
+            return said if len(said.suspects) else said.verified()
+        matches = self.block.match(keys, digests)
+        return Screened(self.exempted(rows, keys, digests, matches, NOT_VERIFIED))
+
+    def exempted(
+        self, rows: Integers, keys: Column, digests: Digests, matches: Matches, verified: Verified
+    ) -> Blocked:
+        """What is blocked of the rows that the block list says `matches` (n,) of: all but what the allow list has."""
         hits = np.flatnonzero(matches)
         allowed = np.zeros(len(hits), dtype=np.bool_)
         if self.allow is not None and len(hits):  # few are: it is not asked for the others
             allowed = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
         blocked = hits[~allowed]
         return Blocked(rows[blocked], matches[blocked], rows[hits[allowed]], self, verified)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """A batch of which `lists` told all that they could in memory; their exact store is to be asked for `suspects`."""
+
+    lists: Lists
+    rows: Integers
+    keys: Column
+    digests: Digests
+    suspects: Suspects
+
+    def verified(self) -> "Screened":
+        """What the store makes of it. Blocking, for a disk."""
+        matches, answers = self.suspects.verify()
+        asked = self.rows, self.keys, self.digests
+        return Screened(self.lists.exempted(*asked, matches, Verified(self.rows, answers)))
 
 
 @dataclass(frozen=True, slots=True)

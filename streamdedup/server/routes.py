@@ -13,6 +13,7 @@ from streamdedup.server.status import Phase, Status
 
 STALL_S_MAX = 10.0
 AWAY_S_MAX = 1.0  # a connection takes its time
+LOOKUP_S_MAX = 10.0  # and so does a disk that has much to do
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -74,10 +75,13 @@ _PHASES = {
 
 
 def _not_live(delivery: Delivery | None) -> str | None:
-    """In which state the shard is, and why; None where it is live."""
-    state = delivery.state if delivery else State.ASSIGNED
-    if delivery is None or state is State.LIVE:
-        return None if delivery else state.value
+    """In which state the shard is, and why; None where it is live, and decides."""
+    if delivery is None:
+        return State.ASSIGNED.value
+    state = delivery.state
+    if state is State.LIVE:
+        lookup = delivery.lookup_waits(LOOKUP_S_MAX)
+        return f"{state.value}, {lookup}" if lookup else None
     if waits := delivery.snapshots.waits:
         return f"{state.value}, {waits}"
     if state is State.FOLDING and (fold := delivery.fold):

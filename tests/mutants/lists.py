@@ -75,8 +75,8 @@ MUTANTS = (
         "filter-believed",
         "what a list matches wrongly passes with on_positive: verify",
         "lists/verified_list.py",
-        "self.store.holds(digests[found]), Answer",
-        "np.full(len(found), 1), Answer",
+        "self.store.holds(np.concatenate((self.keys.digests, self.domains.digests)))",
+        "np.ones(len(self), dtype=np.bool_)",
         (
             "tests/test_verified_list.py::test_it_matches_what_is_on_it_and_nothing_else",
             "tests/test_verify_delivery.py::test_nobody_else_is_blocked_and_everything_is_counted",
@@ -86,8 +86,8 @@ MUTANTS = (
         "asked-on-the-loop",
         "the loop waits for no disk (invariant 8)",
         "deciding.py",
-        "return await context.threads.lookups.run(name, what, screened, *arguments)",
-        "return screened(*arguments)",
+        "return await context.threads.lookups.run(name, what, said.verified)",
+        "return said.verified()",
         (
             "tests/test_verify_delivery.py::"
             "test_a_disk_that_does_not_answer_holds_up_its_partition_only",
@@ -138,8 +138,8 @@ MUTANTS = (
         "store-before-gone",
         "who reads a list that is just being replaced still finds its store",
         "lists/storing.py",
-        "self._remove_all_but(_version_at(self._output))",
-        "self._remove_all_but(None)",
+        "self._clean_up(_version_at(self._output))",
+        "self._clean_up('none')",
         (
             "tests/test_exact_store.py::"
             "test_the_store_of_the_list_before_stays_until_the_next_build",
