@@ -37,8 +37,8 @@ def load_list(context: Context, which: str, path: Path) -> Loaded:
         listed = load(path, hash_key=context.hash.key)
     except ConfigError as error:
         raise ConfigError(
-            f"{which}.file: {error}; filter.hash is {context.hash.name} (as it is with filter: null): a list is built"
-            " with the same hash, and the same key where that is siphash"
+            f"{which}.file: {error}; filter.hash is {context.hash.name}: a list is built with the same hash, and the"
+            " same key where that is siphash; with filter: null it is murmur3"
         ) from None
     listed.refuse_unless(context.extractor().normalizer)
     listed.warm_up()
