@@ -475,3 +475,24 @@ def _run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[byt
     return subprocess.run(
         [*COMMAND, *arguments], input=given, capture_output=True, check=False, timeout=60
     )
+
+
+def test_a_worker_that_is_still_starting_hears_sigterm() -> None:
+    """Whatever catches all exceptions meanwhile, as some imports do: there is nothing to drain."""
+    program = (
+        "import os, signal, sys\n"
+        "from streamdedup import settings\n"
+        "from streamdedup.cli import main\n"
+        "def load(*_):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        signal.pause()\n"
+        "    except BaseException:\n"
+        "        sys.exit('the signal was lost')\n"
+        "settings.load = load\n"
+        "main(['run'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

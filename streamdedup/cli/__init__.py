@@ -5,6 +5,7 @@ arguments do not fit; 130 and 143 (SIGINT, SIGTERM) for the second interrupt of 
 """
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -89,8 +90,9 @@ def _add_run(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Nothing is to be drained yet. Without a handler, the first process of a container is deaf to the signal.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # Nothing is to be drained yet. Without a handler, the first process of a container is deaf to the signal; and one
+    # that raises is not heard where an import, which goes on for a second, is within a bare `except`.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     from streamdedup import logs, process, settings
 
     tree = settings.load(arguments.config, arguments.overrides)
