@@ -13,7 +13,7 @@ import structlog
 from streamdedup.context import Context
 from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
 from streamdedup.events import EventBatch
-from streamdedup.filters.marks import warm_up
+from streamdedup.filters.digest_map import warm_up
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.connection import describe_error
 from streamdedup.kafka.log import TrimmedError

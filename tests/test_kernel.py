@@ -29,7 +29,7 @@ from numba.core import ir
 import streamdedup
 from streamdedup import filters
 from streamdedup.events import Column
-from streamdedup.filters import marks
+from streamdedup.filters import digest_map
 from streamdedup.filters.base import Removable, Static, Unionable, Windowed
 from streamdedup.filters.judging import Pending
 from streamdedup.kafka.encoding import BatchEncoder
@@ -467,7 +467,7 @@ def report() -> None:
     late += _json_used()
     late += _letters_used()
     late += _addresses_used()
-    late += _marks_used()
+    late += _digest_map_used()
     for case in CASES:
         late += _used(case)
     late += _records_used()
@@ -545,19 +545,19 @@ def _addresses_used() -> Iterator[str]:
     yield from _since(before)
 
 
-def _marks_used() -> Iterator[str]:
+def _digest_map_used() -> Iterator[str]:
     """As `_hash_used`, for the changes of a list: of any layout, read-only or not."""
-    marks.warm_up()
+    digest_map.warm_up()
     before = _compiled()
     digests = random_digests(22, 600)
     newer, older = (
-        marks.Marks.of({bytes(digest): n % 3 for n, digest in enumerate(part)})
+        digest_map.DigestMap.of({bytes(digest): n % 3 for n, digest in enumerate(part)})
         for part in (digests[:300], digests[200:400])
     )
     both = newer.merged_into(older)
     for layout in (digests[:300], digests.copy(), np.asfortranarray(digests), newer.rows[:, :2]):
         found = newer.look_up(older, layout)
-        assert np.array_equal(found, marks.NO_MARKS.look_up(both, layout))
+        assert np.array_equal(found, digest_map.EMPTY.look_up(both, layout))
     yield from _since(before)
 
 

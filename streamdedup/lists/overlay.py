@@ -6,7 +6,7 @@ last is kept apart from the many, in which it is put now and then: so a change c
 
 import numpy as np
 
-from streamdedup.filters.marks import NO_MARKS, Marks
+from streamdedup.filters.digest_map import EMPTY, DigestMap
 from streamdedup.keys.hashing import Bytes, Digests
 
 UNCHANGED, ADDED, REMOVED = 0, 1, 2
@@ -17,9 +17,9 @@ LATEST_MAX = 16_384  # digests, which a thread puts in order in 4 ms
 class Overlay:
     """What is ADDED or REMOVED, by digest: `latest` says, of what it does not know `settled`."""
 
-    def __init__(self, settled: Marks = NO_MARKS, latest: Marks = NO_MARKS) -> None:
+    def __init__(self, settled: DigestMap = EMPTY, latest: DigestMap = EMPTY) -> None:
         self._settled, self._latest = settled, latest
-        before = np.count_nonzero(settled.look_up(NO_MARKS, latest.rows[:, :2]))
+        before = np.count_nonzero(settled.look_up(EMPTY, latest.rows[:, :2]))
         after = np.count_nonzero(latest.rows[:, 2])
         self._len = len(settled.rows) - int(before) + int(after)
 
@@ -36,7 +36,7 @@ class Changes:
 
     def __init__(self, latest_max: int = LATEST_MAX) -> None:
         self._latest_max = latest_max
-        self._settled = NO_MARKS
+        self._settled = EMPTY
         self._latest: dict[bytes, int] = {}
         self._overlay: Overlay | None = NO_CHANGES
 
@@ -53,13 +53,13 @@ class Changes:
         self._latest |= dict.fromkeys(map(bytes, digests), change)
         self._overlay = None
         if len(self._latest) >= self._latest_max:
-            self._settled = Marks.of(self._latest).merged_into(self._settled)
+            self._settled = DigestMap.of(self._latest).merged_into(self._settled)
             self._latest = {}
 
     def overlay(self) -> Overlay:
         """All of them, as they are now. Blocking, for some milliseconds."""
         if self._overlay is None:
-            self._overlay = Overlay(self._settled, Marks.of(self._latest))
+            self._overlay = Overlay(self._settled, DigestMap.of(self._latest))
         return self._overlay
 
 

@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "change-not-taken-back",
         "the last change of a key counts",
-        "filters/marks.py",
+        "filters/digest_map.py",
         "        if newer[i, 2] != _0:\n",
         "        if newer[i, 2] != _0 or j == older_end:\n",
         ("tests/test_overlay.py::test_the_last_change_of_a_key_counts",),

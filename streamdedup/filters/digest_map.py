@@ -1,7 +1,7 @@
-"""Digests in ascending order, each with a mark: what an overlay of a list is made of. None is changed once it is made.
+"""A map from digests to numbers, in ascending order: what an overlay of a list is made of. None changes once it is made.
 
-A row is three words: the two of a digest, and its mark. Newer rows win over older ones; mark 0 takes the older back.
-Rows are found by their first word: as hashes spread evenly, what is before them tells nearly where they are.
+A row is three words: the two of a digest, and its number. Newer rows win over older ones; the number 0 takes the older
+back. Rows are found by their first word: as hashes spread evenly, what is before them tells nearly where they are.
 """
 
 from collections.abc import Mapping
@@ -20,41 +20,41 @@ ROWS_A_BUCKET = 4
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
-class Marks(NamedTuple):
+class DigestMap(NamedTuple):
     """`rows`, shape (n, 3), and where in them each bucket of digests begins, the last one ends: `starts`, (m + 1,)."""
 
     rows: Rows
     starts: Rows
 
     @classmethod
-    def over(cls, rows: Rows) -> "Marks":
+    def over(cls, rows: Rows) -> "DigestMap":
         """Of rows in their order."""
         starts = np.empty(len(rows) // ROWS_A_BUCKET + 2, dtype=np.uint64)
         _fill(frozen(rows, np.uint64), starts)
         return cls(frozen(rows, np.uint64), frozen(starts, np.uint64))
 
     @classmethod
-    def of(cls, marks: Mapping[bytes, int]) -> "Marks":
+    def of(cls, numbers: Mapping[bytes, int]) -> "DigestMap":
         """Of digests of 16 bytes each, as `Hash.digests` has them in memory, little-endian."""
-        rows = np.empty((len(marks), 3), dtype=np.uint64)
-        rows[:, :2] = np.frombuffer(b"".join(marks), dtype="<u8").reshape(-1, 2)
-        rows[:, 2] = np.fromiter(marks.values(), np.uint64, len(marks))
+        rows = np.empty((len(numbers), 3), dtype=np.uint64)
+        rows[:, :2] = np.frombuffer(b"".join(numbers), dtype="<u8").reshape(-1, 2)
+        rows[:, 2] = np.fromiter(numbers.values(), np.uint64, len(numbers))
         return cls.over(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
 
-    def merged_into(self, older: "Marks") -> "Marks":
+    def merged_into(self, older: "DigestMap") -> "DigestMap":
         """Both in one, without the rows that say nothing any more. Others have the interpreter meanwhile."""
         rows = np.empty((len(self.rows) + len(older.rows), 3), dtype=np.uint64)
-        return Marks.over(rows[: _merge(self.rows, older.rows, rows)])
+        return DigestMap.over(rows[: _merge(self.rows, older.rows, rows)])
 
-    def look_up(self, older: "Marks", digests: Digests) -> Bytes:
-        """The marks of `digests` (n, 2), shape (n,), dtype uint8: ours, else those of `older`, else 0."""
+    def look_up(self, older: "DigestMap", digests: Digests) -> Bytes:
+        """The numbers of `digests` (n, 2), shape (n,), dtype uint8: ours, else those of `older`, else 0."""
         found = np.zeros(len(digests), dtype=np.uint8)
         if len(self.rows) or len(older.rows):
             _look_up(self.rows, self.starts, older.rows, older.starts, checked(digests), found)
         return found
 
 
-NO_MARKS = Marks(
+EMPTY = DigestMap(
     frozen(np.zeros((0, 3), dtype=np.uint64), np.uint64),
     frozen(np.zeros(2, dtype=np.uint64), np.uint64),
 )
@@ -62,8 +62,8 @@ NO_MARKS = Marks(
 
 def warm_up() -> None:
     """Compile the kernels, or load them from the cache: at set-up, so that no batch waits for it."""
-    marks = Marks.of({bytes(16): 1}).merged_into(Marks.of({}))
-    marks.look_up(Marks.of({}), np.zeros((1, 2), dtype=np.uint64))
+    made = DigestMap.of({bytes(16): 1}).merged_into(DigestMap.of({}))
+    made.look_up(DigestMap.of({}), np.zeros((1, 2), dtype=np.uint64))
 
 
 @kernel
@@ -109,7 +109,7 @@ def _look_up(
     digests: Digests,
     found: Bytes,
 ) -> None:
-    """Write the marks of `digests` where there are some."""
+    """Write the numbers of `digests` where there are some."""
     for row in range(np.uint64(digests.shape[0])):
         a, b = digests[row, 0], digests[row, 1]
         at = _place(newer, newer_starts, a, b)
