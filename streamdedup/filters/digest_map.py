@@ -1,4 +1,4 @@
-"""A map from digests to numbers, in ascending order: what an overlay of a list is made of. None changes once it is made.
+"""A map from digests to numbers, in ascending order, which never changes: what an overlay of a list is made of.
 
 A row is three words: the two of a digest, and its number. Newer rows win over older ones; the number 0 takes the older
 back. Rows are found by their first word: as hashes spread evenly, what is before them tells nearly where they are.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
-from streamdedup.filters import marks, waiting
+from streamdedup.filters import digest_map, waiting
 from streamdedup.filters.base import Addable, Windowed
 from streamdedup.filters.nothing import Nothing
 from streamdedup.keys import domains, email_column, json_column, letters
@@ -46,7 +46,7 @@ def warm_up_all() -> None:
     letters.warm_up()
     email_column.warm_up()
     domains.warm_up()
-    marks.warm_up()
+    digest_map.warm_up()
     for name in HASHES:
         Hash(name, bytes(SECRET_BYTES) if name == "siphash" else b"").warm_up()
     for config in _all_kinds():
