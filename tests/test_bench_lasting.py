@@ -84,8 +84,9 @@ def test_the_page_says_whether_stalls_and_growth_are_within_their_bounds(
         "first_bytes": 200_000_000,
         "last_bytes": 200_000_000 + grown * 1_000_000,
     }
-    found = {"cells": {"snapshot": snapshot, "memory": memory}, **CIRCUMSTANCES}
-    text = "\n".join(full_page.sections(found))
+    cells = {"snapshot": snapshot | {"commit": "0123"}, "memory": memory | {"commit": "4567"}}
+    text = "\n".join(full_page.sections({"cells": cells, **CIRCUMSTANCES}))
+    assert "at commit `0123` (snapshot) and `4567` (memory)" in text
     assert f"below 10 ms: {said}" in text
     assert f"it grew by {grown:.1f} MB; at most 10 MB: {said}" in text
     assert "| **1.00** (0.90, 1.10, 1.00) | 1,073 |" in text
