@@ -64,8 +64,8 @@ class Emission:
         Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
         """
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
-        passing = np.flatnonzero(self._passing(verdicts))
-        await self._copy(sink.topic, self._marked(part, passing), passing)
+        passing = self._passing(verdicts)
+        await self._copy(sink.topic, self._marked(part, passing), np.flatnonzero(passing))
         if sink.duplicates_topic and not sink.shadow:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._copy(sink.duplicates_topic, batch, duplicates)
@@ -84,13 +84,13 @@ class Emission:
             passing |= verdicts == Verdict.MALFORMED
         return passing
 
-    def _marked(self, part: Part, passing: Integers) -> EventBatch:
-        """The batch, of which those of `passing` are marked that have to be."""
+    def _marked(self, part: Part, passing: Mask) -> EventBatch:
+        """The batch, of which those of `passing` are marked that have to be: in most, none."""
         batch, blocked = part.batch, part.blocked
-        rows = passing
-        if not self._sink.shadow:
-            marked = marked_rows(batch.headers)
-            rows = np.intersect1d(passing, marked, assume_unique=True) if len(marked) else marked
+        rows = np.arange(len(batch)) if self._sink.shadow else marked_rows(batch.headers)
+        rows = rows[passing[rows]]
+        if not len(rows):
+            return batch
         which = part.verdicts.astype(np.int64)
         which[blocked.rows] = len(Verdict) + blocked.matches.astype(np.int64)
         by_list = [(*_MARKS[Verdict.BLOCKED], *why) for why in _why_blocked(blocked)]

@@ -73,6 +73,8 @@ class Column:
 
     def nulled(self, rows: Integers) -> "Column":
         """The same with a null in each of `rows`."""
+        if not len(rows):
+            return self
         sizes = self.sizes.copy()
         sizes[rows] = NULL
         return Column(self.buffer, self.starts, sizes)
@@ -150,6 +152,23 @@ class EventBatch:
     def head(self, count: int) -> "EventBatch":
         """The first `count` events, which must be fewer than all."""
         return self._rows(0, count)
+
+    def take(self, rows: Integers) -> "EventBatch":
+        """The events of `rows`, ascending; reading goes on where it did."""
+        headers = self.headers
+        return EventBatch(
+            self.topic,
+            self.partition,
+            self.offsets[rows],
+            self.timestamps[rows],
+            self.keys.take(rows),
+            self.values.take(rows),
+            headers.take(rows)
+            if isinstance(headers, HeaderColumn)
+            else [headers[row] for row in rows.tolist()],
+            self.next_offset,
+            None if self.bodies is None else self.bodies.take(rows),
+        )
 
     def parts(self, events: int) -> Iterator["EventBatch"]:
         """All of it in batches of at most so many events."""

@@ -310,9 +310,7 @@ class Folding:
         await self.ready_for(len(batch))
         withheld = np.flatnonzero((marks_of(batch.headers) != Verdict.PASS) & (keys.sizes >= 0))
         without_key = int(np.count_nonzero(keys.sizes < 0))
-        if len(withheld):
-            keys = keys.nulled(withheld)
-        await in_turns(shard.fold(keys, batch.timestamps, batch.next_offset))
+        await in_turns(shard.fold(keys.nulled(withheld), batch.timestamps, batch.next_offset))
         return without_key, len(withheld)
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:

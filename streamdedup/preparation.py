@@ -25,7 +25,6 @@ log = structlog.get_logger(__name__)
 TOPIC_WAIT_S = 30.0
 TOPIC_POLL_S = 0.1
 
-_EVERYTHING = "every event passes, as often as it comes: sink.shadow is set"
 _UNKNOWN_SETTINGS = (
     "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
 )
@@ -86,6 +85,7 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
             reason=f"nothing is dropped: every event goes to {output.name}, its verdict in the header {MARK}",
             remedy="unset sink.shadow once the verdicts are as they should be",
         )
+    promise = _promise(settings)
     if not settings.filter.remembers:
         log.info(
             "worker_starts",
@@ -93,13 +93,10 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
             sink=settings.sink.topic,
             guarantee=settings.delivery.guarantee,
             partitions=context.partitions,
-            promise=_EVERYTHING
-            if settings.sink.shadow
-            else "what is not blocked passes, as often as it comes: there is no filter",
+            promise=promise,
         )
         return
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
-    rate = settings.filter.error_rate
     log.info(
         "worker_starts",
         source=settings.source.topic,
@@ -110,9 +107,7 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
         filter_bytes_in_all=context.partitions * empty.size_bytes,
         filter_bytes_max=context.partitions * grown,
         topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
-        promise=_EVERYTHING
-        if settings.sink.shadow
-        else f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates",
+        promise=promise,
     )
     if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
         log.warning(
@@ -127,6 +122,15 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
             reason=f"{output.name} takes any timestamp, and one far ahead would empty the windows",
             remedy=f"set message.timestamp.after.max.ms of {output.name}, or filter.max_jump",
         )
+
+
+def _promise(settings: Settings) -> str:
+    if settings.sink.shadow:
+        return "every event passes, as often as it comes: sink.shadow is set"
+    if not settings.filter.remembers:
+        return "what is not blocked passes, as often as it comes: there is no filter"
+    rate = settings.filter.error_rate
+    return f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates"
 
 
 async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:

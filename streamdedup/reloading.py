@@ -128,7 +128,7 @@ class Reloading:
             control.tell()
 
     def _put_in_force(self) -> None:
-        """Between two batches: nobody awaits anything within one."""
+        """Between two batches: each reads them once."""
         allow, block = (self._loaded(which) for which in (ALLOW, BLOCK))
         self._context.lists.now = Lists(allow and allow.listed, block and self._changed(block))
 

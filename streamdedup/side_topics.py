@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from streamdedup.events import EventBatch, HeaderColumn, Headers, Integers
+from streamdedup.events import EventBatch, Headers, Integers
 from streamdedup.flight import Part
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import ENVELOPE_BYTES_MAX, Limits
@@ -45,49 +45,54 @@ class Letters(NamedTuple):
 
 async def send(writer: Writer, limits: Limits, part: Part, letters: Letters) -> None:
     """Send letters of events of `part`, in their order, to the topic of these `limits`."""
+    if part.batch.bodies is None:
+        await _send_each(writer, limits, part, letters)
+        return
     for turn in letters.turns(LETTERS_A_TURN):
-        whole = _whole(part, turn, limits.bytes_max)
-        if whole is not None:
-            await writer.copy(limits.topic, whole, np.arange(len(whole)), limits.bytes_max)
+        lettered = _lettered(part, turn)
+        if _is_small(lettered, limits.bytes_max):
+            await writer.copy(limits.topic, lettered, np.arange(len(lettered)), limits.bytes_max)
             await asyncio.sleep(0)
-            continue
-        for few in turn.turns(OBJECTS_A_TURN):
-            await writer.send(limits.topic, _cut(part, few, limits), limits.bytes_max)
-            await asyncio.sleep(0)
+        else:
+            await _send_each(writer, limits, part, turn)
 
 
-def _whole(part: Part, letters: Letters, bytes_max: int) -> EventBatch | None:
-    """A batch of the letters; None where the events are objects, or one is perhaps too large."""
-    batch, rows = part.batch, letters.rows
-    if batch.bodies is None or not isinstance(batch.headers, HeaderColumn):
-        return None
-    few = replace(
-        batch,
-        offsets=batch.offsets[rows],
-        timestamps=np.full(len(rows), part.now_ms, dtype=np.int64),
-        keys=batch.keys.take(rows),
-        values=batch.values.take(rows),
-        headers=batch.headers.take(rows),
-        bodies=batch.bodies.take(rows),
-        origins=(),
+async def _send_each(writer: Writer, limits: Limits, part: Part, letters: Letters) -> None:
+    """As objects, each as much as the topic takes."""
+    for turn in letters.turns(OBJECTS_A_TURN):
+        await writer.send(limits.topic, _cut(part, turn, limits), limits.bytes_max)
+        await asyncio.sleep(0)
+
+
+def _lettered(part: Part, letters: Letters) -> EventBatch:
+    """The events that letters are of, stamped now, with the headers that say where they came from and why."""
+    batch = part.batch
+    few = batch.take(letters.rows)
+    place = (
+        ("streamdedup.topic", batch.topic.encode()),
+        ("streamdedup.partition", b"%d" % batch.partition),
     )
-    place = _place(batch)
-    whole = appended(
-        few,
-        np.arange(len(rows)),
+    return appended(
+        replace(few, timestamps=np.full(len(few), part.now_ms, dtype=np.int64)),
+        np.arange(len(few)),
         [(*place, *why) for why in letters.whys],
         letters.which,
-        {_OFFSET: few.offsets, _TIMESTAMP: batch.timestamps[rows]},
+        {"streamdedup.offset": few.offsets, "streamdedup.timestamp": few.timestamps},
     )
-    large = whole.bodies is None or whole.bodies.sizes.max() + ENVELOPE_BYTES_MAX > bytes_max
-    return None if large else whole
+
+
+def _is_small(lettered: EventBatch, bytes_max: int) -> bool:
+    """Whether every one is surely taken."""
+    bodies = lettered.bodies
+    return bodies is not None and bool(bodies.sizes.max() + ENVELOPE_BYTES_MAX <= bytes_max)
 
 
 def _cut(part: Part, letters: Letters, limits: Limits) -> list[Record]:
     """Each as much as the topic takes."""
     batch, made, cut = part.batch, [], []
-    for row, which in zip(letters.rows.tolist(), letters.which.tolist(), strict=True):
-        *longer, shortest = _forms(batch, row, letters.whys[which], part.now_ms)
+    lettered = _lettered(part, letters)
+    for at, row in enumerate(letters.rows.tolist()):
+        *longer, shortest = _forms(lettered, at, len(batch.headers[row]))
         letter = next(filter(limits.takes, longer), shortest)
         made.append(letter)
         if _CUT in dict(letter[3]):
@@ -104,26 +109,12 @@ def _cut(part: Part, letters: Letters, limits: Limits) -> list[Record]:
     return made
 
 
-def _forms(batch: EventBatch, row: int, why: Headers, now_ms: int) -> Iterator[Record]:
-    """The letter of an event: whole, without its value, and as a last resort with nothing of its own."""
-    key, headers = batch.keys[row], batch.headers[row]
-    numbers = (
-        (_OFFSET, b"%d" % batch.offsets[row]),
-        (_TIMESTAMP, b"%d" % batch.timestamps[row]),
-    )
-    origin = (*_place(batch), *why, *numbers)
-    yield now_ms, key, batch.values[row], (*headers, *origin)
-    yield now_ms, key, None, (*headers, *origin, (_CUT, b"value"))
-    yield now_ms, None, None, (*origin, (_CUT, b"key, value, headers"))
+def _forms(lettered: EventBatch, at: int, own: int) -> Iterator[Record]:
+    """A letter: whole, without its value, and as a last resort with nothing of its own, as `own` headers are."""
+    now_ms, key, headers = int(lettered.timestamps[at]), lettered.keys[at], lettered.headers[at]
+    yield now_ms, key, lettered.values[at], headers
+    yield now_ms, key, None, (*headers, (_CUT, b"value"))
+    yield now_ms, None, None, (*headers[own:], (_CUT, b"key, value, headers"))
 
 
 _CUT = "streamdedup.cut"
-_OFFSET, _TIMESTAMP = "streamdedup.offset", "streamdedup.timestamp"
-
-
-def _place(batch: EventBatch) -> Headers:
-    """The headers that say which partition events are of."""
-    return (
-        ("streamdedup.topic", batch.topic.encode()),
-        ("streamdedup.partition", b"%d" % batch.partition),
-    )

@@ -56,7 +56,7 @@ class Extractor:
         tombstones = [] if judged else nulls.tolist()
         for row in tombstones:
             malformed.pop(row, None)
-        keys = keys if judged or not len(nulls) else keys.nulled(nulls)
+        keys = keys if judged else keys.nulled(nulls)
         passed = self.tombstones == "pass"
         return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
 

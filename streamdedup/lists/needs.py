@@ -13,7 +13,7 @@ from streamdedup.lists.progress import sized
 BESIDES_BYTES = (
     300_000_000  # Python, what it imports, what kernels compile with, and pieces of the inputs
 )
-DIGEST_BYTES = (
+HALF_BYTES = (
     8  # of each entry, where a filter is built of all at once: the second half of its digest
 )
 PART_BYTES = 140_000_000  # and the part of it that is being built
@@ -79,7 +79,7 @@ def needs(
         ) from None
     besides_bytes = BESIDES_BYTES + domains * DOMAIN_BYTES
     if kind in STATIC:
-        besides_bytes += entries * DIGEST_BYTES + PART_BYTES
+        besides_bytes += entries * HALF_BYTES + PART_BYTES
     if not exact:
         return Needs(filter_bytes, besides_bytes)
     besides_bytes += EXACT_BYTES + entries // EXACT_PART

@@ -15,7 +15,7 @@ ROWS_MAX = (
 PARTS = 256
 _FIRST_BYTE = np.uint64(56)
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-_INSTEAD = "put the list elsewhere"
+INSTEAD = "put the list elsewhere"
 
 
 class Spill:
@@ -41,7 +41,7 @@ class Spill:
             path = self._path(part)
             if not path.exists():
                 continue
-            with blaming("read", path, _INSTEAD):
+            with blaming("read", path, INSTEAD):
                 rows = np.fromfile(path, dtype=np.uint64).reshape(-1, 2)
                 path.unlink()
             yield _distinct(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
@@ -59,7 +59,7 @@ class Spill:
                 self._append(self._path(part), rows[start:end].tobytes())
 
     def _append(self, path: Path, text: bytes) -> None:
-        with blaming("write", path, _INSTEAD), os.fdopen(os.open(path, _OPEN, 0o600), "wb") as file:
+        with blaming("write", path, INSTEAD), os.fdopen(os.open(path, _OPEN, 0o600), "wb") as file:
             file.write(text)
 
     def _path(self, part: int) -> Path:

@@ -19,15 +19,14 @@ from streamdedup.lists.facts import Facts
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import Progress
 from streamdedup.lists.rocks import rocks_errors, rocksdict, table_options
-from streamdedup.lists.spilling import Spill
+from streamdedup.lists.spilling import INSTEAD, Spill
 from streamdedup.lists.store_facts import FACTS, VERSION, Owner, Sized, StoreFacts, place_of
 from streamdedup.snapshot import files
 
 TABLE_ROWS_MAX = 1 << 25  # of one of RocksDB's files: some 800 MB
 _WORK = ".building"
 _KEPT = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.sst", re.ASCII)
-_INSTEAD = "put the list elsewhere"
-_FULL = "see that the disk has room, or " + _INSTEAD
+_FULL = "see that the disk has room, or " + INSTEAD
 
 
 class Storing:
@@ -41,12 +40,12 @@ class Storing:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        with files.blaming("make", self.place, _INSTEAD):
+        with files.blaming("make", self.place, INSTEAD):
             self.place.mkdir(0o700, exist_ok=True)
             self._lock = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._take_lock()
-            with files.blaming("clean up", self.place, _INSTEAD):
+            with files.blaming("clean up", self.place, INSTEAD):
                 self._clean_up(_version_at(self._output))
                 self._work.mkdir(0o700)
         except BaseException:
@@ -69,12 +68,12 @@ class Storing:
         made = self._work / "store"
         with rocks_errors("write", made, _FULL):
             entries = self._write(made, progress)
-        with files.blaming("write", made, _INSTEAD):
+        with files.blaming("write", made, INSTEAD):
             facts = StoreFacts(Owner.of(listed), entries, _sealed(made))
         temporary = made / f"{FACTS}.tmp"
-        files.publish(os, temporary, made / FACTS, iter([facts.text()]), _INSTEAD)
+        files.publish(os, temporary, made / FACTS, iter([facts.text()]), INSTEAD)
         target = self.place / listed.version
-        with files.blaming("put in place", target, _INSTEAD):
+        with files.blaming("put in place", target, INSTEAD):
             if target.exists():  # the same entries within the same second
                 target.rename(self._work / "before")
             made.rename(target)

@@ -51,7 +51,7 @@ class VerifiedList:
         """As `Suspects.verify`, of all `keys`. Blocking."""
         return self.suspects(keys, digests).verify()
 
-    def suspects(self, keys: Column, digests: Digests) -> "Suspected":
+    def suspects(self, keys: Column, digests: Digests) -> "StoreSuspects":
         """As `Verifier.suspects`."""
         base, overlay = self.base, self._overlay
         addresses = _Found.of(base.addresses, overlay, digests)
@@ -64,7 +64,7 @@ class VerifiedList:
                 base.hash.of_column(asked.buffer, asked.starts, asked.sizes),
             )
         domains = _Found.of(base.domains, overlay, of_domains)
-        return Suspected(self.store, addresses, domains, rows)
+        return StoreSuspects(self.store, addresses, domains, rows)
 
     @property
     def _overlay(self) -> Overlay:
@@ -100,7 +100,7 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class Suspected:
+class StoreSuspects:
     """`Suspects` of a `VerifiedList`: keys that it matches, and domains, each of the key at one of `of_keys`.
 
     Domains are looked for also of keys that are matched: these may be matched wrongly.
