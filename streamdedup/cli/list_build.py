@@ -1,0 +1,216 @@
+"""The arguments of `streamdedup lists build`."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamdedup.cli.arguments import Commands, as_configured, refusing
+from streamdedup.cli.list_options import add_config, add_hash_key, configured, stdin
+from streamdedup.errors import ConfigError
+from streamdedup.filters import KINDS
+
+if TYPE_CHECKING:
+    from streamdedup.keys.hashing import Hash
+    from streamdedup.lists.normalizing import Normalizing
+    from streamdedup.settings import Settings
+
+_OF_KEYS = ("normalize", "email_preset", "hash", "hash_key")
+
+
+def add_build(parts: Commands) -> None:
+    """The part `build`."""
+    build = parts.add_parser(
+        "build",
+        help="from text, CSV or JSON lines to one file",
+        description="Build a list from the entries of all inputs, a line each: text (blank lines and those that begin"
+        " with # are passed over), CSV or JSON lines, compressed by gzip or zstd or not, told by the endings of their"
+        " names. With --normalize email, @example.com stands for all addresses of that domain, .example.com for those"
+        " of it and of all below it. The file is replaced whole, when all is in it, or not at all.",
+    )
+    build.add_argument("inputs", nargs="+", metavar="INPUT", help="a file, or - for standard input")
+    build.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="where the list is put"
+    )
+    build.add_argument("--name", help="what it is called in logs and headers (default: as FILE)")
+    _add_kind(build)
+    _add_keys(build)
+    _add_format(build)
+    _add_bad(build)
+    build.add_argument(
+        "--exact",
+        action="store_true",
+        help="put an exact store of all entries beside the list, in FILE.exact: for blocklist.on_positive: verify",
+    )
+    build.add_argument(
+        "--check",
+        action="store_true",
+        help="afterwards, read all inputs once more and see that every entry is found",
+    )
+    build.add_argument(
+        "--progress",
+        action="store_true",
+        help="tell how far it is also where standard error is no terminal",
+    )
+    build.set_defaults(call=_build)
+
+
+def _add_kind(build: argparse.ArgumentParser) -> None:
+    build.add_argument(
+        "--kind",
+        choices=sorted(KINDS.keys() - {"window"}),
+        default="fuse",
+        help="kind of filter (default: fuse, the smallest)",
+    )
+    build.add_argument(
+        "--error-rate",
+        type=as_configured("error_rate"),
+        default=1e-6,
+        metavar="P",
+        help="share of keys that are not on the list and match all the same (default: 1e-6)",
+    )
+    build.add_argument(
+        "--capacity",
+        type=as_configured("capacity"),
+        metavar="N",
+        help="entries to make room for, as in 100M (default: as many as the inputs have, which are read twice)",
+    )
+
+
+def _add_keys(build: argparse.ArgumentParser) -> None:
+    add_config(
+        build,
+        "take the four options that follow from the configuration of the worker that will ask the list; and"
+        " --exact, unless --kind is exact, where its blocklist.on_positive is verify",
+    )
+    build.add_argument(
+        "--normalize",
+        choices=("none", "trim", "lowercase", "email"),
+        help="what is done to each entry, as key.normalize of the worker (default: none)",
+    )
+    build.add_argument(
+        "--email-preset",
+        choices=("provider", "strict"),
+        help="with --normalize email: by the rules of the mailbox provider, or capitals and IDN only"
+        " (default: provider)",
+    )
+    build.add_argument(
+        "--hash",
+        choices=("murmur3", "siphash"),
+        help="as filter.hash of the worker; siphash where outsiders choose the keys (default: murmur3)",
+    )
+    add_hash_key(build)
+
+
+def _add_format(build: argparse.ArgumentParser) -> None:
+    build.add_argument(
+        "--format", choices=("text", "csv", "jsonl"), help="of all inputs (default: by their names)"
+    )
+    build.add_argument(
+        "--column",
+        metavar="NAME|NUMBER",
+        help="of CSV: the column, by its name in the first line, or by its number from 1 where there is no such line",
+    )
+    build.add_argument(
+        "--field", metavar="PATH", help="of JSON lines: the field, as user.email or /user/email"
+    )
+
+
+def _add_bad(build: argparse.ArgumentParser) -> None:
+    build.add_argument(
+        "--bad-max",
+        type=refusing(_whole),
+        default=1000,
+        metavar="N",
+        help="lines that may be no entries; one more, and nothing is built (default: 1000)",
+    )
+    build.add_argument(
+        "--rejects",
+        type=Path,
+        metavar="FILE",
+        help="where these lines are written, if there are any (default: OUTPUT.rejects)",
+    )
+    build.add_argument(
+        "--allow-empty", action="store_true", help="publish a list without an entry, too"
+    )
+
+
+def _whole(text: str) -> int:
+    from streamdedup.units import parse_count
+
+    return parse_count(text)
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    from streamdedup.kernel import compiling
+    from streamdedup.lists.building import Recipe, build
+    from streamdedup.lists.inputs import STDIN, inputs_of
+    from streamdedup.lists.progress import Progress
+    from streamdedup.lists.proving import prove
+    from streamdedup.lists.rejects import Rejects
+    from streamdedup.lists.store_facts import place_of
+
+    output: Path = arguments.output
+    if arguments.check and STDIN in arguments.inputs:
+        raise ConfigError(
+            "--check reads the inputs once more, which standard input cannot be; name files"
+        )
+    given = arguments.format, arguments.column, arguments.field
+    inputs = inputs_of(arguments.inputs, stdin, *given)
+    tree = configured(arguments, _OF_KEYS)
+    normalizing, hash_ = _of_keys(arguments, tree)
+    exact = arguments.exact or _is_verified(tree, arguments.kind)
+    recipe = Recipe(
+        name=arguments.name if arguments.name is not None else output.stem,
+        kind=arguments.kind,
+        error_rate=arguments.error_rate,
+        normalizing=normalizing,
+        hash=hash_,
+        capacity=arguments.capacity,
+        allow_empty=arguments.allow_empty,
+        exact=exact,
+    )
+    rejects = Rejects(
+        arguments.rejects or output.with_name(f"{output.name}.rejects"), arguments.bad_max
+    )
+    is_seen = sys.stderr is not None and sys.stderr.isatty()
+    progress = Progress(sys.stderr, live=arguments.progress or is_seen)
+    with compiling(lambda: progress.say("compiling, which a first run does for some seconds")):
+        made = build(recipe, inputs, output, rejects, progress)
+        if rejects.count:
+            progress.say(rejects.told())
+        if arguments.check:
+            found = prove(output, recipe, inputs, progress)
+            also = f" and in {place_of(output)}" if exact else ""
+            progress.say(f"all {found:,} entries are found in {output}{also}")
+    progress.say(f"{output} is {made.told()}")
+    if exact:
+        progress.say(f"{place_of(output) / made.version} is its exact store")
+    return 0
+
+
+def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[Normalizing, Hash]":
+    """How entries become digests, as the options say, or as a worker's configuration has it."""
+    from streamdedup.keys.hashing import Hash
+    from streamdedup.keys.options import EmailRules
+    from streamdedup.lists.normalizing import Normalizing
+
+    if tree is not None:
+        return (
+            Normalizing.of(tree.key.normalize, tree.key.email_rules),
+            Hash(tree.filter.hash, tree.filter.hash_key_bytes),
+        )
+    if arguments.email_preset and arguments.normalize != "email":
+        raise ConfigError("--email-preset is for --normalize email; give that, or delete it")
+    rules = EmailRules.of(arguments.email_preset or "provider")
+    return (
+        Normalizing.of(arguments.normalize or "none", rules),
+        Hash(arguments.hash or "murmur3", arguments.hash_key),
+    )
+
+
+def _is_verified(tree: "Settings | None", kind: str) -> bool:
+    """Whether the worker of this configuration refuses a block list of that kind without an exact store."""
+    from streamdedup.lists.exact_store import EXACT_KIND
+
+    return tree is not None and tree.blocklist.on_positive == "verify" and kind != EXACT_KIND
