@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.machine import machine
+from bench.report import put_between
 from streamdedup import lists
 from streamdedup.events import Column
 from tests.filter_cases import SIGMAS
@@ -68,9 +69,7 @@ def main() -> int:
     text = "\n".join(_table(rows, count, written))
     print(text)
     if (count, arguments.kinds) == (parser.get_default("addresses"), list(KINDS)):
-        before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        DOCUMENT.write_text("\n\n".join([before + BEGIN, text, END + after]), "utf-8")
+        put_between(DOCUMENT, BEGIN, END, text)
     wrong = [row.kind for row in rows if row.missed or row.found > _found_max(row.error_rate)]
     print(f"wrong: {', '.join(wrong)}" if wrong else "as promised", file=sys.stderr)
     return 1 if wrong else 0

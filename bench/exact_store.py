@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from bench.blacklist import BATCH, DOCUMENT, batches, build, write
 from bench.machine import machine
+from bench.report import put_between
 from streamdedup import lists
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.store_facts import place_of
@@ -57,9 +58,7 @@ def main() -> int:
     text = "\n".join(_table(found, count))
     print(text)
     if count == parser.get_default("addresses"):
-        before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        DOCUMENT.write_text("\n\n".join([before + BEGIN, text, END + after]), "utf-8")
+        put_between(DOCUMENT, BEGIN, END, text)
     is_right = not (found.missed or found.wrong)
     print("as promised" if is_right else f"wrong: {found}", file=sys.stderr)
     return 0 if is_right else 1

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.report import put_between
 from streamdedup import ClassicBloom
 from streamdedup.filters.classic import STRING_HASHES, salted_md5
 from streamdedup.keys.hashing import Hash
@@ -35,9 +36,7 @@ def main() -> int:
     rows = {name: ratios(hashes) for name, hashes in contenders().items()}
     lines = table(rows)
     print("\n".join(lines))
-    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    DOCUMENT.write_text("\n\n".join([before + BEGIN, "\n".join(lines), END + after]), "utf-8")
+    put_between(DOCUMENT, BEGIN, END, "\n".join(lines))
     wrong = list(faults(rows))
     for fault in wrong:
         print(fault, file=sys.stderr)

@@ -13,6 +13,13 @@ WHAT = ("add", "hit", "miss")
 Table = Mapping[str, Any]
 
 
+def put_between(document: Path, begin: str, end: str, text: str) -> None:
+    """Put `text` into `document`, in the place of what stands between these two lines."""
+    before, _, rest = document.read_text("utf-8").partition(begin)
+    after = rest.partition(end)[2]
+    document.write_text("\n\n".join([before + begin, text, end + after]), "utf-8")
+
+
 def text_table(table: Table, skipped: Mapping[str, str]) -> str:
     """One size, ns a key."""
     head = f"{'':14}{'bits':>8}{'filled':>8}" + "".join(f"{way:>24}" for way in WAYS)

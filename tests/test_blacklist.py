@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -78,26 +79,37 @@ def header(record: Record, name: str) -> str:
 
 
 @contextmanager
-def flowing(deployment: Deployment, local: str, domains: Sequence[str]) -> Iterator[None]:
-    """Events of all `domains` in turn, to both partitions, until the end; no address comes twice."""
+def again_and_again(feed: Callable[[], None]) -> Iterator[None]:
+    """Call `feed` in a thread, one time after the other, until the end."""
     ended = threading.Event()
 
-    def feed() -> None:
-        number = 0
+    def run() -> None:
         while not ended.is_set():
-            addresses = [f"{number + n}@{domains[n % len(domains)]}" for n in range(40)]
-            deployment.feed(
-                (p, None, f"{local}{p}.{a}".encode(), [], None) for a in addresses for p in (0, 1)
-            )
-            number += 40
+            feed()
 
-    thread = threading.Thread(target=feed)
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+@contextmanager
+def flowing(deployment: Deployment, local: str, domains: Sequence[str]) -> Iterator[None]:
+    """Events of all `domains` in turn, to both partitions, until the end; no address comes twice."""
+    numbers = count(step=40)
+
+    def feed() -> None:
+        number = next(numbers)
+        addresses = [f"{number + n}@{domains[n % len(domains)]}" for n in range(40)]
+        deployment.feed(
+            (p, None, f"{local}{p}.{a}".encode(), [], None) for a in addresses for p in (0, 1)
+        )
+
+    with again_and_again(feed):
+        yield
 
 
 def more_are_blocked(deployment: Deployment, count: int) -> None:

@@ -195,6 +195,12 @@ def test_a_list_stands_on_the_file(
         assert any(int(low, 16) <= start < int(high, 16) for low, high in spans)
 
 
+def printed(program: str, path: Path) -> str:
+    """What a program of Python prints, asked in a process of its own about the list at `path`."""
+    command = [sys.executable, "-c", program, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
     """As `cp` does for a moment: who has loaded it has a copy, where a mapped file would end the process."""
     built(tmp_path, ["a@x.com"])
@@ -203,13 +209,7 @@ def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
         "listed = load(sys.argv[1]); os.truncate(sys.argv[1], 0)\n"
         "print(listed.match(Column.of([b'a@x.com']), listed.hash.digests(['a@x.com'])).tolist())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "out.list")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "[1]\n"
+    assert printed(program, tmp_path / "out.list") == "[1]\n"
 
 
 def test_a_list_that_is_replaced_stays_with_those_who_have_it(tmp_path: Path) -> None:
@@ -228,13 +228,7 @@ def test_another_process_finds_the_same(tmp_path: Path) -> None:
         "listed = load(sys.argv[1], hash_key=bytes(range(16)))\n"
         "print(listed.match(Column.of([b'a', b'c']), listed.hash.digests(['a', 'c'])).tolist())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "out.list")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "[1, 0]\n"
+    assert printed(program, tmp_path / "out.list") == "[1, 0]\n"
 
 
 GOLDEN = Path(__file__).parent / "golden" / "list-v1.list"

@@ -36,6 +36,7 @@ from tests.broker.base import Broker, wait_until
 from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
 from tests.deployment import Deployment, WorkerProcess
 from tests.local import LocalWorker, Start, run_to_the_end
+from tests.test_blacklist import again_and_again, blocked, more_are_blocked
 
 pytestmark = pytest.mark.broker
 
@@ -81,11 +82,6 @@ def sign_ups(numbers: Iterable[int]) -> Iterator[Event]:
     """An event of each; equal numbers share a partition."""
     for number in numbers:
         yield number % 2, address(number).encode(), b"%d" % number, [], None
-
-
-def blocked(deployment: Deployment) -> list[Record]:
-    """What stands in the topic of blocked events."""
-    return read_all(deployment.bootstrap, deployment.config["sink"]["blocked_topic"])
 
 
 def readyz(worker: LocalWorker) -> str:
@@ -178,33 +174,17 @@ def test_what_was_matched_wrongly_is_a_duplicate_when_it_comes_again(
 @contextmanager
 def flowing(deployment: Deployment) -> Iterator[list[str]]:
     """Events of addresses that are on no list, and of some of which each list has one; those that were sent."""
-    ended, sent = threading.Event(), list[str]()
+    sent = list[str]()
 
     def feed() -> None:
-        while not ended.is_set():
-            first = len(sent)
-            addresses = [f"nobody{first + n}@example.com" for n in range(60)]
-            addresses += [f"listed{n}@example.com" for n in range(4)]
-            deployment.feed(
-                (n % 2, a.encode(), a.encode(), [], None) for n, a in enumerate(addresses)
-            )
-            sent.extend(addresses)
+        first = len(sent)
+        addresses = [f"nobody{first + n}@example.com" for n in range(60)]
+        addresses += [f"listed{n}@example.com" for n in range(4)]
+        deployment.feed((n % 2, a.encode(), a.encode(), [], None) for n, a in enumerate(addresses))
+        sent.extend(addresses)
 
-    thread = threading.Thread(target=feed)
-    thread.start()
-    try:
+    with again_and_again(feed):
         yield sent
-    finally:
-        ended.set()
-        thread.join()
-
-
-def more_are_blocked(deployment: Deployment, count: int) -> None:
-    """Wait until so many events more are."""
-    held = len(blocked(deployment))
-    wait_until(
-        lambda: len(blocked(deployment)) > held + count, DEADLINE_S, lambda: "none is blocked"
-    )
 
 
 def test_lists_are_replaced_with_their_stores_while_events_flow(
