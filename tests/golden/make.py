@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from tests.golden import DIRECTORY, GOLDEN, MANIFEST, Golden, false_positives, records
+from tests.golden import DIRECTORY, GOLDEN, MANIFEST, Golden, deployment, false_positives, records
 
 
 def make(directory: Path, recipes: Sequence[Golden]) -> list[str]:
@@ -34,5 +34,9 @@ def make(directory: Path, recipes: Sequence[Golden]) -> list[str]:
 
 
 if __name__ == "__main__":
-    made = [*make(DIRECTORY, GOLDEN), *records.make(records.DIRECTORY, records.RECORDS)]
+    made = [
+        *make(DIRECTORY, GOLDEN),
+        *deployment.make(deployment.KINDS),
+        *records.make(records.DIRECTORY, records.RECORDS),
+    ]
     sys.stdout.writelines(f"made {name}\n" for name in made)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.golden import configuration
+from tests.golden import configuration, deployment
 
 DIRECTORY = Path(__file__).parent / "records"
 
@@ -19,6 +19,10 @@ RECORDS: Mapping[str, Callable[[], Any]] = {
     "configuration-cases": configuration.cases,
     "configuration-suggestions": configuration.suggestions,
     "configuration-schema": configuration.schema,
+    "deliveries": deployment.deliveries,
+    "metrics": deployment.metrics,
+    "snapshots": deployment.snapshots,
+    "snapshots-taken-up": deployment.taken_up,
 }
 
 
