@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -33,7 +33,8 @@ def call(
 
     Of the environment it sees `environ`, HOME, and what is none of its options.
     """
-    out, err = StringIO(), StringIO()
+    raw = BytesIO()
+    out, err = TextIOWrapper(raw, encoding="utf-8", newline=""), StringIO()
     with (
         TemporaryDirectory() as directory,
         chdir(directory),
@@ -47,7 +48,8 @@ def call(
             status = main(arguments)
         except SystemExit as exit_:  # argparse's
             status = exit_.code if isinstance(exit_.code, int) else 0
-    return Ended(status, out.getvalue(), err.getvalue())
+        out.flush()
+    return Ended(status, raw.getvalue().decode(), err.getvalue())
 
 
 def _environ(given: Mapping[str, str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 
 import streamdedup
 from streamdedup.kafka.records import Record
+from streamdedup.server.listener import Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import Settings
@@ -36,11 +37,11 @@ Tree = dict[str, dict[str, Any]]
 
 @dataclass
 class Ran:
-    """What is left when a worker has ended. `page` is that of its metrics, just before."""
+    """What is left when a worker has ended; the `pages` of its server are of the moment before."""
 
     broker: MemoryBroker
     log: Sequence[MutableMapping[str, Any]]
-    page: str
+    pages: Mapping[str, Page]
 
     @property
     def topics(self) -> dict[str, Any]:
@@ -104,23 +105,31 @@ def feed(broker: MemoryBroker, records: Sequence[Sequence[Record]]) -> None:
 
 def run(settings: Settings, broker: MemoryBroker) -> Ran:
     """Have a worker read all of the input, and end."""
-    loop, page = VirtualLoop(), ""
+    loop, shown = VirtualLoop(), dict[str, Page]()
 
     async def main() -> None:
-        nonlocal page
         worker = Worker(settings, connect=connected_to(broker), now_ms=lambda: NOW_MS)
         working = asyncio.create_task(worker.run())
         until = loop.time() + CAUGHT_UP_S_MAX
         while not (_caught_up(broker) or working.done()) and loop.time() < until:
             await asyncio.sleep(0.1)
-        page = pages(worker.status, Pulse())["/metrics"]().text
+        shown.update(_pages(worker))
         worker.stop()
         await working
         assert _caught_up(broker), log
 
     with _closing(loop), capture_logs() as log:
         loop.run_until_complete(main())
-    return Ran(broker, log, page)
+    return Ran(broker, log, shown)
+
+
+def pages_before(settings: Settings) -> Mapping[str, Page]:
+    """The pages of a worker that has not begun."""
+    return _pages(Worker(settings))
+
+
+def _pages(worker: Worker) -> dict[str, Page]:
+    return {path: make() for path, make in pages(worker.status, Pulse()).items()}
 
 
 def _caught_up(broker: MemoryBroker) -> bool:
@@ -336,7 +345,7 @@ def metrics() -> Any:
             settings_of(directory / "snapshots", **sections), broker_with(STREAM, *scenario.topics)
         )
     made: dict[str, Any] = {}
-    for family in text_string_to_metric_families(ran.page):
+    for family in text_string_to_metric_families(ran.pages["/metrics"].text):
         if not family.name.startswith("process_"):
             samples = sorted({_sample(sample) for sample in family.samples})
             made[family.name] = {"type": family.type, "samples": samples}

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from tests.golden import DIRECTORY, GOLDEN, MANIFEST, Golden, deployment, false_positives, records
+from tests.golden import (
+    DIRECTORY,
+    GOLDEN,
+    MANIFEST,
+    Golden,
+    deployment,
+    false_positives,
+    lists,
+    records,
+)
 
 
 def make(directory: Path, recipes: Sequence[Golden]) -> list[str]:
@@ -37,6 +46,7 @@ if __name__ == "__main__":
     made = [
         *make(DIRECTORY, GOLDEN),
         *deployment.make(deployment.KINDS),
+        *lists.make(lists.RECIPES),
         *records.make(records.DIRECTORY, records.RECORDS),
     ]
     sys.stdout.writelines(f"made {name}\n" for name in made)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.golden import configuration, deployment
+from tests.golden import configuration, deployment, lists, names, wire
 
 DIRECTORY = Path(__file__).parent / "records"
 
@@ -20,9 +20,20 @@ RECORDS: Mapping[str, Callable[[], Any]] = {
     "configuration-suggestions": configuration.suggestions,
     "configuration-schema": configuration.schema,
     "deliveries": deployment.deliveries,
-    "metrics": deployment.metrics,
+    "metrics": names.metrics,
+    "metrics-served": deployment.metrics,
     "snapshots": deployment.snapshots,
     "snapshots-taken-up": deployment.taken_up,
+    "lists": lists.verdicts,
+    "commit-notes": wire.notes,
+    "control-topic": wire.control,
+    "log-events": names.log_events,
+    "log-bound-fields": names.bound_fields,
+    "commands": names.commands,
+    "exit-statuses": names.exit_statuses,
+    "pages": names.pages,
+    "json-outputs": names.json_outputs,
+    "public-api": names.public_api,
 }
 
 
