@@ -3,6 +3,7 @@
 import argparse
 import ast
 import builtins
+import functools
 import importlib
 import inspect
 import json
@@ -40,10 +41,7 @@ _EVENT = re.compile(r"[a-z*]+(_[a-z*]+)*")
 def log_events() -> Any:
     """Every event of the log with its levels and fields; `**` stands for fields that are gathered elsewhere."""
     found: dict[str, dict[str, set[str]]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.relative_to(PACKAGE).parts[0] in UNLOGGED:
-            continue
-        module = ast.parse(path.read_text(encoding="utf-8"))
+    for module in _modules():
         assigned = _assigned(module)
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and (levels := _levels(node.func, assigned)):
@@ -55,13 +53,20 @@ def log_events() -> Any:
     return {event: {name: sorted(of) for name, of in told.items()} for event, told in sets}
 
 
+@functools.cache
+def _modules() -> list[ast.Module]:
+    """All of the package that is part of a worker."""
+    return [
+        ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in UNLOGGED
+    ]
+
+
 def bound_fields() -> Any:
     """The fields that loggers are bound to."""
     calls = [
-        node
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
+        node for module in _modules() for node in ast.walk(module) if isinstance(node, ast.Call)
     ]
     return sorted(
         sorted(keyword.arg or "**" for keyword in node.keywords)
