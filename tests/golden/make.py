@@ -1,4 +1,4 @@
-"""Add the golden files that are missing: `python -m tests.golden.make`. One that is there is never written again."""
+"""Add the goldens that are missing: `python -m tests.golden.make`. One that is there is never written again."""
 
 import json
 import sys
@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from tests.golden import DIRECTORY, GOLDEN, MANIFEST, Golden, false_positives
+from tests.golden import (
+    DIRECTORY,
+    GOLDEN,
+    MANIFEST,
+    Golden,
+    deployment,
+    false_positives,
+    lists,
+    records,
+)
 
 
 def make(directory: Path, recipes: Sequence[Golden]) -> list[str]:
@@ -34,4 +43,10 @@ def make(directory: Path, recipes: Sequence[Golden]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"made {name}\n" for name in make(DIRECTORY, GOLDEN))
+    made = [
+        *make(DIRECTORY, GOLDEN),
+        *deployment.make(deployment.KINDS),
+        *lists.make(lists.RECIPES),
+        *records.make(records.DIRECTORY, records.RECORDS),
+    ]
+    sys.stdout.writelines(f"made {name}\n" for name in made)

@@ -1,0 +1,103 @@
+"""What is committed beside offsets and written to the control topic, in every form, and what is read in old forms."""
+
+from dataclasses import asdict
+from typing import Any
+
+from streamdedup.errors import MalformedError
+from streamdedup.kafka.offsets import Note
+from streamdedup.keys.normalize import normalizer
+from streamdedup.keys.options import EmailRules
+from streamdedup.lists.control import Op, control_key, message, read_change
+
+_IDS = ("cluster", "input", "output")
+NOTES = {
+    "least": Note(None, None, None, 0),
+    "without a watermark": Note(*_IDS, 5),
+    "with a watermark": Note(*_IDS, 5, 1_700_000_000_000),
+    "with partitions": Note(*_IDS, 5, None, 8, 4),
+    "atomic": Note(*_IDS, 5, -1, 8, 8, atomic=True),
+    "forgotten": Note(*_IDS, 5, 0, 8, 8, atomic=True, floor=0, since=0),
+    "forgotten, without ids": Note(None, "input", None, 2**62, floor=7, since=9),
+    "other scripts": Note("日本", 'a"b', "", 1),
+}
+OLD_NOTES = (
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7}',
+    '{"streamdedup":1,"cluster_id":null,"input_id":null,"output_id":null,"label":7,"watermark":5}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"watermark":null}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"partitions":3}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"later":[1]}',
+    '{"label":7,"output_id":"o","input_id":"i","cluster_id":"c","streamdedup":1,"atomic":true}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"atomic":1}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"floor":"3"}',
+    '{"streamdedup":2,"cluster_id":"c","input_id":"i","output_id":"o","label":7}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","label":7}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o"}',
+    *("", "{}", "null", "[]", "a tool's own words", '{"streamdedup":1'),
+)
+
+
+def notes() -> Any:
+    """The very text of notes, and what every form of them is read as; nothing if it is none of ours."""
+    texts = {name: note.encode() for name, note in NOTES.items()}
+    read = [*OLD_NOTES, *texts.values()]
+    return {"written": texts, "read": {text: _read(text) for text in read}}
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    note = Note.decode(text)
+    return None if note is None else asdict(note)
+
+
+ENTRIES = (
+    *("key", " Key ", "a.b+tag@GMAIL.com", "@Example.com", " .Example.com", "@googlemail.com"),
+    *("x@bücher.example", "no address", "", ".gmail.com", "日本"),
+)
+VALUES = (
+    *(None, b'{"op":"add"}', b'{"op":"remove","reason":"why"}', b'{"reason":"r","op":"add","x":1}'),
+    *(b'{"op":"undo"}', b'{"op":"ADD"}', b'{"op":1}', b"{}", b"[]", b"add", b"", b"\xff", b"null"),
+)
+
+
+def control() -> Any:
+    """Keys and values of the control topic's messages, and what is read in them; without the words of a refusal."""
+    ops: list[tuple[Op, str]] = [("add", ""), ("add", 'why "so"'), ("remove", ""), ("undo", "")]
+    rules = {
+        "none": normalizer("none", EmailRules.of("provider")),
+        "lowercase": normalizer("lowercase", EmailRules.of("provider")),
+        "email": normalizer("email", EmailRules.of("provider")),
+        "email, strict": normalizer("email", EmailRules.of("strict")),
+    }
+    return {
+        "values": {f"{op} {reason}".strip(): _text(message(op, reason)) for op, reason in ops},
+        "keys": {
+            name: {entry: _or_malformed(control_key, entry.encode(), normal) for entry in ENTRIES}
+            for name, normal in rules.items()
+        },
+        "read": {
+            repr(value): _or_malformed(_change, b"key", value, rules["none"]) for value in VALUES
+        },
+        "read of keys": {
+            name: {
+                entry: _or_malformed(_change, entry.encode(), VALUES[1], normal)
+                for entry in (*ENTRIES, "@example.com", ".example.com", "@gmail.com")
+            }
+            for name, normal in rules.items()
+        },
+    }
+
+
+def _change(entry: bytes, value: bytes | None, normal: Any) -> list[Any]:
+    change = read_change(entry, value, normal)
+    return [[_text(key) for key in change.keys], int(change.change)]
+
+
+def _or_malformed(read: Any, *arguments: Any) -> Any:
+    try:
+        made = read(*arguments)
+    except MalformedError:
+        return "malformed"
+    return _text(made) if isinstance(made, bytes) else made
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

@@ -1,0 +1,54 @@
+"""What an operator, a monitor or another program relies on is today what it was when it was recorded."""
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden import configuration
+from tests.golden.records import DIRECTORY, RECORDS, make, path_of, text_of
+
+
+def recorded(name: str) -> Any:
+    """The record of that name, as it was committed."""
+    return json.loads(path_of(name).read_text(encoding="utf-8"))
+
+
+def difference(before: object, now: object) -> str:
+    """The lines that differ, with what is above them; empty if there are none."""
+    first, second = (
+        json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+        for value in (before, now)
+    )
+    return "\n".join(difflib.unified_diff(first, second, lineterm=""))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_what_is_recorded_does_not_change(name: str) -> None:
+    """If a change is meant: delete the record, run `python -m tests.golden.make`, and commit what it writes."""
+    now = json.loads(text_of(RECORDS[name]()))
+    assert not difference(recorded(name), now)
+
+
+def test_each_record_is_there_and_no_other() -> None:
+    """A record that nobody compares holds nothing."""
+    assert {path.stem for path in DIRECTORY.iterdir()} == set(RECORDS)
+
+
+def test_records_are_not_written_again(tmp_path: Path) -> None:
+    """Making them adds what is missing, and leaves what is there."""
+    path_of("there", tmp_path).write_text("what is there")
+    assert make(tmp_path, {"there": dict, "missing": dict}) == ["missing"]
+    assert path_of("there", tmp_path).read_text() == "what is there"
+    assert path_of("missing", tmp_path).read_text() == "{}\n"
+
+
+def test_every_leaf_is_written_and_refused() -> None:
+    """A new option is covered by being declared: it must get its texts in the records of the configuration."""
+    sections = recorded("configuration-schema")["properties"]
+    sections["filter"] = sections["filter"]["anyOf"][0]
+    leaves = {f"{name}.{leaf}" for name, part in sections.items() for leaf in part["properties"]}
+    written = {*configuration.WRITTEN, *configuration.SECURE, *configuration.OAUTH}
+    assert leaves == written == {*configuration.WRONG}
