@@ -1,9 +1,13 @@
 """How reading and copying by the record batch are broken."""
 
-from tests.mutants.mutant import Mutant
+from unittest.mock import ANY, patch
 
-MUTANTS = (
-    Mutant(
+from streamdedup.kafka import wire
+from tests.mutants.mutant import Mutant
+from tests.mutants.text import TextMutant
+
+MUTANTS: tuple[Mutant | TextMutant, ...] = (
+    TextMutant(
         "aborted-batches-read",
         "what is aborted is not seen, read as columns (invariant 4)",
         "kafka/columns.py",
@@ -11,7 +15,7 @@ MUTANTS = (
         "if batch.is_control:",
         ("tests/test_record_paths.py::test_only_committed_events_are_read",),
     ),
-    Mutant(
+    TextMutant(
         "abort-without-end",
         "what follows an abort of the same producer is seen, read as columns (invariant 4)",
         "kafka/columns.py",
@@ -19,7 +23,7 @@ MUTANTS = (
         "pass",
         ("tests/test_record_paths.py::test_only_committed_events_are_read",),
     ),
-    Mutant(
+    TextMutant(
         "whole-batch-read-again",
         "reading goes on within a record batch, not at its start (invariant 4)",
         "kafka/columns.py",
@@ -27,7 +31,7 @@ MUTANTS = (
         "row = 0",
         ("tests/test_record_paths.py::test_what_was_deleted_in_front_is_not_read",),
     ),
-    Mutant(
+    TextMutant(
         "duplicates-copied-with-their-batch",
         "a record batch is copied as a whole only where all of it survives (invariant 4)",
         "kafka/open_batches.py",
@@ -38,9 +42,7 @@ MUTANTS = (
     Mutant(
         "columns-not-checked",
         "a damaged byte is never trusted (invariant 9)",
-        "kafka/wire.py",
-        "if crc32c(raw[CRC_FROM:]) != crc:",
-        "if crc32c(raw[CRC_FROM:]) < 0:",
-        ("tests/test_columns.py::test_what_stands_before_damage_is_given[1]",),
+        lambda: patch.object(wire, "crc32c", lambda _bytes: ANY),
+        ("test_what_stands_before_damage_is_given[1]",),
     ),
 )

@@ -1,9 +1,10 @@
 """How the invariants are broken, and what `reset` promises."""
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.text import TextMutant
 
-MUTANTS = (
-    Mutant(
+MUTANTS: tuple[Mutant | TextMutant, ...] = (
+    TextMutant(
         "admit-before-commit",
         "a key enters the filter only when its event is committed (invariant 2)",
         "committing.py",
@@ -21,7 +22,7 @@ MUTANTS = (
 """,
         ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
     ),
-    Mutant(
+    TextMutant(
         "pending-not-consulted",
         "a duplicate of an event in flight is seen (invariant 2)",
         "filters/waiting.py",
@@ -29,7 +30,7 @@ MUTANTS = (
         "_put_new(newest.slots.copy(), newest.ring, newest.state, end,",
         ("tests/test_shard.py::test_a_duplicate_is_seen_before_its_first_is_committed",),
     ),
-    Mutant(
+    TextMutant(
         "twice-in-a-batch",
         "a key passes once within what is judged together (invariant 2)",
         "filters/waiting.py",
@@ -41,7 +42,7 @@ MUTANTS = (
 """,
         ("tests/test_shard.py::test_a_duplicate_is_seen_before_its_first_is_committed",),
     ),
-    Mutant(
+    TextMutant(
         "label-ahead",
         "a label is never ahead of what is folded (invariant 3)",
         "committing.py",
@@ -49,7 +50,7 @@ MUTANTS = (
         "return ((await self._writer.settle(self.output_end)) or shard.label) + 3",
         ("tests/test_rules_1_to_3.py::test_the_label_is_behind_our_last_event[exactly_once]",),
     ),
-    Mutant(
+    TextMutant(
         "label-behind-the-marker",
         "what a second writer puts before our marker is folded (invariant 3, rule 3)",
         "committing.py",
@@ -57,7 +58,7 @@ MUTANTS = (
         "return ((await self._writer.settle(self.output_end)) or shard.label - 1) + 1",
         ("tests/test_rules_1_to_3.py::test_the_label_is_behind_our_last_event[exactly_once]",),
     ),
-    Mutant(
+    TextMutant(
         "snapshot-ahead-of-the-output",
         "a snapshot beyond the output's end is refused (invariant 3)",
         "snapshot/store.py",
@@ -65,7 +66,7 @@ MUTANTS = (
         "    if False:",
         ("tests/test_snapshot.py::test_what_is_ahead_of_the_output_is_refused_and_left",),
     ),
-    Mutant(
+    TextMutant(
         "snapshot-of-two-states",
         "a snapshot holds one state (invariant 3)",
         "shard_snapshots.py",
@@ -73,7 +74,7 @@ MUTANTS = (
         "if False:",
         ("tests/test_windowed_shard.py::test_a_copy_that_spans_a_change_is_void",),
     ),
-    Mutant(
+    TextMutant(
         "snapshot-of-other-settings",
         "a snapshot of another log or of other settings is refused (invariant 3)",
         "snapshot/store.py",
@@ -81,7 +82,7 @@ MUTANTS = (
         "if (differences := identity.differences(log.identity)) and not header:",
         ("tests/test_snapshot.py::test_another_log_or_other_settings_are_refused_and_left",),
     ),
-    Mutant(
+    TextMutant(
         "rejected-not-counted",
         "every event has one outcome, and dead letters are counted (invariant 4)",
         "shard.py",
@@ -89,7 +90,7 @@ MUTANTS = (
         "np.bincount(verdicts[verdicts != Verdict.REJECTED], minlength=len(Verdict))",
         ("tests/test_shard.py::test_what_is_rejected_never_waits",),
     ),
-    Mutant(
+    TextMutant(
         "dropped-unasked",
         "nothing is dropped that nobody asked to drop (invariant 4)",
         "emission.py",
@@ -99,7 +100,7 @@ MUTANTS = (
             "tests/test_side_topics.py::test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard",
         ),
     ),
-    Mutant(
+    TextMutant(
         "taken-back-not-counted",
         "what is read again in doubt is not counted twice (invariant 4)",
         "meters.py",
@@ -108,7 +109,7 @@ MUTANTS = (
         "",
         ("tests/test_metrics.py::test_a_doubt_takes_back_all_that_is_in_hand",),
     ),
-    Mutant(
+    TextMutant(
         "time-not-in-the-note",
         "a window's time is committed with the offset (invariant 5)",
         "committing.py",
@@ -116,7 +117,7 @@ MUTANTS = (
         "None,",
         ("tests/test_window_delivery.py::test_the_time_of_a_trimmed_output_stands_in_the_commit",),
     ),
-    Mutant(
+    TextMutant(
         "budget-not-kept",
         "no filter goes past its error budget unasked (invariant 7)",
         "shard.py",
@@ -124,7 +125,7 @@ MUTANTS = (
         "within_budget=False",
         ("tests/test_shard.py::test_a_batch_is_cut_before_the_first_key_too_many",),
     ),
-    Mutant(
+    TextMutant(
         "fsync-left-out",
         "a snapshot survives a loss of power whole, or not at all",
         "snapshot/files.py",
@@ -134,7 +135,7 @@ MUTANTS = (
             "tests/test_snapshot.py::test_power_may_fail_after_any_call_and_the_old_or_the_new_is_loaded",
         ),
     ),
-    Mutant(
+    TextMutant(
         "name-not-synced",
         "a snapshot that was saved outlives a loss of power (invariant 9)",
         "snapshot/files.py",
@@ -146,7 +147,7 @@ MUTANTS = (
             "tests/test_snapshot.py::test_power_may_fail_after_any_call_and_the_old_or_the_new_is_loaded",
         ),
     ),
-    Mutant(
+    TextMutant(
         "damaged-byte-trusted",
         "a damaged byte is found (invariant 9)",
         "snapshot/reading.py",
@@ -156,7 +157,7 @@ MUTANTS = (
             "tests/test_snapshot.py::test_a_damaged_generation_is_set_aside_and_the_one_before_used[5000]",
         ),
     ),
-    Mutant(
+    TextMutant(
         "files-for-all",
         "snapshots are private (invariant 10)",
         "snapshot/files.py",
@@ -164,7 +165,7 @@ MUTANTS = (
         "fd = fs.open(temporary, flags, 0o644)",
         ("tests/test_snapshot.py::test_files_are_private",),
     ),
-    Mutant(
+    TextMutant(
         "floor-not-set",
         "`reset --forget` sets a floor",
         "reset.py",
@@ -172,7 +173,7 @@ MUTANTS = (
         "pass",
         ("tests/test_reset.py::test_forgetting_sets_a_floor_and_the_time_back",),
     ),
-    Mutant(
+    TextMutant(
         "floor-not-carried-on",
         "every commit carries the floor of `reset --forget` on",
         "committing.py",
@@ -180,7 +181,7 @@ MUTANTS = (
         "floor=None,",
         ("tests/test_reset.py::test_forgetting_emits_every_first_again_once",),
     ),
-    Mutant(
+    TextMutant(
         "floor-folded-over",
         "what stands below the floor of `reset --forget` is forgotten",
         "folding.py",
@@ -188,7 +189,7 @@ MUTANTS = (
         "shard.label = shard.end_label = 0",
         ("tests/test_reset.py::test_forgetting_what_comes_later_only",),
     ),
-    Mutant(
+    TextMutant(
         "reset-fences-nobody",
         "a reset shuts out a worker that sleeps",
         "reset.py",

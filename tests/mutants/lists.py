@@ -1,9 +1,46 @@
 """How the rules of lists are broken, and what is promised of a list's exact store."""
 
-from tests.mutants.mutant import Mutant
+from pathlib import Path
 
-MUTANTS = (
-    Mutant(
+import numpy as np
+
+from streamdedup.filters.digest_map import Rows, _0, _1, _is_below, _merge, _put
+from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.progress import Progress
+from streamdedup.lists.storing import Storing
+from streamdedup.snapshot import files
+from tests.mutants.mutant import Mutant
+from tests.mutants.patches import recompiled, replaced
+from tests.mutants.text import TextMutant
+
+_publish = Storing.publish
+
+
+def _kept_at_the_end(newer: Rows, older: Rows, rows: Rows) -> np.uint64:
+    i, j, to = _0, _0, _0
+    newer_end, older_end = np.uint64(newer.shape[0]), np.uint64(older.shape[0])
+    while i < newer_end or j < older_end:
+        if i == newer_end or (j < older_end and _is_below(older, j, newer[i, 0], newer[i, 1])):
+            _put(rows, to, older, j)
+            j += _1
+            to += _1
+            continue
+        if j < older_end and older[j, 0] == newer[i, 0] and older[j, 1] == newer[i, 1]:
+            j += _1
+        if newer[i, 2] != _0 or j == older_end:
+            _put(rows, to, newer, i)
+            to += _1
+        i += _1
+    return to
+
+
+def _list_first(self: Storing, listed: KeyList, progress: Progress) -> Path:
+    files.save(listed, self._output)
+    return _publish(self, listed, progress)
+
+
+MUTANTS: tuple[Mutant | TextMutant, ...] = (
+    TextMutant(
         "exemption-not-kept",
         "the allow list exempts from the block list",
         "rules/listed.py",
@@ -11,7 +48,7 @@ MUTANTS = (
         "blocked = hits",
         ("tests/test_lists_rule.py::test_the_allow_list_exempts_from_the_block_list_only",),
     ),
-    Mutant(
+    TextMutant(
         "duplicates-before-lists",
         "what is blocked reaches no rule that follows",
         "shard.py",
@@ -22,7 +59,7 @@ MUTANTS = (
             "tests/test_lists_rule.py::test_what_passed_before_it_was_listed_is_blocked_from_then_on",
         ),
     ),
-    Mutant(
+    TextMutant(
         "file-over-change",
         "a change wins over what the list's file says",
         "lists/changed_list.py",
@@ -33,12 +70,11 @@ MUTANTS = (
     Mutant(
         "change-not-taken-back",
         "the last change of a key counts",
-        "filters/digest_map.py",
-        "        if newer[i, 2] != _0:\n",
-        "        if newer[i, 2] != _0 or j == older_end:\n",
-        ("tests/test_overlay.py::test_the_last_change_of_a_key_counts",),
+        lambda: recompiled(_merge, _kept_at_the_end),
+        ("test_the_last_change_of_a_key_counts",),
+        fresh_kernels=True,
     ),
-    Mutant(
+    TextMutant(
         "tree-held-as-one-domain",
         "a domain entry is held by the digest under which addresses ask for it",
         "lists/keying.py",
@@ -46,7 +82,7 @@ MUTANTS = (
         "domains=self.hash.digests([EXACT + domain.lstrip(EXACT) for domain in domains]),",
         ("tests/test_key_list.py::test_domain_entries_match_by_the_domain",),
     ),
-    Mutant(
+    TextMutant(
         "version-before-its-list",
         "the version that is told is that of the list which judged",
         "reloading.py",
@@ -61,7 +97,7 @@ MUTANTS = (
 """,
         ("tests/test_blacklist.py::test_no_event_is_judged_by_half_a_list",),
     ),
-    Mutant(
+    TextMutant(
         "refused-list-forgotten",
         "where a list is refused, the one before stays in force",
         "reloading.py",
@@ -71,7 +107,7 @@ MUTANTS = (
 """,
         ("tests/test_blacklist.py::test_a_list_that_does_not_do_is_refused[cut]",),
     ),
-    Mutant(
+    TextMutant(
         "filter-believed",
         "what a list matches wrongly passes with on_positive: verify",
         "lists/verified_list.py",
@@ -82,7 +118,7 @@ MUTANTS = (
             "tests/test_verify_delivery.py::test_nobody_else_is_blocked_and_everything_is_counted",
         ),
     ),
-    Mutant(
+    TextMutant(
         "asked-on-the-loop",
         "the loop waits for no disk (invariant 8)",
         "deciding.py",
@@ -93,7 +129,7 @@ MUTANTS = (
             "test_a_disk_that_does_not_answer_holds_up_its_partition_only",
         ),
     ),
-    Mutant(
+    TextMutant(
         "counted-when-decided",
         "what is taken back is in no count of what was verified",
         "shard.py",
@@ -104,21 +140,10 @@ MUTANTS = (
     Mutant(
         "list-before-its-store",
         "the list in force has its store, whatever is killed when",
-        "lists/building.py",
-        """        if storing is not None:
-            storing.publish(made, progress)
-        files.save(made, output, wall_clock=wall_clock)
-""",
-        """        files.save(made, output, wall_clock=wall_clock)
-        if storing is not None:
-            storing.publish(made, progress)
-""",
-        (
-            "tests/test_exact_store.py::"
-            "test_a_build_that_is_killed_leaves_list_and_store_as_they_were",
-        ),
+        lambda: replaced(_publish, _list_first),
+        ("test_a_build_that_is_killed_leaves_list_and_store_as_they_were",),
     ),
-    Mutant(
+    TextMutant(
         "any-store-does",
         "a store belongs to one list, whatever its name",
         "lists/exact_store.py",
@@ -126,7 +151,7 @@ MUTANTS = (
         "",
         ("tests/test_exact_store.py::test_the_store_of_another_list_is_refused",),
     ),
-    Mutant(
+    TextMutant(
         "store-not-checked",
         "a damaged byte of a store is never trusted (invariant 9)",
         "lists/exact_store.py",
@@ -134,7 +159,7 @@ MUTANTS = (
         "",
         ("tests/test_exact_store.py::test_a_damaged_file_is_refused_by_name",),
     ),
-    Mutant(
+    TextMutant(
         "store-before-gone",
         "who reads a list that is just being replaced still finds its store",
         "lists/storing.py",

@@ -1,9 +1,10 @@
 """How rules 1 to 7 of delivery are broken: the fence, the label, the note, births, gaps, retention, fingerprints."""
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.text import TextMutant
 
-MUTANTS = (
-    Mutant(
+MUTANTS: tuple[Mutant | TextMutant, ...] = (
+    TextMutant(
         "id-by-process",
         "the fence is named after the output partition (rule 1)",
         "kafka/sink.py",
@@ -11,7 +12,7 @@ MUTANTS = (
         'return f"{id(self)}"',
         ("tests/test_members.py::test_a_member_that_was_thrown_out_shuts_nobody_out",),
     ),
-    Mutant(
+    TextMutant(
         "folded-to-the-last-stable-offset",
         "a shard waits until all of the output is decided (rule 2)",
         "fencing.py",
@@ -19,7 +20,7 @@ MUTANTS = (
         "output_end = await cluster.stable_offset(output, partition)",
         ("tests/test_fencing.py::test_what_is_undecided_in_the_output_is_waited_for",),
     ),
-    Mutant(
+    TextMutant(
         "offset-read-first",
         "the committed offset is read behind the fence (rule 2)",
         "fencing.py",
@@ -44,7 +45,7 @@ MUTANTS = (
 """,
         ("tests/test_rules_1_to_3.py::test_the_offset_is_read_behind_the_fence",),
     ),
-    Mutant(
+    TextMutant(
         "offset-read-undecided",
         "exactly once, the committed offset is asked for when no transaction on it is open (rules 2, 19)",
         "fencing.py",
@@ -52,7 +53,7 @@ MUTANTS = (
         "group, stable = settings.kafka.group_id, False",
         ("tests/test_rules_1_to_3.py::test_the_offset_is_read_behind_the_fence",),
     ),
-    Mutant(
+    TextMutant(
         "gap-between-ours-not-noticed",
         "what comes between our events is noticed before the commit (rule 3)",
         "kafka/sink.py",
@@ -60,7 +61,7 @@ MUTANTS = (
         "    if False:",
         ("tests/test_rules_1_to_3.py::test_foreign_markers_alone_stop_nobody",),
     ),
-    Mutant(
+    TextMutant(
         "second-writer-folded",
         "a second writer stops the shard (rule 3)",
         "folding.py",
@@ -68,7 +69,7 @@ MUTANTS = (
         "        if False:",
         ("tests/test_rules_1_to_3.py::test_a_second_writers_event_stops_before_the_commit",),
     ),
-    Mutant(
+    TextMutant(
         "note-names-no-output",
         "the commit's note names the logs that its offset belongs to (rule 4)",
         "committing.py",
@@ -76,7 +77,7 @@ MUTANTS = (
         "None,",
         ("tests/test_rules_4_and_5.py::test_the_note_tells_the_logs_and_the_label",),
     ),
-    Mutant(
+    TextMutant(
         "offset-of-another-input",
         "an offset of another input is void (rule 4)",
         "resume.py",
@@ -84,7 +85,7 @@ MUTANTS = (
         "if False:",
         ("tests/test_resume.py::test_an_offset_of_another_log_is_void",),
     ),
-    Mutant(
+    TextMutant(
         "output-made-again-not-noticed",
         "an output that was made again stops the shard (rule 4)",
         "resume.py",
@@ -92,7 +93,7 @@ MUTANTS = (
         "    if False:",
         ("tests/test_resume.py::test_an_output_that_was_made_again_stops",),
     ),
-    Mutant(
+    TextMutant(
         "lost-end-not-noticed",
         "an output that lost its end stops the shard (rule 4)",
         "resume.py",
@@ -100,7 +101,7 @@ MUTANTS = (
         "if False:",
         ("tests/test_resume.py::test_an_output_that_lost_its_end_stops",),
     ),
-    Mutant(
+    TextMutant(
         "lost-offset-is-a-birth",
         "a lost offset is no birth where the output is not empty (rule 4)",
         "resume.py",
@@ -108,7 +109,7 @@ MUTANTS = (
         "if remembers and found.has_memory:",
         ("tests/test_resume.py::test_a_lost_offset_is_no_birth",),
     ),
-    Mutant(
+    TextMutant(
         "birth-not-committed",
         "`source.start` is resolved once: a crash cannot move it (rule 4)",
         "delivery.py",
@@ -116,7 +117,7 @@ MUTANTS = (
         "if False:",
         ("tests/test_worker.py::test_a_birth_that_fails_is_still_a_birth",),
     ),
-    Mutant(
+    TextMutant(
         "gap-passed-over",
         "an output that was trimmed beyond the snapshots stops the shard (rule 5)",
         "resume.py",
@@ -124,7 +125,7 @@ MUTANTS = (
         "if False:",
         ("tests/test_resume.py::test_an_output_that_was_trimmed_beyond_the_label_stops",),
     ),
-    Mutant(
+    TextMutant(
         "trimmed-under-a-fold",
         "what is deleted under a fold is a gap like any other (rule 5)",
         "folding.py",
@@ -132,7 +133,7 @@ MUTANTS = (
         'self._log.info("trimmed", error=str(error))',
         ("tests/test_rules_4_and_5.py::test_an_output_trimmed_while_it_is_folded",),
     ),
-    Mutant(
+    TextMutant(
         "unread-passed-over",
         "what the input deleted unread stops the shard (rule 5)",
         "resume.py",
@@ -140,7 +141,7 @@ MUTANTS = (
         "if False:",
         ("tests/test_resume.py::test_an_offset_outside_of_the_input_stops_or_skips",),
     ),
-    Mutant(
+    TextMutant(
         "deleted-at-once",
         "what the output would delete at once is rejected (rule 6)",
         "kafka/limits.py",
@@ -148,7 +149,7 @@ MUTANTS = (
         "pass",
         ("tests/test_limits.py::test_the_narrower_of_retention_and_distance_counts",),
     ),
-    Mutant(
+    TextMutant(
         "snapshot-never-due",
         "a snapshot is due before retention takes the last but one (rule 6)",
         "shard_snapshots.py",
@@ -156,7 +157,7 @@ MUTANTS = (
         "return False",
         ("tests/test_retention.py::test_a_snapshot_is_due_while_one_alone_can_be_used",),
     ),
-    Mutant(
+    TextMutant(
         "retention-not-watched",
         "where the output begins is watched while a worker runs (rule 6)",
         "worker.py",
@@ -167,7 +168,7 @@ MUTANTS = (
             "tests/test_retention.py::test_a_snapshot_is_taken_before_retention_takes_the_last_but_one",
         ),
     ),
-    Mutant(
+    TextMutant(
         "retention-taken-for-outlived",
         "only what is older than the window may be missing (rules 5, 6)",
         "resume.py",
@@ -175,7 +176,7 @@ MUTANTS = (
         "return True",
         ("tests/test_resume.py::test_what_retention_deletes_may_be_older_than_the_window",),
     ),
-    Mutant(
+    TextMutant(
         "fingerprint-not-compared",
         "another record batch in the place of ours is another log (rule 7)",
         "fingerprint.py",
@@ -183,7 +184,7 @@ MUTANTS = (
         "if True:",
         ("tests/test_fingerprint.py::test_another_batch_in_the_place_of_ours_contradicts",),
     ),
-    Mutant(
+    TextMutant(
         "memory-of-another-log",
         "a filter in memory is dropped where the log was replaced (rule 7)",
         "folding.py",

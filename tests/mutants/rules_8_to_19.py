@@ -1,9 +1,10 @@
 """How rules 8 to 19 of delivery are broken: rejection, doubt, membership, topics, growth, shutdown, at least once."""
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.text import TextMutant
 
-MUTANTS = (
-    Mutant(
+MUTANTS: tuple[Mutant | TextMutant, ...] = (
+    TextMutant(
         "rejected-waits",
         "what is rejected never enters pending (rule 8)",
         "shard.py",
@@ -13,7 +14,7 @@ MUTANTS = (
 """,
         ("tests/test_shard.py::test_what_is_rejected_never_waits",),
     ),
-    Mutant(
+    TextMutant(
         "unjudged-waits",
         "what passes unjudged never enters pending (rule 8)",
         "shard.py",
@@ -22,7 +23,7 @@ MUTANTS = (
         "",
         ("tests/test_shard.py::test_what_has_no_key_never_waits",),
     ),
-    Mutant(
+    TextMutant(
         "limits-read-once",
         "limits are read again at each doubt (rule 8)",
         "delivery.py",
@@ -30,7 +31,7 @@ MUTANTS = (
         "self._emission._limits or self._emission.observe(topology)",
         ("tests/test_rules_8_and_9.py::test_limits_are_read_anew_at_a_doubt",),
     ),
-    Mutant(
+    TextMutant(
         "send-not-awaited",
         "every send is awaited before the commit (rule 9)",
         "kafka/sink.py",
@@ -42,7 +43,7 @@ MUTANTS = (
 """,
         ("tests/test_members.py::test_what_the_broker_refuses_is_found_and_rejected",),
     ),
-    Mutant(
+    TextMutant(
         "abort-keeps-what-came-after",
         "an abort takes back all that came after (rule 9)",
         "rules/duplicates.py",
@@ -50,7 +51,7 @@ MUTANTS = (
         "",
         ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
     ),
-    Mutant(
+    TextMutant(
         "pending-kept-in-doubt",
         "a doubt drops pending (rule 9)",
         "delivery.py",
@@ -60,7 +61,7 @@ MUTANTS = (
 """,
         ("tests/test_members.py::test_the_next_is_decided_while_one_commits",),
     ),
-    Mutant(
+    TextMutant(
         "replaced-connection-trusted",
         "a replaced connection within a transaction is doubt (rule 9)",
         "kafka/sink.py",
@@ -70,7 +71,7 @@ MUTANTS = (
             "tests/test_rules_8_and_9.py::test_a_late_duplicate_hits_no_later_transaction[replaced connection-end]",
         ),
     ),
-    Mutant(
+    TextMutant(
         "deadline-beyond-the-time-out",
         "a transaction's deadline is shorter than a request's time-out (rule 9)",
         "kafka/sink.py",
@@ -80,7 +81,7 @@ MUTANTS = (
             "tests/test_rules_8_and_9.py::test_a_late_duplicate_hits_no_later_transaction[deadline-end]",
         ),
     ),
-    Mutant(
+    TextMutant(
         "fold-deadline-on-the-total",
         "the deadline of a fold is on its progress (rule 9)",
         "kafka/log.py",
@@ -88,7 +89,7 @@ MUTANTS = (
         "position = reached",
         ("tests/test_rules_8_and_9.py::test_a_fold_may_take_long_as_long_as_it_moves",),
     ),
-    Mutant(
+    TextMutant(
         "not-asked-before-fencing",
         "a worker that lost its place shuts nobody out (rule 10)",
         "delivery.py",
@@ -96,7 +97,7 @@ MUTANTS = (
         "if True:",
         ("tests/test_members.py::test_a_member_that_was_thrown_out_shuts_nobody_out",),
     ),
-    Mutant(
+    TextMutant(
         "stale-assignment-served",
         "events of an assignment that is over are dropped (rule 11)",
         "kafka/source.py",
@@ -104,7 +105,7 @@ MUTANTS = (
         "return batch",
         ("tests/test_rules_11_to_19.py::test_a_stale_assignments_events_are_dropped",),
     ),
-    Mutant(
+    TextMutant(
         "member-not-kept-alive",
         "no state costs the membership (rule 11)",
         "kafka/source.py",
@@ -112,7 +113,7 @@ MUTANTS = (
         "await asyncio.sleep(wait_s)",
         ("tests/test_rules_11_to_19.py::test_no_state_costs_the_membership[stopped]",),
     ),
-    Mutant(
+    TextMutant(
         "any-assignor",
         "partitions stay where their filters are: the sticky assignor (rule 11)",
         "kafka/source.py",
@@ -121,7 +122,7 @@ MUTANTS = (
         "",
         ("tests/test_rules_11_to_19.py::test_partitions_are_assigned_by_the_sticky_assignor",),
     ),
-    Mutant(
+    TextMutant(
         "offset-chosen-by-the-client",
         "the consumer chooses no offset (rule 12)",
         "kafka/source.py",
@@ -129,7 +130,7 @@ MUTANTS = (
         'auto_offset_reset="earliest",',
         ("tests/test_rules_11_to_19.py::test_an_input_trimmed_under_a_running_worker_is_no_jump",),
     ),
-    Mutant(
+    TextMutant(
         "compacted-output-taken",
         "a compacted output is refused (rule 13)",
         "kafka/topics.py",
@@ -137,7 +138,7 @@ MUTANTS = (
         "if output is not None:",
         ("tests/test_topics.py::test_a_compacted_output_is_refused",),
     ),
-    Mutant(
+    TextMutant(
         "checked-at-the-start-only",
         "the topics are checked at every fencing (rule 13)",
         "fencing.py",
@@ -148,7 +149,7 @@ MUTANTS = (
             "tests/test_rules_11_to_19.py::test_an_output_that_came_to_be_compacted_is_refused_at_the_next_fencing",
         ),
     ),
-    Mutant(
+    TextMutant(
         "growth-not-noticed",
         "growth of the input is refused (rule 14)",
         "resume.py",
@@ -156,7 +157,7 @@ MUTANTS = (
         "if True:",
         ("tests/test_resume.py::test_an_input_that_has_grown_is_refused",),
     ),
-    Mutant(
+    TextMutant(
         "younger-partition-skipped",
         "a partition that is younger than the group is read from its start (rule 14)",
         "resume.py",
@@ -166,7 +167,7 @@ MUTANTS = (
             "tests/test_resume.py::test_a_partition_that_is_younger_than_the_group_is_read_from_its_start",
         ),
     ),
-    Mutant(
+    TextMutant(
         "fold-adds-again",
         "a fold makes the table that was alive (rule 15)",
         "rules/duplicates.py",
@@ -174,7 +175,7 @@ MUTANTS = (
         "return seen.add_many",
         ("tests/test_shard.py::test_folding_again_from_an_earlier_label_does_no_harm",),
     ),
-    Mutant(
+    TextMutant(
         "drain-waits-for-the-disk",
         "a shutdown ends within `drain_s` (rule 17)",
         "worker.py",
@@ -182,7 +183,7 @@ MUTANTS = (
         "await saving",
         ("tests/test_worker.py::test_a_disk_that_hangs_does_not_hold_up_the_shutdown",),
     ),
-    Mutant(
+    TextMutant(
         "drain-waits-for-the-interval",
         "a drain commits what is in hand at once (rule 17)",
         "reading.py",
@@ -191,7 +192,7 @@ MUTANTS = (
         "",
         ("tests/test_delivery.py::test_a_drain_does_not_wait_for_the_commit_interval",),
     ),
-    Mutant(
+    TextMutant(
         "at-least-once-stopped",
         "at least once, what came between is folded, and delivery goes on (rule 18)",
         "committing.py",
@@ -201,7 +202,7 @@ MUTANTS = (
                 self.foreign""",
         ("tests/test_rules_11_to_19.py::test_at_least_once_folds_a_foreign_event_and_goes_on",),
     ),
-    Mutant(
+    TextMutant(
         "at-least-once-not-fenced",
         "at least once, too, a former owner is fenced at the assignment (rule 18)",
         "kafka/sink.py",
@@ -209,7 +210,7 @@ MUTANTS = (
         'fencing = await self._started(acks="all")',
         ("tests/test_rules_11_to_19.py::test_at_least_once_fences_once_at_the_assignment",),
     ),
-    Mutant(
+    TextMutant(
         "committed-before-the-output",
         "at least once, the offset is committed behind the output (rule 18)",
         "committing.py",
@@ -226,7 +227,7 @@ MUTANTS = (
 """,
         ("tests/test_fencing.py::test_at_least_once_commits_what_the_output_holds",),
     ),
-    Mutant(
+    TextMutant(
         "old-broker-taken",
         "exactly once needs a broker that tells stable offsets (rule 19)",
         "kafka/offsets.py",
