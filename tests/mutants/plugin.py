@@ -17,6 +17,15 @@ ROOT = Path(__file__).parents[2]
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
     """Enter it before a module of the tests is imported, and have every Python that a test starts enter it at once."""
-    enter()
+    try:
+        enter()
+    except Exception as error:
+        # Any other exception would end pytest with the status of a test that failed.
+        raise pytest.UsageError(f"the mutant cannot be entered: {error}") from error
+    os.environ["PYTHONPATH"] = path_of_children()
+
+
+def path_of_children() -> str:
+    """The PYTHONPATH with which a Python enters the mutant that its environment names."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), str(ROOT), *filter(None, inherited)])
+    return os.pathsep.join([str(SITE), str(ROOT), *filter(None, inherited)])
