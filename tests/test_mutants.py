@@ -1,6 +1,5 @@
 """Claims about the mutants: each can be entered, changes the product, is left without a trace, and names tests."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -20,14 +19,11 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.patches import product_modules, recompiled, replaced
 from tests.mutants.plugin import path_of_children
 from tests.mutants.promises import MUTANTS
-from tests.mutants.text import TextMutant
 
 ROOT = Path(__file__).parent.parent
-PATCHES = [mutant for mutant in MUTANTS if isinstance(mutant, Mutant)]
-TEXTS = [mutant for mutant in MUTANTS if isinstance(mutant, TextMutant)]
 
 
-@pytest.mark.parametrize("mutant", PATCHES, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_changes_the_product_while_it_is_entered(mutant: Mutant) -> None:
     """Something is another object then, and after it is left, all is as it was."""
     before = _product()
@@ -36,7 +32,7 @@ def test_a_mutant_changes_the_product_while_it_is_entered(mutant: Mutant) -> Non
     assert not _changed(before, _product())
 
 
-@pytest.mark.parametrize("mutant", PATCHES, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_tests_of_a_mutant_exist(mutant: Mutant) -> None:
     """Each is the name of one function."""
     for test in mutant.tests:
@@ -87,7 +83,7 @@ def test_a_kernel_is_not_compiled_with_other_globals() -> None:
 
 def test_a_child_process_is_broken_too() -> None:
     """A Python that a test starts has entered the mutant before its first line, wherever it runs."""
-    [name, *_] = [each.name for each in PATCHES if "test_files_are_private" in each.tests]
+    [name, *_] = [each.name for each in MUTANTS if "test_files_are_private" in each.tests]
     told = subprocess.run(
         [sys.executable, "-c", "from streamdedup.snapshot import store; print(store.publish)"],
         env={**os.environ, MUTANT_ENV: name, "PYTHONPATH": path_of_children()},
@@ -113,25 +109,6 @@ def test_a_mutant_that_cannot_be_entered_is_no_failed_test() -> None:
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "STREAMDEDUP_MUTANT=unheard-of: no such mutant" in done.stderr
-
-
-@pytest.mark.parametrize("mutant", TEXTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_can_be_made(mutant: TextMutant) -> None:
-    """What it changes stands in the product once, and what it makes of it is Python, but other than before."""
-    source = (ROOT / "streamdedup" / mutant.file).read_text()
-    changed = mutant.applied_to(source)
-    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
-    with pytest.raises(ValueError, match=f"{mutant.name}: .* 0 times"):
-        mutant.applied_to("")
-
-
-@pytest.mark.parametrize("mutant", TEXTS, ids=lambda mutant: mutant.name)
-def test_the_tests_of_a_text_mutant_exist(mutant: TextMutant) -> None:
-    """By file and name."""
-    for test in mutant.tests:
-        path, _, name = test.partition("::")
-        assert node_id(name) == test
-        assert (ROOT / path).exists()
 
 
 def _product() -> dict[tuple[str, ...], object]:

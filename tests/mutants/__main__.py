@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,10 +19,9 @@ from streamdedup.kernel import CACHE_ENV
 from tests.broker.base import Unavailable
 from tests.broker.ladder import BOOTSTRAP, find_broker
 from tests.mutants.applied import MUTANT_ENV
-from tests.mutants.finding import node_ids
+from tests.mutants.finding import node_id
 from tests.mutants.mutant import Mutant
 from tests.mutants.promises import MUTANTS
-from tests.mutants.text import TextMutant, mutated_copy
 
 ROOT = Path(__file__).parents[2]
 TESTS_S_MAX = 900
@@ -52,7 +51,7 @@ def main(names: Sequence[str]) -> int:
         return 2
     with closing(broker):
         os.environ[BOOTSTRAP] = broker.bootstrap_servers  # one for all
-        whole = sorted({test for mutant in chosen for test in node_ids(mutant)})
+        whole = sorted({test for mutant in chosen for test in mutant.tests})
         status, told = _run(whole)
         if status != GREEN:
             print(f"{told}\nwithout any mutant the tests end with status {status}: mend them first")
@@ -62,41 +61,40 @@ def main(names: Sequence[str]) -> int:
     return 0 if all(results) else 1
 
 
-def _try(mutant: Mutant | TextMutant) -> bool:
+def _try(mutant: Mutant) -> bool:
     began = time.monotonic()
     status, told = _outcome(mutant)
-    outcome = {GREEN: "SURVIVED", RED: "red"}.get(status, f"pytest's status {status}")
-    test = re.search(r"^FAILED \S+::(\S+)", told, re.MULTILINE)
+    test = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)", told, re.MULTILINE)
+    is_red = (
+        status == RED and test is not None
+    )  # pytest ends with that status for faults of its own, too
+    outcome = "red" if is_red else "SURVIVED" if status == GREEN else f"pytest's status {status}"
     seconds = time.monotonic() - began
     by = f" by {test[1]}" if test else ""
     print(f"{outcome:8}  {mutant.name:31}  {mutant.promise}{by}, {seconds:.0f} s", flush=True)
-    if status not in (GREEN, RED):
+    if not is_red and status != GREEN:
         print(told[-3000:], file=sys.stderr)
-    return status == RED
+    return is_red
 
 
-def _outcome(mutant: Mutant | TextMutant) -> tuple[int, str]:
-    if isinstance(mutant, TextMutant):
-        with mutated_copy(mutant) as copy:
-            return _run(mutant.tests, root=copy)
+def _outcome(mutant: Mutant) -> tuple[int, str]:
     broken = {MUTANT_ENV: mutant.name}
     if not mutant.fresh_kernels:
-        return _run(node_ids(mutant), BREAKING, broken)
+        return _run(mutant.tests, BREAKING, broken)
     with tempfile.TemporaryDirectory(prefix="kernels-") as cache:
-        return _run(node_ids(mutant), BREAKING, broken | {CACHE_ENV: cache})
+        return _run(mutant.tests, BREAKING, broken | {CACHE_ENV: cache})
 
 
 def _run(
-    tests: Sequence[str],
+    tests: Iterable[str],
     plugin: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
-    root: Path = ROOT,
 ) -> tuple[int, str]:
     """Pytest's exit status, and what it printed."""
     done = subprocess.run(
-        [*PYTEST, *plugin, *PATIENCE, *NO_LEAKS, *tests],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": _path(root), **(environ or {})},
+        [*PYTEST, *plugin, *PATIENCE, *NO_LEAKS, *map(node_id, tests)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": _path(), **(environ or {})},
         timeout=TESTS_S_MAX,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -106,9 +104,9 @@ def _run(
     return done.returncode, done.stdout
 
 
-def _path(root: Path) -> str:
-    """The product of `root` is what child processes run, too, wherever they start."""
-    return os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+def _path() -> str:
+    """What child processes run, wherever they start, is the product of this checkout, too."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,8 @@
 """Where a test stands, by its name: who moves it touches no mutant."""
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-
-from tests.mutants.mutant import Mutant
-from tests.mutants.text import TextMutant
 
 TESTS = Path(__file__).parents[1]
 _DEFINED = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
@@ -18,11 +14,6 @@ def node_id(test: str) -> str:
     if len(found) != 1:
         raise LookupError(f"{test} stands in {len(found)} files of {TESTS}; it must be one")
     return f"{found[0].relative_to(TESTS.parent)}::{test}"
-
-
-def node_ids(mutant: Mutant | TextMutant) -> Sequence[str]:
-    """Those of a mutant's tests."""
-    return mutant.tests if isinstance(mutant, TextMutant) else [*map(node_id, mutant.tests)]
 
 
 @cache

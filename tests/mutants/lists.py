@@ -1,5 +1,6 @@
 """How the rules of lists are broken, and what is promised of a list's exact store."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,8 @@ def _believing(_self: ExactStore, digests: Digests) -> Mask:
 async def _on_the_loop(
     self: Deciding, _partition: int, keys: Keys, rejected: list[int]
 ) -> Lists | Screened:
-    said = screened(keys, rejected, self._context.lists.now, self._context.hash)
+    lists, hash_ = self._context.lists.now, self._context.hash
+    said = await asyncio.to_thread(screened, keys, rejected, lists, hash_)
     return said.verified() if isinstance(said, Suspected) else said
 
 

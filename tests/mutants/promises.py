@@ -11,9 +11,8 @@ from tests.mutants import (
     transactions,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.text import TextMutant
 
-MUTANTS: tuple[Mutant | TextMutant, ...] = (
+MUTANTS: tuple[Mutant, ...] = (
     *fencing.MUTANTS,
     *resuming.MUTANTS,
     *folding.MUTANTS,
