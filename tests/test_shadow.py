@@ -228,7 +228,7 @@ def test_an_audit_without_a_filter_knows_marks(deployment: Deployment) -> None:
     assert (report.total.emitted, report.total.blocked) == (4, 2)
 
 
-def test_a_compacted_output_is_refused(deployment: Deployment) -> None:
+def test_a_compacted_output_is_refused_in_shadow_too(deployment: Deployment) -> None:
     """Also without a filter: what is blocked would take the place of what is not."""
     deployment.config["filter"] = {"kind": "none"}
     del deployment.config["sink"]["duplicates_topic"]

@@ -1,30 +1,33 @@
 """`python -m tests.mutants [NAME ...]`, or `make mutants`: break each promise once, and see a test go red.
 
-The changes are made in a copy of the repository, one at a time; without any, all the tests named must be green: they
-are run once. Ends with status 1 where a mutant survives, and 2 where its change does not fit the source any more.
+Each mutant is entered in a pytest process of its own, and in the processes that the tests start. Before, all the tests
+named are run once without any, and must be green. Ends with status 1 if a mutant survives, and with 2 if one is
+unknown, or the tests cannot be run.
 """
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
+from streamdedup.kernel import CACHE_ENV
 from tests.broker.base import Unavailable
 from tests.broker.ladder import BOOTSTRAP, find_broker
+from tests.mutants.applied import MUTANT_ENV
+from tests.mutants.finding import node_id
 from tests.mutants.mutant import Mutant
 from tests.mutants.promises import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = (".git", ".venv", "var", "dist", "build", "__pycache__", ".*_cache")
 TESTS_S_MAX = 900
 GREEN, RED = 0, 1  # pytest's exit statuses
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--tb=native", "-p", "no:cacheprovider")
+BREAKING = ("-p", "tests.mutants.plugin")
 PATIENCE = ("-p", "tests.mutants.patience")
 # A client that a slow machine left behind unclosed is told of by whatever test comes next: that turns none of ours red.
 NO_LEAKS = (
@@ -46,50 +49,52 @@ def main(names: Sequence[str]) -> int:
     except (ConnectionError, Unavailable) as error:
         print(f"no broker, without which nothing would go red: {error}", file=sys.stderr)
         return 2
-    with closing(broker), tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+    with closing(broker):
         os.environ[BOOTSTRAP] = broker.bootstrap_servers  # one for all
-        copy = Path(directory) / "streamdedup"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
         whole = sorted({test for mutant in chosen for test in mutant.tests})
-        status, told = _run(copy, whole)
+        status, told = _run(whole)
         if status != GREEN:
             print(f"{told}\nwithout any mutant the tests end with status {status}: mend them first")
             return 2
-        results = [_try(copy, mutant) for mutant in chosen]
+        results = [_try(mutant) for mutant in chosen]
     print(f"{sum(results)} of {len(results)} mutants turned a test red")
     return 0 if all(results) else 1
 
 
-def _try(copy: Path, mutant: Mutant) -> bool:
+def _try(mutant: Mutant) -> bool:
     began = time.monotonic()
-    with _mutated(copy, mutant):
-        status, told = _run(copy, mutant.tests)
-    outcome = {GREEN: "SURVIVED", RED: "red"}.get(status, f"pytest's status {status}")
-    test = re.search(r"^FAILED \S+::(\S+)", told, re.MULTILINE)
+    status, told = _outcome(mutant)
+    test = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)", told, re.MULTILINE)
+    is_red = (
+        status == RED and test is not None
+    )  # pytest ends with that status for faults of its own, too
+    outcome = "red" if is_red else "SURVIVED" if status == GREEN else f"pytest's status {status}"
     seconds = time.monotonic() - began
     by = f" by {test[1]}" if test else ""
     print(f"{outcome:8}  {mutant.name:31}  {mutant.promise}{by}, {seconds:.0f} s", flush=True)
-    if status not in (GREEN, RED):
+    if not is_red and status != GREEN:
         print(told[-3000:], file=sys.stderr)
-    return status == RED
+    return is_red
 
 
-@contextmanager
-def _mutated(copy: Path, mutant: Mutant) -> Iterator[None]:
-    path = copy / "streamdedup" / mutant.file
-    source = path.read_text("utf-8")
-    try:
-        path.write_text(mutant.applied_to(source), "utf-8")
-        yield
-    finally:
-        path.write_text(source, "utf-8")
+def _outcome(mutant: Mutant) -> tuple[int, str]:
+    broken = {MUTANT_ENV: mutant.name}
+    if not mutant.fresh_kernels:
+        return _run(mutant.tests, BREAKING, broken)
+    with tempfile.TemporaryDirectory(prefix="kernels-") as cache:
+        return _run(mutant.tests, BREAKING, broken | {CACHE_ENV: cache})
 
 
-def _run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Pytest's exit status, and what it told."""
+def _run(
+    tests: Iterable[str],
+    plugin: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> tuple[int, str]:
+    """Pytest's exit status, and what it printed."""
     done = subprocess.run(
-        [*PYTEST, *PATIENCE, *NO_LEAKS, *tests],
-        cwd=copy,
+        [*PYTEST, *plugin, *PATIENCE, *NO_LEAKS, *map(node_id, tests)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": _path(), **(environ or {})},
         timeout=TESTS_S_MAX,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -97,6 +102,11 @@ def _run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def _path() -> str:
+    """What child processes run, wherever they start, is the product of this checkout, too."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 if __name__ == "__main__":

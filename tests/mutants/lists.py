@@ -1,148 +1,225 @@
 """How the rules of lists are broken, and what is promised of a list's exact store."""
 
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamdedup.deciding import Deciding
+from streamdedup.events import Column, Integers
+from streamdedup.filters.base import Mask
+from streamdedup.filters.digest_map import Rows, _0, _1, _is_below, _merge, _put
+from streamdedup.keys.email import EXACT, EmailNormalizer
+from streamdedup.keys.extract import Keys
+from streamdedup.keys.hashing import Digests
+from streamdedup.lists.changed_list import ChangedList
+from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.progress import Progress
+from streamdedup.lists.store_facts import check_files, refuse_other
+from streamdedup.lists.storing import Storing
+from streamdedup.reloading import Reloading, _File
+from streamdedup.rules.listed import (
+    NO_LISTS,
+    Blocked,
+    Lists,
+    Match,
+    Matches,
+    Screened,
+    Suspected,
+)
+from streamdedup.screening import Loaded
+from streamdedup.shard import Decided, Shard, screened, settled
+from streamdedup.snapshot import files
 from tests.mutants.mutant import Mutant
+from tests.mutants.patches import recompiled, replaced
 
 MUTANTS = (
     Mutant(
         "exemption-not-kept",
         "the allow list exempts from the block list",
-        "rules/listed.py",
-        "blocked = hits[~allowed]",
-        "blocked = hits",
-        ("tests/test_lists_rule.py::test_the_allow_list_exempts_from_the_block_list_only",),
+        lambda: replaced(Lists.exempted, _exempting_nothing),
+        ("test_the_allow_list_exempts_from_the_block_list_only",),
     ),
     Mutant(
         "duplicates-before-lists",
         "what is blocked reaches no rule that follows",
-        "shard.py",
-        "left = verdicts[rows] == Verdict.PASS",
-        "left = verdicts[rows] != Verdict.REJECTED",
+        lambda: replaced(Shard.decide, _duplicates_first),
         (
-            "tests/test_lists_rule.py::test_what_is_blocked_enters_neither_pending_nor_the_filter",
-            "tests/test_lists_rule.py::test_what_passed_before_it_was_listed_is_blocked_from_then_on",
+            "test_what_is_blocked_enters_neither_pending_nor_the_filter",
+            "test_what_passed_before_it_was_listed_is_blocked_from_then_on",
         ),
     ),
     Mutant(
         "file-over-change",
         "a change wins over what the list's file says",
-        "lists/changed_list.py",
-        "base.addresses.contains_many(digests) & (told != REMOVED) | (told == ADDED)",
-        "base.addresses.contains_many(digests) | (told == ADDED)",
-        ("tests/test_blacklist.py::test_single_changes_follow_within_two_seconds",),
+        lambda: replaced(ChangedList.match, _file_first),
+        ("test_single_changes_follow_within_two_seconds",),
     ),
     Mutant(
         "change-not-taken-back",
         "the last change of a key counts",
-        "filters/digest_map.py",
-        "        if newer[i, 2] != _0:\n",
-        "        if newer[i, 2] != _0 or j == older_end:\n",
-        ("tests/test_overlay.py::test_the_last_change_of_a_key_counts",),
+        lambda: recompiled(_merge, _kept_at_the_end),
+        ("test_the_last_change_of_a_key_counts",),
+        fresh_kernels=True,
     ),
     Mutant(
         "tree-held-as-one-domain",
         "a domain entry is held by the digest under which addresses ask for it",
-        "lists/keying.py",
-        "domains=self.hash.digests(domains),",
-        "domains=self.hash.digests([EXACT + domain.lstrip(EXACT) for domain in domains]),",
-        ("tests/test_key_list.py::test_domain_entries_match_by_the_domain",),
+        lambda: replaced(EmailNormalizer.of_domain_entry, _all_alone),
+        ("test_domain_entries_match_by_the_domain",),
     ),
     Mutant(
         "version-before-its-list",
         "the version that is told is that of the list which judged",
-        "reloading.py",
-        """        try:
-            file.loaded = await self._load(file)
-""",
-        """        try:
-            new, old = await self._load(file), file.loaded
-            kept = old.listed
-            mixed = type(kept)(new.listed.facts, kept.addresses, kept.domains, new.listed.path)
-            file.loaded = type(old)(mixed, old.store)
-""",
-        ("tests/test_blacklist.py::test_no_event_is_judged_by_half_a_list",),
+        lambda: replaced(Reloading._load, _facts_first),
+        ("test_no_event_is_judged_by_half_a_list",),
     ),
     Mutant(
         "refused-list-forgotten",
         "where a list is refused, the one before stays in force",
-        "reloading.py",
-        "            self._context.meters.lists_refused[file.which] += 1\n",
-        """            self._context.meters.lists_refused[file.which] += 1
-            self._context.lists.now = Lists()
-""",
-        ("tests/test_blacklist.py::test_a_list_that_does_not_do_is_refused[cut]",),
+        lambda: replaced(Reloading._refuse, _forgetting),
+        ("test_a_list_that_does_not_do_is_refused[cut]",),
     ),
     Mutant(
         "filter-believed",
         "what a list matches wrongly passes with on_positive: verify",
-        "lists/verified_list.py",
-        "self.store.holds(np.concatenate((self.keys.digests, self.domains.digests)))",
-        "np.ones(len(self), dtype=np.bool_)",
+        lambda: replaced(ExactStore.holds, _believing),
         (
-            "tests/test_verified_list.py::test_it_matches_what_is_on_it_and_nothing_else",
-            "tests/test_verify_delivery.py::test_nobody_else_is_blocked_and_everything_is_counted",
+            "test_it_matches_what_is_on_it_and_nothing_else",
+            "test_nobody_else_is_blocked_and_everything_is_counted",
         ),
     ),
     Mutant(
         "asked-on-the-loop",
         "the loop waits for no disk (invariant 8)",
-        "deciding.py",
-        "return await context.threads.lookups.run(name, what, said.verified)",
-        "return said.verified()",
-        (
-            "tests/test_verify_delivery.py::"
-            "test_a_disk_that_does_not_answer_holds_up_its_partition_only",
-        ),
+        lambda: replaced(Deciding._lists, _on_the_loop),
+        ("test_a_disk_that_does_not_answer_holds_up_its_partition_only",),
     ),
     Mutant(
         "counted-when-decided",
         "what is taken back is in no count of what was verified",
-        "shard.py",
-        "            self._counted.by_answer +=",
-        "            self.tally.by_answer +=",
-        ("tests/test_verified_list.py::test_what_is_taken_back_or_cut_off_is_not_counted",),
+        lambda: replaced(Shard._count, _counted_at_once),
+        ("test_what_is_taken_back_or_cut_off_is_not_counted",),
     ),
     Mutant(
         "list-before-its-store",
         "the list in force has its store, whatever is killed when",
-        "lists/building.py",
-        """        if storing is not None:
-            storing.publish(made, progress)
-        files.save(made, output, wall_clock=wall_clock)
-""",
-        """        files.save(made, output, wall_clock=wall_clock)
-        if storing is not None:
-            storing.publish(made, progress)
-""",
-        (
-            "tests/test_exact_store.py::"
-            "test_a_build_that_is_killed_leaves_list_and_store_as_they_were",
-        ),
+        lambda: replaced(Storing.publish, _list_first),
+        ("test_a_build_that_is_killed_leaves_list_and_store_as_they_were",),
     ),
     Mutant(
         "any-store-does",
         "a store belongs to one list, whatever its name",
-        "lists/exact_store.py",
-        "        refuse_other(directory, facts.owner, Owner.of(listed))\n",
-        "",
-        ("tests/test_exact_store.py::test_the_store_of_another_list_is_refused",),
+        lambda: replaced(refuse_other, lambda *_: None),
+        ("test_the_store_of_another_list_is_refused",),
     ),
     Mutant(
         "store-not-checked",
         "a damaged byte of a store is never trusted (invariant 9)",
-        "lists/exact_store.py",
-        "        check_files(directory, facts)\n",
-        "",
-        ("tests/test_exact_store.py::test_a_damaged_file_is_refused_by_name",),
+        lambda: replaced(check_files, lambda *_: None),
+        ("test_a_damaged_file_is_refused_by_name",),
     ),
     Mutant(
         "store-before-gone",
         "who reads a list that is just being replaced still finds its store",
-        "lists/storing.py",
-        "self._clean_up(_version_at(self._output))",
-        "self._clean_up('none')",
-        (
-            "tests/test_exact_store.py::"
-            "test_the_store_of_the_list_before_stays_until_the_next_build",
-        ),
+        lambda: replaced(Storing._clean_up, _remembering_none),
+        ("test_the_store_of_the_list_before_stays_until_the_next_build",),
     ),
 )
+
+_exempted, _decide, _count = Lists.exempted, Shard.decide, Shard._count
+_match, _of_domain_entry = ChangedList.match, EmailNormalizer.of_domain_entry
+_load, _refuse = Reloading._load, Reloading._refuse
+_publish, _clean_up = Storing.publish, Storing._clean_up
+
+
+def _exempting_nothing(self: Lists, *arguments: Any) -> Blocked:
+    without = _exempted(replace(self, allow=None), *arguments)
+    return without._replace(exempt=_exempted(self, *arguments).exempt, lists=self)
+
+
+def _duplicates_first(
+    self: Shard,
+    keys: Keys,
+    times: Integers,
+    rejected: Any = (),
+    lists: Lists | Screened = NO_LISTS,
+) -> Decided:
+    verdicts, _ = _decide(self, keys, times, rejected)
+    _, rows = settled(keys, rejected)
+    given = keys.keys.take(rows)
+    return Decided(verdicts, lists.screen(rows, given, self._digests(given)).head(len(verdicts)))
+
+
+def _file_first(self: ChangedList, keys: Column, digests: Digests) -> Matches:
+    matches = _match(self, keys, digests)
+    matches[self.base.addresses.contains_many(digests)] = Match.ADDRESS
+    return matches
+
+
+def _kept_at_the_end(newer: Rows, older: Rows, rows: Rows) -> np.uint64:
+    i, j, to = _0, _0, _0
+    newer_end, older_end = np.uint64(newer.shape[0]), np.uint64(older.shape[0])
+    while i < newer_end or j < older_end:
+        if i == newer_end or (j < older_end and _is_below(older, j, newer[i, 0], newer[i, 1])):
+            _put(rows, to, older, j)
+            j += _1
+            to += _1
+            continue
+        if j < older_end and older[j, 0] == newer[i, 0] and older[j, 1] == newer[i, 1]:
+            j += _1
+        if newer[i, 2] != _0 or j == older_end:
+            _put(rows, to, newer, i)
+            to += _1
+        i += _1
+    return to
+
+
+def _all_alone(self: EmailNormalizer, entry: bytes) -> list[bytes]:
+    return [EXACT + domain.lstrip(EXACT) for domain in _of_domain_entry(self, entry)]
+
+
+async def _facts_first(self: Reloading, file: _File) -> Loaded:
+    new = await _load(self, file)
+    if file.loaded is None:
+        return new
+    kept = file.loaded.listed
+    mixed = KeyList(new.listed.facts, kept.addresses, kept.domains, new.listed.path)
+    return Loaded(mixed, file.loaded.store)
+
+
+def _forgetting(self: Reloading, file: _File, reason: str, *, is_new: bool) -> None:
+    _refuse(self, file, reason, is_new=is_new)
+    if is_new:
+        self._context.lists.now = Lists()
+
+
+def _believing(_self: ExactStore, digests: Digests) -> Mask:
+    return np.ones(len(digests), dtype=np.bool_)
+
+
+async def _on_the_loop(
+    self: Deciding, _partition: int, keys: Keys, rejected: list[int]
+) -> Lists | Screened:
+    lists, hash_ = self._context.lists.now, self._context.hash
+    said = await asyncio.to_thread(screened, keys, rejected, lists, hash_)
+    return said.verified() if isinstance(said, Suspected) else said
+
+
+def _counted_at_once(self: Shard, *arguments: Any) -> None:
+    before = self._counted.by_answer.copy()
+    _count(self, *arguments)
+    self.tally.by_answer += self._counted.by_answer - before
+    self._counted.by_answer[:] = before
+
+
+def _list_first(self: Storing, listed: KeyList, progress: Progress) -> Path:
+    files.save(listed, self._output)
+    return _publish(self, listed, progress)
+
+
+def _remembering_none(self: Storing, _in_force: str | None) -> None:
+    _clean_up(self, "none")

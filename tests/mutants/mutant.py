@@ -1,23 +1,22 @@
 """What a mutant is."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change to `file` of the package: `before`, which stands there once, becomes `after`."""
+    """A patch of the product that breaks one promise, and the tests that must fail while it is entered.
+
+    `breaks` makes the patch, which keeps nothing changed after it is left. A test is the name of a function, with the
+    ids of its parameters if one case is enough: `test_both_copy_the_same[none-none-a_tenth_of-exactly_once]`.
+    `fresh_kernels`: the patch changes what kernels are compiled from, so none may come from numba's cache.
+    """
 
     name: str
     promise: str
-    file: str
-    before: str
-    after: str
+    breaks: Callable[[], AbstractContextManager[Any]]
     tests: tuple[str, ...]
-
-    def applied_to(self, source: str) -> str:
-        """The changed source. ValueError where the product has moved on, and the mutant must follow."""
-        if source.count(self.before) != 1:
-            raise ValueError(
-                f"{self.name}: {self.file} holds {source.count(self.before)} times what is to be changed; adapt it"
-            )
-        return source.replace(self.before, self.after)
+    fresh_kernels: bool = False

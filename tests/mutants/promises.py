@@ -1,11 +1,23 @@
 """The promises, and how each is broken."""
 
-from tests.mutants import columns, invariants, lists, rules_1_to_7, rules_8_to_19
+from tests.mutants import (
+    columns,
+    fencing,
+    folding,
+    invariants,
+    lists,
+    membership,
+    resuming,
+    transactions,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *rules_1_to_7.MUTANTS,
-    *rules_8_to_19.MUTANTS,
+    *fencing.MUTANTS,
+    *resuming.MUTANTS,
+    *folding.MUTANTS,
+    *transactions.MUTANTS,
+    *membership.MUTANTS,
     *invariants.MUTANTS,
     *columns.MUTANTS,
     *lists.MUTANTS,

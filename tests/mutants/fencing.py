@@ -1,0 +1,120 @@
+"""How the fence is broken: its name, what is asked after it, which topics and brokers are refused."""
+
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from streamdedup import fencing
+from streamdedup.context import Context
+from streamdedup.fencing import committed_offset, fence
+from streamdedup.kafka.base import Cluster, Writer
+from streamdedup.kafka.offsets import Committed, tells_stable_offsets
+from streamdedup.kafka.options import SinkOptions
+from streamdedup.kafka.sink import KafkaWriter
+from streamdedup.kafka.topics import Topic, Topology, _misfits
+from streamdedup.resume import Found
+from streamdedup.settings import Settings
+from tests.mutants.mutant import Mutant
+from tests.mutants.patches import replaced
+
+MUTANTS = (
+    Mutant(
+        "id-by-process",
+        "the fence is named after the output partition (rule 1)",
+        lambda: patch.object(KafkaWriter, "transactional_id", property(lambda self: f"{id(self)}")),
+        ("test_a_member_that_was_thrown_out_shuts_nobody_out",),
+    ),
+    Mutant(
+        "folded-to-the-last-stable-offset",
+        "a shard waits until all of the output is decided (rule 2)",
+        lambda: replaced(fence, _below_the_undecided),
+        ("test_what_is_undecided_in_the_output_is_waited_for",),
+    ),
+    Mutant(
+        "offset-read-first",
+        "the committed offset is read after the fence (rule 2)",
+        lambda: replaced(fence, _offset_first),
+        ("test_the_offset_is_read_behind_the_fence",),
+    ),
+    Mutant(
+        "offset-read-undecided",
+        "exactly once, the committed offset is read when no transaction on it is open (rules 2, 19)",
+        lambda: replaced(committed_offset, _undecided),
+        ("test_the_offset_is_read_behind_the_fence",),
+    ),
+    Mutant(
+        "compacted-output-taken",
+        "a compacted output is refused (rule 13)",
+        lambda: replaced(_misfits, _compacted_taken),
+        ("test_a_compacted_output_is_refused",),
+    ),
+    Mutant(
+        "checked-at-the-start-only",
+        "the topics are checked at every fencing (rule 13)",
+        lambda: patch.object(fencing, "check", lambda *_topics, **_filter: None),
+        ("test_an_output_that_came_to_be_compacted_is_refused_at_the_next_fencing",),
+    ),
+    Mutant(
+        "at-least-once-not-fenced",
+        "at least once, too, a former owner is fenced at the assignment (rule 18)",
+        lambda: replaced(KafkaWriter._started, _started_without_a_fence),
+        ("test_at_least_once_fences_once_at_the_assignment",),
+    ),
+    Mutant(
+        "old-broker-taken",
+        "exactly once needs a broker that knows stable offsets (rule 19)",
+        lambda: replaced(tells_stable_offsets, _any_broker),
+        ("test_an_old_broker_is_told_from_one_that_is_not_ready",),
+    ),
+)
+
+_started = KafkaWriter._started
+
+
+class _Decided:
+    """A cluster whose logs end at the first event that is undecided."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        return await self._cluster.stable_offset(topic, partition)
+
+
+async def _below_the_undecided(
+    context: Context, writer: Writer, partition: int, *, has_memory: bool
+) -> tuple[Topology, Found]:
+    cluster: Any = _Decided(context.cluster)
+    return await fence(replace(context, cluster=cluster), writer, partition, has_memory=has_memory)
+
+
+async def _offset_first(
+    context: Context, writer: Writer, partition: int, *, has_memory: bool
+) -> tuple[Topology, Found]:
+    early = await committed_offset(context.settings, context.cluster, partition)
+    topology, found = await fence(context, writer, partition, has_memory=has_memory)
+    return topology, replace(found, committed=early)
+
+
+async def _undecided(settings: Settings, cluster: Cluster, partition: int) -> Committed | None:
+    group, source = settings.kafka.group_id, settings.source.topic
+    return await cluster.committed(group, source, partition, stable=False)
+
+
+def _compacted_taken(
+    topology: Topology, source: Topic, sink: SinkOptions, _remembers: bool
+) -> list[str]:
+    return _misfits(topology, source, sink.model_copy(update={"shadow": False}), remembers=False)
+
+
+async def _started_without_a_fence(self: KafkaWriter, **identity: Any) -> Any:
+    fences = not self._exactly_once and "transactional_id" in identity
+    return await _started(self, **({"acks": "all"} if fences else identity))
+
+
+async def _any_broker(client: Any, group: str, topic: str) -> bool:
+    await tells_stable_offsets(client, group, topic)
+    return True

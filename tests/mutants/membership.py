@@ -1,0 +1,109 @@
+"""How a member of the group is broken: its place, its assignments, its consumer, its end."""
+
+import asyncio
+from typing import Any
+from unittest.mock import ANY, patch
+
+from aiokafka import TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+from streamdedup.events import EventBatch
+from streamdedup.kafka import source
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.patience import Patience
+from streamdedup.kafka.source import NOWHERE, KafkaSource
+from streamdedup.reading import Reading
+from streamdedup.worker import Worker
+from tests.mutants.mutant import Mutant
+from tests.mutants.patches import replaced
+
+MUTANTS = (
+    Mutant(
+        "not-asked-before-fencing",
+        "a worker that lost its place shuts nobody out (rule 10)",
+        lambda: replaced(KafkaSource.confirms, _unasked),
+        ("test_a_member_that_was_thrown_out_shuts_nobody_out",),
+    ),
+    Mutant(
+        "stale-assignment-served",
+        "events of an assignment that is over are dropped (rule 11)",
+        lambda: replaced(KafkaSource.read, _read_in_any_epoch),
+        ("test_a_stale_assignments_events_are_dropped",),
+    ),
+    Mutant(
+        "member-not-kept-alive",
+        "no state costs the membership (rule 11)",
+        lambda: replaced(KafkaSource._poll, _poll_for_events_only),
+        ("test_no_state_costs_the_membership[stopped]",),
+    ),
+    Mutant(
+        "any-assignor",
+        "partitions stay where their filters are: the sticky assignor (rule 11)",
+        lambda: patch.object(source, "StickyPartitionAssignor", RoundRobinPartitionAssignor),
+        ("test_partitions_are_assigned_by_the_sticky_assignor",),
+    ),
+    Mutant(
+        "offset-chosen-by-the-client",
+        "the consumer chooses no offset (rule 12)",
+        lambda: replaced(KafkaSource.__init__, _init_at_the_earliest),
+        ("test_an_input_trimmed_under_a_running_worker_is_no_jump",),
+    ),
+    Mutant(
+        "drain-waits-for-the-disk",
+        "a shutdown ends within `drain_s` (rule 17)",
+        lambda: replaced(Worker._shut_down, _shut_down_at_leisure),
+        ("test_a_disk_that_hangs_does_not_hold_up_the_shutdown",),
+    ),
+    Mutant(
+        "drain-waits-for-the-interval",
+        "a drain commits what is in hand at once (rule 17)",
+        lambda: replaced(Reading.read_until, _read_to_the_end),
+        ("test_a_drain_does_not_wait_for_the_commit_interval",),
+    ),
+)
+
+HOURS_S = 100_000.0
+
+_init, _read, _poll = KafkaSource.__init__, KafkaSource.read, KafkaSource._poll
+_read_until, _shut_down = Reading.read_until, Worker._shut_down
+
+
+async def _unasked(_self: KafkaSource, _epoch: int) -> bool:
+    return True
+
+
+async def _read_in_any_epoch(
+    self: KafkaSource, partition: int, _epoch: int, *more: Any
+) -> EventBatch | None:
+    return await _read(self, partition, ANY, *more)
+
+
+async def _poll_for_events_only(
+    self: KafkaSource, where: TopicPartition, wait_s: float, *more: Any
+) -> EventBatch | None:
+    if where == NOWHERE:
+        await asyncio.sleep(wait_s)
+        return None
+    return await _poll(self, where, wait_s, *more)
+
+
+def _init_at_the_earliest(
+    self: KafkaSource, options: KafkaOptions, topic: str, patience: Patience, make: Any
+) -> None:
+    def at_the_earliest(**given: Any) -> Any:
+        return make(**{**given, "auto_offset_reset": "earliest"})
+
+    made: Any = at_the_earliest
+    _init(self, options, topic, patience, made)
+
+
+async def _shut_down_at_leisure(self: Worker) -> None:
+    patient = self._settings.delivery.model_copy(update={"drain_s": HOURS_S})
+    self._settings = self._settings.model_copy(update={"delivery": patient})
+    await _shut_down(self)
+
+
+async def _read_to_the_end(
+    self: Reading, ends_at: float, events_max: int, _leaving: asyncio.Event
+) -> EventBatch | None:
+    return await _read_until(self, ends_at, events_max, asyncio.Event())
