@@ -7,7 +7,7 @@ from time import perf_counter
 
 from bench.machine import machine
 from streamdedup.events import Column
-from streamdedup.keys.email import EmailNormalizer
+from streamdedup.keys.normalizers.email import EmailNormalizer
 from streamdedup.keys.options import EmailRules
 
 BATCH, ROUNDS = 8_192, 7

@@ -16,7 +16,7 @@ from bench.clock import Clock
 from bench.samples import column, random_digests
 from streamdedup import filters
 from streamdedup.filters.base import Addable
-from streamdedup.filters.fuse import Fuse
+from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.filters.memory import touch
 from streamdedup.keys.hashing import MURMUR3
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.report import put_between
 from streamdedup import ClassicBloom
-from streamdedup.filters.classic import STRING_HASHES, salted_md5
+from streamdedup.filters.bloom.classic import STRING_HASHES, salted_md5
 from streamdedup.keys.hashing import Hash
 from tests.filter_cases import SIGMAS
 from tests.key_families import FAMILIES, keys_of

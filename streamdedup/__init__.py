@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # they bring numpy and numba, which importing this package do
     from typing import Any
 
     from streamdedup.filters.base import Addable, Filter
-    from streamdedup.filters.classic import ClassicBloom
+    from streamdedup.filters.bloom.classic import ClassicBloom
 
 __version__ = "0.1.0"
 __all__ = ["ClassicBloom", "__version__", "build", "load", "save"]
@@ -16,7 +16,7 @@ __all__ = ["ClassicBloom", "__version__", "build", "load", "save"]
 
 def __getattr__(name: str) -> object:
     if name == "ClassicBloom":
-        from streamdedup.filters.classic import ClassicBloom
+        from streamdedup.filters.bloom.classic import ClassicBloom
 
         return ClassicBloom
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

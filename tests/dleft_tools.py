@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.filters.dleft_shape import Shape
-from streamdedup.filters.dleft_table import Table
+from streamdedup.filters.dleft.shape import Shape
+from streamdedup.filters.dleft.table import Table
 from streamdedup.keys.hashing import Digests
 from tests.filter_cases import random_digests
 

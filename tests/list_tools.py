@@ -15,12 +15,12 @@ import pytest
 from streamdedup.cli import main
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.options import EmailRules
-from streamdedup.lists.building import Recipe, build
-from streamdedup.lists.inputs import Input, inputs_of
+from streamdedup.lists.build.building import Recipe, build
+from streamdedup.lists.build.inputs import Input, inputs_of
+from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.normalizing import Normalizing
 from streamdedup.lists.progress import Progress
-from streamdedup.lists.rejects import Rejects
 from tests.filter_cases import HASH_KEY
 
 PROVIDER = Normalizing("email", EmailRules.of("provider"))

@@ -14,13 +14,13 @@ import pytest
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
-from streamdedup.delivery import Delivery
+from streamdedup.delivery.lifecycle import Delivery
+from streamdedup.delivery.shard import Tally
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.settings import load
-from streamdedup.shard import Tally
 from streamdedup.snapshot.files import FileSystem
-from streamdedup.worker import Worker
+from streamdedup.worker.worker import Worker
 from tests.broker.base import Broker
 from tests.broker.proxy import Cut, Proxy
 from tests.broker.topics import committed, read_all

@@ -11,8 +11,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from structlog.testing import capture_logs
 
-from streamdedup.kafka import columns
-from streamdedup.kafka.answers import KEPT_BYTES, LEAST_BYTES, Answers
+from streamdedup.kafka.client import columns
+from streamdedup.kafka.client.answers import KEPT_BYTES, LEAST_BYTES, Answers
 
 Closed = tuple[CloseReason, BaseException | None]
 

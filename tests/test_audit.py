@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup.audit import Report, audit
+from streamdedup.commands.audit import Report, audit
 from streamdedup.errors import ConfigError
 from streamdedup.settings import load
 from tests.broker.base import Broker

@@ -10,13 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.audit.chance import BEYOND_CHANCE, more_than, most_explained
-from streamdedup.audit.matching import Matches, match
-from streamdedup.audit.rows import DROPPED, DUE, EMITTED, KINDS, KNOWN, Rows, Sorter, rows_of
-from streamdedup.audit.timing import Latest, WindowTime
+from streamdedup.commands.audit.chance import BEYOND_CHANCE, more_than, most_explained
+from streamdedup.commands.audit.matching import Matches, match
+from streamdedup.commands.audit.rows import (
+    DROPPED,
+    DUE,
+    EMITTED,
+    KINDS,
+    KNOWN,
+    Rows,
+    Sorter,
+    rows_of,
+)
+from streamdedup.commands.audit.timing import Latest, WindowTime
 from streamdedup.errors import StreamdedupError
 from streamdedup.filters import build
-from streamdedup.filters.window_rules import rules_for
+from streamdedup.filters.window.rules import rules_for
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.rules import duplicates_rule
 

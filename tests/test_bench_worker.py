@@ -304,8 +304,8 @@ def test_a_sample_counts_for_the_part_where_it_stands() -> None:
     loop = "thread (7): MainThread;run_forever (asyncio/base_events.py:607)"
     counts = profile.parts_of(
         [
-            f"{loop};decide (streamdedup/shard.py:7);add (streamdedup/filters/bloom.py:9) 5",
-            f"{loop};run (streamdedup/shard.py:7);full (numpy/_core/numeric.py:386) 3",
+            f"{loop};decide (streamdedup/delivery/shard.py:7);add (streamdedup/filters/bloom/bloom.py:9) 5",
+            f"{loop};run (streamdedup/delivery/shard.py:7);full (numpy/_core/numeric.py:386) 3",
             f"{loop};select (selectors.py:468) 2",
             "thread (7): MainThread;<module> (streamdedup/cli/__init__.py:1) 11",
             "thread (8): other;run_forever (asyncio/base_events.py:607) 13",

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Removable, Unionable
-from streamdedup.filters.bitmap import Bitmap
-from streamdedup.filters.bitmap_direct import DirectBitmap
-from streamdedup.filters.bitmap_hashed import HashedBitmap
-from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.bitmap.bitmap import Bitmap
+from streamdedup.filters.bitmap.direct import DirectBitmap
+from streamdedup.filters.bitmap.hashed import HashedBitmap
+from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
 from streamdedup.keys.hashing import Digests
 from tests.filter_cases import HASH_KEY, copies, random_digests, state

@@ -15,10 +15,10 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters import GROWABLE, KINDS, OPTIONS
 from streamdedup.filters.base import Addable, Removable, Static
-from streamdedup.filters.bitmap_direct import DirectBitmap
-from streamdedup.filters.bitmap_hashed import HashedBitmap
+from streamdedup.filters.bitmap.direct import DirectBitmap
+from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.building import COMMON
-from streamdedup.filters.fuse import Fuse
+from streamdedup.filters.fuse.fuse import Fuse
 from tests.filter_cases import CASES, HASH_KEY, Case, random_digests
 
 BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import streamdedup
 from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError
-from streamdedup.filters import chain, stages
 from streamdedup.filters.base import Addable, Filter, Growing, Removable, Unionable
-from streamdedup.filters.chain import Chain
+from streamdedup.filters.growing import chain, stages
+from streamdedup.filters.growing.chain import Chain
 from streamdedup.filters.keyed import CAPACITY_MAX
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import files

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import streamdedup
 from streamdedup import ClassicBloom, filters
 from streamdedup.errors import ConfigError
-from streamdedup.filters.classic import STRING_HASHES
+from streamdedup.filters.bloom.classic import STRING_HASHES
 
 ADDRESS = "user@example.com"
 SINGLE: list[Callable[[Any], int]] = [lambda x: x % 8]

@@ -21,8 +21,8 @@ from typing import IO, get_args
 import pytest
 
 import streamdedup
-from streamdedup import lines
 from streamdedup.cli import main
+from streamdedup.commands import lines
 from streamdedup.filters.options import Kind
 from tests.broker.base import wait_until
 

@@ -18,7 +18,7 @@ from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import DoubtError, ForeignWriteError, RefusedError
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to

@@ -16,21 +16,21 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka import decoding
-from streamdedup.kafka.columns import (
+from streamdedup.kafka.client.columns import (
     TOGETHER_MAX,
     ColumnarConsumer,
     RawRecords,
     _PartitionColumns,
 )
-from streamdedup.kafka.decoding import LOOP_BYTES_MAX, Decoding
-from streamdedup.kafka.encoding import VERBATIM_BYTES_MIN
-from streamdedup.kafka.open_batches import OpenBatches
+from streamdedup.kafka.client.open_batches import OpenBatches
+from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.patience import Patience
-from streamdedup.kafka.records import EventConsumer
+from streamdedup.kafka.records import decoding
+from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX, Decoding
+from streamdedup.kafka.records.encoding import VERBATIM_BYTES_MIN
+from streamdedup.kafka.records.records import EventConsumer
+from streamdedup.kafka.records.wire import HEAD_BYTES, DamagedError, RecordBatch, Records, decode
 from streamdedup.kafka.source import KafkaSource, UnreadableError
-from streamdedup.kafka.wire import HEAD_BYTES, DamagedError, RecordBatch, Records, decode
 
 HERE = TopicPartition("topic", 3)
 STAMPED_MS = 1_750_000_000_000

@@ -7,11 +7,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from streamdedup.context import Context
+from streamdedup.delivery.context import Context
 from streamdedup.filters import GROWABLE
 from streamdedup.filters.base import Growing
 from streamdedup.filters.options import Kind
-from streamdedup.filters.window import Window
+from streamdedup.filters.window.window import Window
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.hashing import Hash
 from streamdedup.settings import load

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.bloom import Bloom
-from streamdedup.filters.counting import COUNT_MAX, Counting
+from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.filters.bloom.counting import COUNT_MAX, Counting
 from streamdedup.filters.sizing import bloom_size, counter_reaches
 from streamdedup.keys.hashing import Digests
 from tests.filter_cases import band, copies, random_digests, state
@@ -328,7 +328,7 @@ def test_a_large_header_over_a_small_table_allocates_nothing(
     counters, hashes = bloom_size(10**10, 1e-6)
     large = {"capacity": 10**10, "error_rate": 1e-6, "counters": counters, "hashes": hashes}
     seen = Counting(100, 1e-3)
-    monkeypatch.setattr("streamdedup.filters.counting.aligned_words", pytest.fail)
+    monkeypatch.setattr("streamdedup.filters.bloom.counting.aligned_words", pytest.fail)
     monkeypatch.setattr("streamdedup.filters.memory.aligned_words", pytest.fail)
     with pytest.raises(ValueError, match="bytes of table"):
         Counting.from_parts({**seen.header(), **large}, seen.buffers())

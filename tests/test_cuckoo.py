@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import cuckoo
-from streamdedup.filters.cuckoo import Cuckoo
-from streamdedup.filters.cuckoo_rows import add_rows
+from streamdedup.filters.cuckoo import cuckoo
+from streamdedup.filters.cuckoo.cuckoo import Cuckoo
+from streamdedup.filters.cuckoo.rows import add_rows
 from streamdedup.filters.sizing import cuckoo_error, cuckoo_size
 from streamdedup.filters.stash import ROWS
 from tests.filter_cases import band, copies, random_digests, state

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup import demo, settings
+from streamdedup import settings
 from streamdedup.cli import main
+from streamdedup.commands import demo
 
 EVENTS, DISTINCT = 58_212, 29_596
 DEMO = [sys.executable, "-m", "streamdedup", "demo"]

@@ -5,7 +5,7 @@ import pytest
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.filters.dlcbf import DLCBF
+from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import bloom_size, dleft_remainder_bits
 from streamdedup.keys.hashing import MURMUR3
 from tests.dleft_tools import RESIDENT, Churned, cells, churned

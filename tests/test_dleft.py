@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import dleft_rows
-from streamdedup.filters.dleft import DLeft
-from streamdedup.filters.dleft_shape import Layout, Shape
-from streamdedup.filters.dleft_table import Table
+from streamdedup.filters.dleft import rows
+from streamdedup.filters.dleft.dleft import DLeft
+from streamdedup.filters.dleft.shape import Layout, Shape
+from streamdedup.filters.dleft.table import Table
 from streamdedup.keys.hashing import MURMUR3, Digests
 from tests.dleft_tools import cells, digest
 from tests.filter_cases import copies, random_digests
@@ -125,7 +125,7 @@ def test_each_subtable_holds_a_permutation_of_the_fingerprints(
 def located(shape: Shape, a: int, b: int) -> list[tuple[int, int]]:
     """The bucket, of all, and the remainder of a digest in each subtable."""
     spots = np.zeros((1, shape.tables, 2), dtype=np.uint64)
-    dleft_rows._permute(Layout(*shape.layout), np.uint64(a), np.uint64(b), spots, 0)
+    rows._permute(Layout(*shape.layout), np.uint64(a), np.uint64(b), spots, 0)
     return [(int(bucket), int(remainder)) for bucket, remainder in spots[0]]
 
 

@@ -21,11 +21,11 @@ from textwrap import dedent
 import pytest
 import yaml
 
-from streamdedup.audit import Counts, Report
-from streamdedup.audit.limits import FINDINGS
+from streamdedup.commands.audit import Counts, Report
+from streamdedup.commands.audit.limits import FINDINGS
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.normalize import Normalizer, normalizer
+from streamdedup.keys.normalizers.base import Normalizer, normalizer
 from streamdedup.keys.options import Origin
 from streamdedup.settings import load
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import rows_that_fit
 

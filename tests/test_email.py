@@ -9,17 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.context import keys_of
+from streamdedup.delivery.context import keys_of
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
-from streamdedup.keys.domains import candidates
-from streamdedup.keys.email import EmailNormalizer
-from streamdedup.keys.email_column import plain
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.labels import LABELS_MAX
-from streamdedup.keys.normalize import normalizer
+from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers.domains import candidates
+from streamdedup.keys.normalizers.email import EmailNormalizer
+from streamdedup.keys.normalizers.email_column import plain
+from streamdedup.keys.normalizers.labels import LABELS_MAX
+from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules, Origin
-from streamdedup.keys.providers import providers
 from tests.test_extract import batch_of
 
 PROVIDER, STRICT = EmailRules.of("provider"), EmailRules.of("strict")

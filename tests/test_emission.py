@@ -9,16 +9,16 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from structlog.testing import capture_logs
 
-from streamdedup.emission import Emission
+from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.side_topics import OBJECTS_A_TURN
+from streamdedup.delivery.transactions import Part
 from streamdedup.events import Verdict
-from streamdedup.flight import Part
 from streamdedup.kafka import limits as limits_module
-from streamdedup.kafka.records import Record, copies
+from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.rate_limit import EVERY_S
 from streamdedup.rules.listed import Blocked, Lists, Match
 from streamdedup.settings import Settings
-from streamdedup.side_topics import OBJECTS_A_TURN
 from streamdedup.testing.clock import VirtualLoop
 from tests.listed import Listed
 from tests.test_limits import NOW_MS, events, limits

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamdedup.filters.base import Addable, Filter
-from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.hashing import Digests, Hash
 from tests.filter_cases import CASES, Case, band, probes_for
 from tests.key_families import FAMILIES

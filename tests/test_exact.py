@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import exact
-from streamdedup.filters.exact import Exact
-from streamdedup.filters.exact_scan import WORDS_A_CALL
+from streamdedup.filters.exact import exact
+from streamdedup.filters.exact.exact import Exact
+from streamdedup.filters.exact.scan import WORDS_A_CALL
 from streamdedup.filters.sizing import exact_error, exact_size
 from streamdedup.keys.hashing import Digests
 from tests.filter_cases import copies, random_digests, state

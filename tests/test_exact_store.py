@@ -21,13 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
-from streamdedup.lists import KeyList, load, spilling
-from streamdedup.lists import needs as memory
-from streamdedup.lists.building import Recipe, build
+from streamdedup.lists import KeyList, load
+from streamdedup.lists.build import needs as memory
+from streamdedup.lists.build import spilling
+from streamdedup.lists.build.building import Recipe, build
+from streamdedup.lists.build.proving import prove
+from streamdedup.lists.build.rejects import Rejects
+from streamdedup.lists.build.spilling import Spill
 from streamdedup.lists.exact_store import KEYS_A_CALL, ExactStore, rows_of
-from streamdedup.lists.proving import prove
-from streamdedup.lists.rejects import Rejects
-from streamdedup.lists.spilling import Spill
 from streamdedup.lists.store_facts import FACTS, place_of, read_facts, versions_in
 from tests.list_tools import HASHES, PEAK, PROVIDER, Commands, child, inputs, quiet, recipe, written
 
@@ -122,7 +123,7 @@ def test_spilled_digests_come_back_ascending_each_once(
 
 def test_a_store_of_several_tables_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RocksDB's files are of a bounded size."""
-    monkeypatch.setattr("streamdedup.lists.storing.TABLE_ROWS_MAX", 100)
+    monkeypatch.setattr("streamdedup.lists.build.storing.TABLE_ROWS_MAX", 100)
     listed = made(tmp_path, ENTRIES)
     store = opened(listed)
     assert sum(name.endswith(".sst") for name in store.facts.files) > 2
@@ -174,7 +175,7 @@ def test_what_is_removed_is_asked_until_it_is_let_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that began with it ends with it, however many tables it has."""
-    monkeypatch.setattr("streamdedup.lists.storing.TABLE_ROWS_MAX", 10)
+    monkeypatch.setattr("streamdedup.lists.build.storing.TABLE_ROWS_MAX", 10)
     listed = made(tmp_path, ENTRIES)
     store = opened(listed)
     shutil.rmtree(place_of(tmp_path / "out.list"))

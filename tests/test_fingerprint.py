@@ -13,7 +13,6 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamdedup.events import Fingerprint
 from streamdedup.filters import build
-from streamdedup.fingerprint import contradiction, doubt_of
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.log import parse_head
@@ -21,6 +20,7 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.topics import Topology
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
+from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 from tests.broker.base import OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import (

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamdedup.delivery.pace import Pace
+from streamdedup.delivery.transactions import Flights, Part, Transaction, together
 from streamdedup.events import Column, EventBatch
-from streamdedup.flight import Flights, Part, Transaction, together
 from streamdedup.kafka.sink import DoubtError
-from streamdedup.pace import Pace
 
 
 def batch_of(offsets: list[int]) -> EventBatch:

@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.filters import fuse, peeling
 from streamdedup.filters.base import Addable, Static
-from streamdedup.filters.fuse import COLUMNS, KEYS, LENGTH, SEED, SEGMENTS, START, Fuse, divided
-from streamdedup.filters.peeling import SEEDS_MAX, build_part, words_of
+from streamdedup.filters.fuse import fuse, peeling
+from streamdedup.filters.fuse.fuse import (
+    COLUMNS,
+    KEYS,
+    LENGTH,
+    SEED,
+    SEGMENTS,
+    START,
+    Fuse,
+    divided,
+)
+from streamdedup.filters.fuse.peeling import SEEDS_MAX, build_part, words_of
 from streamdedup.filters.sizing import fuse_bits, fuse_size
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from tests.filter_cases import HASH_KEY, band, copies, random_digests, state

@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, Headers
-from streamdedup.kafka import headers as headers_module
-from streamdedup.kafka import walking
-from streamdedup.kafka.headers import RawHeaders
-from streamdedup.kafka.wire import read_headers
+from streamdedup.kafka.records import headers as headers_module
+from streamdedup.kafka.records import walking
+from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys.cells import each
 from streamdedup.keys.extract import Extractor, _last_header, _last_headers
 from tests.test_columns import fetched

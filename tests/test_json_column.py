@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import NULL, Column, EventBatch
-from streamdedup.keys import json_column
 from streamdedup.keys.extract import Extractor, json_keys, json_reader
+from streamdedup.keys.formats import json_column
+from streamdedup.keys.formats.json_column import DEPTH_MAX, INTEGER_BYTES_MAX, located
+from streamdedup.keys.formats.json_text import NUMBER_BYTES_MAX
 from streamdedup.keys.hashing import ROWS_A_CALL
-from streamdedup.keys.json_column import DEPTH_MAX, INTEGER_BYTES_MAX, located
-from streamdedup.keys.json_text import NUMBER_BYTES_MAX
 from streamdedup.keys.words import BYTES_A_CALL
 
 FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")

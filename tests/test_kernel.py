@@ -29,16 +29,17 @@ from numba.core import ir
 import streamdedup
 from streamdedup import filters
 from streamdedup.events import Column
-from streamdedup.filters import digest_map
 from streamdedup.filters.base import Removable, Static, Unionable, Windowed
-from streamdedup.filters.judging import Pending
-from streamdedup.kafka.encoding import BatchEncoder
-from streamdedup.kafka.encoding import warm_up as warm_up_records
-from streamdedup.kafka.headers import RawHeaders
-from streamdedup.kafka.wire import decode, record_batches
+from streamdedup.filters.exact import digest_map
+from streamdedup.filters.window.judging import Pending
+from streamdedup.kafka.records.encoding import BatchEncoder
+from streamdedup.kafka.records.encoding import warm_up as warm_up_records
+from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, ROOMS, cache_root, prefetch, upper_half
-from streamdedup.keys import domains, email_column, json_column, letters
+from streamdedup.keys.formats import json_column
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.normalizers import domains, email_column, letters
 from streamdedup.keys.options import EmailPreset, EmailRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests

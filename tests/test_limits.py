@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, EventBatch, Headers
-from streamdedup.kafka.codecs import CODECS
 from streamdedup.kafka.limits import RETENTION_MARGIN_MS, TOO_LARGE, Limits
+from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, FOREVER, Topic
 from tests.broker.base import Broker
 from tests.broker.topics import create_topic, unique_name

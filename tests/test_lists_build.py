@@ -17,13 +17,13 @@ import pytest
 
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.lists import load
-from streamdedup.lists import needs as memory
-from streamdedup.lists.building import build
+from streamdedup.lists.build import needs as memory
+from streamdedup.lists.build.building import build
+from streamdedup.lists.build.proving import prove
+from streamdedup.lists.build.reading import LINE_BYTES_MAX, blocks
+from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import Progress
-from streamdedup.lists.proving import prove
-from streamdedup.lists.reading import LINE_BYTES_MAX, blocks
-from streamdedup.lists.rejects import Rejects
 from tests.filter_cases import HASH_KEY
 from tests.list_tools import (
     KINDS,
@@ -223,7 +223,7 @@ def test_a_list_of_many_parts_is_built_in_any_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the hash splits it, as that of more than four million entries."""
-    monkeypatch.setattr("streamdedup.filters.fuse.PART_KEYS", 300)
+    monkeypatch.setattr("streamdedup.filters.fuse.fuse.PART_KEYS", 300)
     one = built(tmp_path, ADDRESSES)
     assert one.addresses.header()["parts"] == 7
     assert holds(one, *ADDRESSES)
@@ -235,7 +235,7 @@ def test_standard_input_makes_the_same_list_as_a_file(
     lists: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though nobody knows beforehand how many entries come, and so how many parts there will be."""
-    monkeypatch.setattr("streamdedup.filters.fuse.PART_KEYS", 300)
+    monkeypatch.setattr("streamdedup.filters.fuse.fuse.PART_KEYS", 300)
     path = written(lists.directory / "in.txt", ADDRESSES)
     assert lists("build", path, "-o", "file.list").status == 0
     said = lists("build", "-", "-o", "in.list", stdin=path.read_bytes())

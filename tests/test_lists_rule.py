@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamdedup.delivery.shard import Decided, Shard, Tally, screened
 from streamdedup.events import Column, Verdict
-from streamdedup.filters.bloom import Bloom
-from streamdedup.filters.window import Window
+from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
 from streamdedup.rules.listed import Blocked, InForce, Lists, Match, Matches, Screened, Suspected
-from streamdedup.shard import Decided, Shard, Tally, screened
 from tests.listed import Listed
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from streamdedup import logs
 from streamdedup.errors import CAUSES_MAX, FRAMES_MAX, DeliveryError, trace
-from streamdedup.kafka.connection import describe_error
+from streamdedup.kafka.client.connection import describe_error
 from streamdedup.logs import REPEATED_AFTER_S, OncePerTemplate
 
 SECRET = "jane.doe@example.org"  # noqa: S105 - a key, which no log may hold
@@ -61,14 +61,14 @@ def set_up(
 def test_away_from_a_terminal_every_line_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our lines, aiokafka's and any library's are one JSON object each, with the same names."""
     stream = set_up(monkeypatch)
-    structlog.get_logger("streamdedup.worker").info("shard_live", partition=3, offset=7)
+    structlog.get_logger("streamdedup.worker.worker").info("shard_live", partition=3, offset=7)
     logging.getLogger("aiokafka.conn").error("Unable to connect to %s:%d", "broker", 9092)
     logging.getLogger("some.library").warning("careful")
     ours, theirs, other = map(json.loads, stream.getvalue().splitlines())
     assert (ours["event"], ours["level"], ours["logger"]) == (
         "shard_live",
         "info",
-        "streamdedup.worker",
+        "streamdedup.worker.worker",
     )
     assert (ours["partition"], ours["offset"]) == (3, 7)
     assert ours["timestamp"].endswith("Z")
@@ -88,7 +88,7 @@ def test_an_exception_is_one_line_of_json(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_person_reads_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the event stands in the line as words, and nothing is JSON."""
     stream = set_up(monkeypatch, terminal=True)
-    structlog.get_logger("streamdedup.worker").info("shard_live", partition=3)
+    structlog.get_logger("streamdedup.worker.worker").info("shard_live", partition=3)
     (line,) = stream.getvalue().splitlines()
     assert "shard_live" in line
     assert not line.startswith("{")
@@ -237,7 +237,7 @@ def test_the_time_is_not_prolonged_by_what_is_held_back() -> None:
 def test_only_aiokafka_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a broker is away aiokafka is heard once; our own lines and others' are all heard."""
     stream = set_up(monkeypatch)
-    ours: Any = structlog.get_logger("streamdedup.worker")
+    ours: Any = structlog.get_logger("streamdedup.worker.worker")
     for _ in range(10):
         logging.getLogger("aiokafka.conn").error("away")
         logging.getLogger("some.library").warning("careful")

@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, EventBatch, Headers, Integers, Verdict
-from streamdedup.kafka.headers import RawHeaders
-from streamdedup.kafka.marks import appended, is_marked, mark, marked_rows, marks_of
-from streamdedup.kafka.open_batches import OpenBatches
+from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.options import MARK
-from streamdedup.kafka.records import copies
+from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.marks import appended, is_marked, mark, marked_rows, marks_of
+from streamdedup.kafka.records.records import copies
 from tests.test_columns import as_events, as_objects, copied, fetched
 from tests.test_wire import NONE, NOW_MS, Row, built, rows_by_chance
 

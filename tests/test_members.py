@@ -9,8 +9,8 @@ import mmh3
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
+from streamdedup.delivery.fold import Folding
 from streamdedup.errors import DeliveryError
-from streamdedup.folding import Folding
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from tests.broker.base import Broker, OwnedBroker, admin_client, wait_until

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamdedup import metrics
 from streamdedup.events import Column, EventBatch, Verdict
-from streamdedup.meters import Histogram, Meters, ShardMeters
-from streamdedup.metrics import METRICS, PROCESS, Metric, reference_markdown
+from streamdedup.metrics import catalogue
+from streamdedup.metrics.catalogue import METRICS, PROCESS, Metric, reference_markdown
+from streamdedup.metrics.counts import Histogram, Meters, ShardMeters
 
 ROOT = Path(__file__).parent.parent
 UNITS = {
@@ -47,7 +47,7 @@ def test_every_name_stands_once() -> None:
     """METRICS has every metric of the module, each name once."""
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names)
-    declared = {value.name for value in vars(metrics).values() if isinstance(value, Metric)}
+    declared = {value.name for value in vars(catalogue).values() if isinstance(value, Metric)}
     assert set(names) == declared | {metric.name for metric in PROCESS}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup.filters.digest_map import _merge
+from streamdedup.filters.exact.digest_map import _merge
 from streamdedup.snapshot import files, store
 from streamdedup.snapshot.files import publish
 from tests.mutants.applied import MUTANT_ENV

@@ -16,7 +16,13 @@ from idna import idnadata
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor, json_keys
-from streamdedup.keys.normalize import NO_TEXT, NOT_UTF8, Normalizer, TextNormalizer, normalizer
+from streamdedup.keys.normalizers.base import (
+    NO_TEXT,
+    NOT_UTF8,
+    Normalizer,
+    TextNormalizer,
+    normalizer,
+)
 from streamdedup.keys.options import Normalization
 from tests.test_extract import batch_of
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.kafka import offsets
+from streamdedup.kafka.client.protocol import StableOffsetFetch
 from streamdedup.kafka.offsets import Committed, Note, committed, tells_stable_offsets
-from streamdedup.kafka.protocol import StableOffsetFetch
 
 NOTE = Note("cluster", "input-id", "output-id", 50)
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from streamdedup.audit import audit
+from streamdedup.commands.audit import audit
 from streamdedup.errors import DeliveryError
 from streamdedup.settings import load
 from tests.broker.base import client_config

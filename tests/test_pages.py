@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamdedup import worker as worker_module
 from streamdedup.events import Verdict
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
-from streamdedup.metrics import DOUBTS, METRICS, TAKEN_BACK
+from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
+from streamdedup.worker import worker as worker_module
 from tests.broker.base import Broker, client_config
 from tests.broker.topics import create_topic, produce, unique_name
 from tests.deployment import Deployment, keyed

@@ -10,9 +10,9 @@ from aiokafka.errors import KafkaConnectionError
 from structlog.testing import capture_logs
 
 from streamdedup.errors import DeliveryError
+from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.cluster import soon
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.patience import Patience, start_patiently
 from streamdedup.testing.clock import VirtualLoop
 
 

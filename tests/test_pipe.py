@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup import filters, lines
+from streamdedup import filters
+from streamdedup.commands import lines
+from streamdedup.commands.lines import key_reader
+from streamdedup.commands.pipe import FullError, OutputError, Summary, deduplicate
 from streamdedup.errors import ConfigError, StreamdedupError
-from streamdedup.filters.bloom import Bloom
-from streamdedup.lines import key_reader
-from streamdedup.pipe import FullError, OutputError, Summary, deduplicate
+from streamdedup.filters.bloom.bloom import Bloom
 
 COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
 

@@ -18,16 +18,16 @@ import pytest
 
 from streamdedup import filters
 from streamdedup.cli import main
+from streamdedup.commands.plan import report, sample, speed
+from streamdedup.commands.plan.job import Asked, job_of
+from streamdedup.commands.plan.planning import Plan, plan
+from streamdedup.commands.plan.sample import Sample
+from streamdedup.commands.plan.sizes import ENTRIES, size_of
+from streamdedup.commands.plan.speed import Speed
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Removable, Static, Unionable
-from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.sizing import false_positive_table
-from streamdedup.plan import report, sample, speed
-from streamdedup.plan.job import Asked, job_of
-from streamdedup.plan.planning import Plan, plan
-from streamdedup.plan.sample import Sample
-from streamdedup.plan.sizes import ENTRIES, size_of
-from streamdedup.plan.speed import Speed
 from tests.filter_cases import band, random_digests
 
 ROOT = Path(__file__).parent.parent
@@ -106,7 +106,7 @@ class TestSizes:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A long list is planned in the parts in which it is built, which are nearly of one size."""
-        monkeypatch.setattr("streamdedup.filters.fuse.PART_KEYS", 20_000)
+        monkeypatch.setattr("streamdedup.filters.fuse.fuse.PART_KEYS", 20_000)
         made = _built("fuse", 100_000, 1e-3)
         assert made.header()["parts"] == 5
         assert size_of("fuse", 100_000, 1e-3).size_bytes == pytest.approx(made.size_bytes, rel=0.02)

@@ -9,9 +9,9 @@ STARTS = """
 import asyncio
 from pathlib import Path
 from streamdedup import logs
-from streamdedup.context import Context
+from streamdedup.delivery.context import Context
 from streamdedup.kafka.topics import Topic, Topology
-from streamdedup.preparation import try_filter
+from streamdedup.worker.startup import try_filter
 from streamdedup.settings import load
 
 logs.set_up()

@@ -20,16 +20,17 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.consumer import fetcher
 from structlog.testing import capture_logs
 
+from streamdedup.delivery.fence import wait_decided
 from streamdedup.events import EventBatch
-from streamdedup.fencing import wait_decided
 from streamdedup.filters.base import Mask
-from streamdedup.kafka import columns, decoding
-from streamdedup.kafka.answers import Answers
+from streamdedup.kafka.client import columns
+from streamdedup.kafka.client.answers import Answers
+from streamdedup.kafka.client.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
-from streamdedup.kafka.codecs import CODECS
-from streamdedup.kafka.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.records import EventConsumer
+from streamdedup.kafka.records import decoding
+from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.records import EventConsumer
 from tests.broker.base import Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import create_topic, delete_records, read_all, unique_name

@@ -17,15 +17,15 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from streamdedup.audit import audit
-from streamdedup.context import wall_clock_ms
+from streamdedup.commands.audit import audit
+from streamdedup.commands.reset import Plan, Step, Target, move, note_after, plan, target_of
+from streamdedup.commands.reset_text import as_text
+from streamdedup.delivery.context import wall_clock_ms
+from streamdedup.delivery.resume import Found
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.sink import _close
-from streamdedup.reset import Plan, Step, Target, move, note_after, plan, target_of
-from streamdedup.reset_text import as_text
-from streamdedup.resume import Found
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all

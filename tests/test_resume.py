@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup.errors import DeliveryError
-from streamdedup.kafka.offsets import Committed, Note
-from streamdedup.kafka.options import SinkOptions, SourceOptions
-from streamdedup.kafka.topics import Topic
-from streamdedup.resume import (
+from streamdedup.delivery.resume import (
     Found,
     Resume,
     check_memory,
@@ -18,6 +14,10 @@ from streamdedup.resume import (
     is_complete,
     is_outlived,
 )
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.options import SinkOptions, SourceOptions
+from streamdedup.kafka.topics import Topic
 
 NOTE = Note("cluster", "input-id", "output-id", 50)
 FOUND = Found(

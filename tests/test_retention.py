@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from streamdedup import worker as worker_module
+from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.settings import load
-from streamdedup.shard_snapshots import ShardSnapshots
+from streamdedup.worker import worker as worker_module
 from tests.broker.topics import delete_records, produce, read_all
 from tests.deployment import Deployment, keyed
 from tests.local import Start

@@ -15,11 +15,11 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from streamdedup import worker as worker_module
-from streamdedup.delivery import State
-from streamdedup.demo import MockBroker
+from streamdedup.commands.demo import MockBroker
+from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.source import KafkaSource
+from streamdedup.worker import worker as worker_module
 from tests.broker.base import Broker, OwnedBroker, client_config
 from tests.broker.proxy import Action, Api, Delay, Frame, Hold, Proxy, Replace
 from tests.broker.topics import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup import folding
+from streamdedup.delivery import fold
 from streamdedup.kafka.sink import KafkaWriter
 from tests.broker.base import Broker, OwnedBroker
 from tests.broker.proxy import Action, Api, Cut, Delay, Drop, Frame, Hold, Proxy, Replace
@@ -255,7 +255,7 @@ async def test_a_fold_may_take_long_as_long_as_it_moves(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its deadline is on progress: a fold of many times that is no doubt, one that stands still is."""
-    monkeypatch.setattr(folding, "STALL_S_MAX", 1.0)
+    monkeypatch.setattr(fold, "STALL_S_MAX", 1.0)
     for number in range(8):  # in as many record batches
         produce(deployment.bootstrap, deployment.sink, keyed([number], 1))
     moves = threading.Event()

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup.context import Context
+from streamdedup.delivery.context import Context
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
 from streamdedup.filters import build
-from streamdedup.reloading import Reloading
 from streamdedup.rules.listed import NO_LISTS, Lists, Match
 from streamdedup.snapshot import files
+from streamdedup.worker.lists import Reloading
 from tests.test_context import DIGITS, context
 
 

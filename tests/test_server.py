@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from streamdedup.delivery import State
+from streamdedup.delivery.fold import Fold
+from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import ConfigError
-from streamdedup.folding import Fold
-from streamdedup.meters import Meters
+from streamdedup.metrics.counts import Meters
 from streamdedup.server import Phase, Status, routes
 from streamdedup.server import listener as listener_module
 from streamdedup.server import pulse as pulse_module

@@ -14,13 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from streamdedup.delivery.shard import Shard, Tally
 from streamdedup.events import Column, Verdict, Verdicts
 from streamdedup.filters import build
 from streamdedup.filters.base import Mask
-from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
-from streamdedup.shard import Shard, Tally
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
 CAPACITY = 1000

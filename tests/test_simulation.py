@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from streamdedup import emission, folding, side_topics
+from streamdedup.delivery import emit, fold, side_topics
 from streamdedup.rules.listed import NOTHING_BLOCKED, Lists
 from tests.simulation.mutants import mutants
 from tests.simulation.plan import Plan, listed, screening, shadowed
@@ -62,8 +62,8 @@ def test_a_list_that_does_not_hold_is_seen(broken: AbstractContextManager[Any]) 
 @pytest.mark.parametrize(
     "broken",
     [
-        patch.object(folding, "marks_of", lambda headers: np.zeros(len(headers), dtype=np.uint8)),
-        patch.object(emission, "marked_rows", lambda _: np.zeros(0, dtype=np.int64)),
+        patch.object(fold, "marks_of", lambda headers: np.zeros(len(headers), dtype=np.uint8)),
+        patch.object(emit, "marked_rows", lambda _: np.zeros(0, dtype=np.int64)),
     ],
     ids=["marks not read", "another's mark believed"],
 )

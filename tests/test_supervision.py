@@ -13,8 +13,8 @@ from aiokafka.errors import (
     RequestTimedOutError,
 )
 
-import streamdedup.worker as worker_module
-from streamdedup.delivery import State
+import streamdedup.worker.worker as worker_module
+from streamdedup.delivery.lifecycle import State
 from streamdedup.kafka import topics
 from streamdedup.kafka.topics import Topology
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup import process, shards, threads
-from streamdedup import worker as worker_module
+from streamdedup import threads
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, WatchedFs, connected_to
 from streamdedup.threads import SAVES_MAX, Lane
-from streamdedup.worker import Worker
+from streamdedup.worker import assignment, process
+from streamdedup.worker import worker as worker_module
+from streamdedup.worker.worker import Worker
 from tests.deployment import Deployment
 from tests.local import DEADLINE_S, LocalWorker, Start, until
 
@@ -184,7 +185,7 @@ async def test_saves_that_hang_wedge_no_partition_and_pin_no_more_filters(
     assert disk.hanging == SAVES_MAX
     assert len(stays.worker._shards.all()) == partitions
     tasks = [task.get_coro() for task in asyncio.all_tasks()]
-    saves = [coro for coro in tasks if coro.__qualname__ == shards._save.__qualname__]  # type: ignore[union-attr]
+    saves = [coro for coro in tasks if coro.__qualname__ == assignment._save.__qualname__]  # type: ignore[union-attr]
     assert len(saves) == len(stays.worker._shards._apart)
     assert not stays.lines("shard_stopped")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from streamdedup.commands.trial import Trial, tried
 from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
 from streamdedup.settings import load
-from streamdedup.trial import Trial, tried
 from tests.broker.base import Broker
 from tests.broker.topics import committed, create_topic, read_all, unique_name
 from tests.deployment import Deployment, keyed

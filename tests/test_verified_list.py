@@ -13,25 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamdedup import reloading
-from streamdedup.context import Context
+from streamdedup.delivery.context import Context
+from streamdedup.delivery.shard import Decided, Shard, Tally, screened
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column, Verdict
-from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.lists import KeyList, load
-from streamdedup.lists.building import build
+from streamdedup.lists.build.building import build
+from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.overlay import ADDED, REMOVED, Changes
-from streamdedup.lists.rejects import Rejects
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.reloading import Reloading
 from streamdedup.rules.listed import Answer, Lists, Match, Matcher, Suspected
-from streamdedup.screening import Loaded, load_list
-from streamdedup.shard import Decided, Shard, Tally, screened
+from streamdedup.worker import lists
+from streamdedup.worker.list_files import Loaded, load_list
+from streamdedup.worker.lists import Reloading
 from tests.list_tools import PROVIDER, inputs, quiet, recipe, written
 from tests.listed import Listed
 from tests.local import until
@@ -337,10 +337,10 @@ async def test_a_store_that_comes_after_its_list_is_found(
         tries.append(which)
         return load_list(context_, which, path)
 
-    monkeypatch.setattr(reloading, "LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(reloading, "AGAIN_S", 0.001)
-    monkeypatch.setattr(reloading, "AGAIN_S_MAX", 0.002)
-    monkeypatch.setattr(reloading, "load_list", counted)
+    monkeypatch.setattr(lists, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(lists, "AGAIN_S", 0.001)
+    monkeypatch.setattr(lists, "AGAIN_S_MAX", 0.002)
+    monkeypatch.setattr(lists, "load_list", counted)
     context_ = context(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY)
     await (keeps := Reloading(context_)).begin()
     with capture_logs() as lines:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from streamdedup import threads
+from streamdedup.commands.trial import tried
 from streamdedup.errors import SnapshotError
 from streamdedup.events import Verdict
 from streamdedup.kafka.options import KafkaOptions
@@ -31,7 +32,6 @@ from streamdedup.server import routes
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
-from streamdedup.trial import tried
 from tests.broker.base import Broker, wait_until
 from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
 from tests.deployment import Deployment, WorkerProcess

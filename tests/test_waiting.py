@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from streamdedup.events import Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.keyed import ROWS_A_CALL
-from streamdedup.filters.waiting import ROWS_MIN, Waiting
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP, Duplicates
+from streamdedup.rules.waiting import ROWS_MIN, Waiting
 from tests.filter_cases import random_digests
 
 PASS, DUPLICATE = Verdict.PASS, Verdict.DUPLICATE

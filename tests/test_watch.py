@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from streamdedup.delivery.cross_partition import Watch
 from streamdedup.events import Verdict
 from streamdedup.keys.hashing import Digests
-from streamdedup.watch import Watch
 
 
 def digests(numbers: list[int], low: int = 0) -> Digests:

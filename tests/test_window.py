@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask, Times, Windowed
-from streamdedup.filters.clock import (
+from streamdedup.filters.keyed import CAPACITY_MAX
+from streamdedup.filters.memory import PIECE_BYTES
+from streamdedup.filters.sizing import bloom_error, window_error, window_room, window_size
+from streamdedup.filters.window.clock import (
     EARLIEST,
     LATEST,
     NEVER,
@@ -24,11 +27,8 @@ from streamdedup.filters.clock import (
     UNLIMITED,
     checked_times,
 )
-from streamdedup.filters.judging import NOTHING, Judged, Pending
-from streamdedup.filters.keyed import CAPACITY_MAX
-from streamdedup.filters.memory import PIECE_BYTES
-from streamdedup.filters.sizing import bloom_error, window_error, window_room, window_size
-from streamdedup.filters.window import Window
+from streamdedup.filters.window.judging import NOTHING, Judged, Pending
+from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
 from tests.filter_cases import band, copies, random_digests, state
 

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup import filters
+from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.events import Column, Verdict
-from streamdedup.filters.window import Window
+from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import load
-from streamdedup.shard import Shard
-from streamdedup.shard_snapshots import ShardSnapshots
 from streamdedup.snapshot import Identity, Snapshot, Store
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict

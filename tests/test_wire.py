@@ -23,10 +23,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, Headers
-from streamdedup.kafka import codecs, walking, writing
-from streamdedup.kafka.encoding import BatchEncoder, EncodedBatch, verbatim
-from streamdedup.kafka.headers import RawHeaders
-from streamdedup.kafka.wire import (
+from streamdedup.kafka.records import codecs, walking, writing
+from streamdedup.kafka.records.encoding import BatchEncoder, EncodedBatch, verbatim
+from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.wire import (
     HEAD_BYTES,
     RECORDS_MAX,
     DamagedError,

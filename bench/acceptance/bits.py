@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.acceptance.chance import found_in, occupancy_spread, random_keys
 from bench.acceptance.report import Figure, Section, near, share
-from streamdedup.filters.bloom import Bloom
+from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.memory import aligned_words
 from streamdedup.filters.sizing import bloom_error
 from streamdedup.keys.hashing import Digests

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from bench.acceptance.chance import found_in, occupancy_spread, random_keys
 from bench.acceptance.report import Figure, Section, near, share
-from streamdedup.filters.counting import COUNT_MAX, Counting
-from streamdedup.filters.dlcbf import DLCBF
+from streamdedup.filters.bloom.counting import COUNT_MAX, Counting
+from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import bloom_error, bloom_size, counter_reaches
 from tests.dleft_tools import RESIDENT
 from tests.filter_cases import SIGMAS

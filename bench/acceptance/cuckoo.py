@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.acceptance.chance import found_in, random_keys
 from bench.acceptance.report import Figure, Section, near, share
-from streamdedup.filters.cuckoo import Cuckoo
+from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.sizing import CUCKOO_CELLS, cuckoo_size
 from tests.filter_cases import probes_for
 

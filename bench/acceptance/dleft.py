@@ -7,7 +7,7 @@ import numpy as np
 from bench.acceptance import fluid
 from bench.acceptance.chance import found_in, occupancy_spread, random_keys
 from bench.acceptance.report import Figure, Section, near, share
-from streamdedup.filters.dlcbf import DLCBF
+from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import dleft_error
 from tests.dleft_tools import CHURN, OPERATIONS, RESIDENT, Churned, churned
 from tests.filter_cases import SIGMAS

@@ -27,17 +27,17 @@ PARTS = {
     "sockets: reading answers, writing requests": (
         "asyncio/selector_events.py",
         "asyncio/streams.py",
-        "streamdedup/kafka/answers.py",
+        "streamdedup/kafka/client/answers.py",
     ),
     "requests and answers made of bytes, and the other way (aiokafka)": ("aiokafka/protocol/",),
     "record batches walked and checked": (
-        "streamdedup/kafka/wire.py",
-        "streamdedup/kafka/columns.py",
+        "streamdedup/kafka/records/wire.py",
+        "streamdedup/kafka/client/columns.py",
     ),
     "survivors copied into record batches": (
-        "streamdedup/kafka/encoding.py",
-        "streamdedup/kafka/open_batches.py",
-        "streamdedup/kafka/codecs.py",
+        "streamdedup/kafka/records/encoding.py",
+        "streamdedup/kafka/client/open_batches.py",
+        "streamdedup/kafka/records/codecs.py",
     ),
     "keys found and hashed": ("streamdedup/keys/",),
     "the rest of the worker": ("streamdedup/",),

@@ -93,7 +93,8 @@ def _run(arguments: argparse.Namespace) -> int:
     # Nothing is to be drained yet. Without a handler, the first process of a container is deaf to the signal; and one
     # that raises is not heard where an import, which goes on for a second, is within a bare `except`.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    from streamdedup import logs, process, settings
+    from streamdedup import logs, settings
+    from streamdedup.worker import process
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()
@@ -147,7 +148,7 @@ def _add_compile(commands: Commands) -> None:
 
 def _compile(_arguments: argparse.Namespace) -> int:
     from streamdedup import kernel
-    from streamdedup.kafka import encoding
+    from streamdedup.kafka.records import encoding
     from streamdedup.rules import warm_up_all
 
     with kernel.compiling(lambda: say("streamdedup: compiling, for about 20 seconds")):
@@ -168,6 +169,6 @@ def _add_demo(commands: Commands) -> None:
 
 
 def _demo(_arguments: argparse.Namespace) -> int:
-    from streamdedup.demo import demo
+    from streamdedup.commands.demo import demo
 
     return demo()

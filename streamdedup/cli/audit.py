@@ -30,7 +30,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     import json
 
     from streamdedup import logs, settings
-    from streamdedup.audit import audit
+    from streamdedup.commands.audit import audit
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()

@@ -143,11 +143,11 @@ def _whole(text: str) -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     from streamdedup.kernel import compiling
-    from streamdedup.lists.building import Recipe, build
-    from streamdedup.lists.inputs import STDIN, inputs_of
+    from streamdedup.lists.build.building import Recipe, build
+    from streamdedup.lists.build.inputs import STDIN, inputs_of
+    from streamdedup.lists.build.proving import prove
+    from streamdedup.lists.build.rejects import Rejects
     from streamdedup.lists.progress import Progress
-    from streamdedup.lists.proving import prove
-    from streamdedup.lists.rejects import Rejects
     from streamdedup.lists.store_facts import place_of
 
     output: Path = arguments.output

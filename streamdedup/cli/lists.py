@@ -95,7 +95,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _read1() -> Callable[[], Any]:
-    from streamdedup.lists.inputs import CHUNK_BYTES
+    from streamdedup.lists.build.inputs import CHUNK_BYTES
 
     source: Any = stdin()
     return lambda: source.read1(CHUNK_BYTES)
@@ -129,7 +129,7 @@ def _change(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from streamdedup import logs
-    from streamdedup.relisting import write
+    from streamdedup.commands.list_changes import write
     from streamdedup.units import counted
 
     tree = settings_of(arguments.config, arguments.overrides)

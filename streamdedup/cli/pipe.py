@@ -81,9 +81,9 @@ def _kind_for_streams(name: str) -> str:
 
 
 def _pipe(arguments: argparse.Namespace) -> int:
+    from streamdedup.commands.lines import key_reader
+    from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
-    from streamdedup.lines import key_reader
-    from streamdedup.pipe import Summary, deduplicate
 
     source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")

@@ -61,7 +61,7 @@ def add_plan(commands: Commands) -> None:
 
 def _quantity(name: str) -> Reader:
     def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
-        from streamdedup.plan.job import QUANTITIES
+        from streamdedup.commands.plan.job import QUANTITIES
 
         return QUANTITIES[name].parse(text)
 
@@ -69,7 +69,7 @@ def _quantity(name: str) -> Reader:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from streamdedup.plan import command
+    from streamdedup.commands.plan import command
 
     closed = "standard input is closed; give it lines: streamdedup plan --sample - <FILE"
     text = command.output(

@@ -9,7 +9,7 @@ from streamdedup.cli.streams import put, say
 from streamdedup.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamdedup.reset import Target
+    from streamdedup.commands.reset import Target
 
 
 def add_reset(commands: Commands) -> None:
@@ -39,8 +39,8 @@ def add_reset(commands: Commands) -> None:
 
 
 def _target(text: str) -> "Target":
-    from streamdedup.context import wall_clock_ms
-    from streamdedup.reset import target_of
+    from streamdedup.commands.reset import target_of
+    from streamdedup.delivery.context import wall_clock_ms
 
     return target_of(text, wall_clock_ms())
 
@@ -48,8 +48,9 @@ def _target(text: str) -> "Target":
 def _reset(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from streamdedup import logs, reset, settings
-    from streamdedup.reset_text import as_text
+    from streamdedup import logs, settings
+    from streamdedup.commands import reset
+    from streamdedup.commands.reset_text import as_text
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()

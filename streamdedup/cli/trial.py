@@ -28,7 +28,7 @@ def add_try(commands: Commands) -> None:
 
 
 def _events(text: str) -> int:
-    from streamdedup.trial import EVENTS_MAX
+    from streamdedup.commands.trial import EVENTS_MAX
     from streamdedup.units import parse_count
 
     events = parse_count(text)
@@ -42,7 +42,7 @@ def _try(arguments: argparse.Namespace) -> int:
     import json
 
     from streamdedup import logs, settings
-    from streamdedup.trial import tried
+    from streamdedup.commands.trial import tried
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()

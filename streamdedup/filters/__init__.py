@@ -11,18 +11,18 @@ if TYPE_CHECKING:  # they bring numpy, which reading the settings does without
     from streamdedup.keys.hashing import Hash
 
 KINDS: dict[str, str] = {
-    "bitmap": "streamdedup.filters.bitmap:Bitmap",
-    "blocked": "streamdedup.filters.blocked:Blocked",
-    "bloom": "streamdedup.filters.bloom:Bloom",
-    "counting": "streamdedup.filters.counting:Counting",
-    "cuckoo": "streamdedup.filters.cuckoo:Cuckoo",
-    "dlcbf": "streamdedup.filters.dlcbf:DLCBF",
-    "dleft": "streamdedup.filters.dleft:DLeft",
-    "exact": "streamdedup.filters.exact:Exact",
-    "fuse": "streamdedup.filters.fuse:Fuse",
-    "window": "streamdedup.filters.window:Window",
+    "bitmap": "streamdedup.filters.bitmap.bitmap:Bitmap",
+    "blocked": "streamdedup.filters.bloom.blocked:Blocked",
+    "bloom": "streamdedup.filters.bloom.bloom:Bloom",
+    "counting": "streamdedup.filters.bloom.counting:Counting",
+    "cuckoo": "streamdedup.filters.cuckoo.cuckoo:Cuckoo",
+    "dlcbf": "streamdedup.filters.dleft.dlcbf:DLCBF",
+    "dleft": "streamdedup.filters.dleft.dleft:DLeft",
+    "exact": "streamdedup.filters.exact.exact:Exact",
+    "fuse": "streamdedup.filters.fuse.fuse:Fuse",
+    "window": "streamdedup.filters.window.window:Window",
 }
-LOADED: dict[str, str] = {"chain": "streamdedup.filters.chain:Chain"}
+LOADED: dict[str, str] = {"chain": "streamdedup.filters.growing.chain:Chain"}
 """What `build` makes by an option, `on_full: grow`, and not by its own name."""
 
 GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact")

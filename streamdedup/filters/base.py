@@ -12,8 +12,8 @@ import numpy.typing as npt
 from streamdedup.keys.hashing import Digests, Hash
 
 if TYPE_CHECKING:  # they bring numba
-    from streamdedup.filters.clock import Clock
-    from streamdedup.filters.judging import Judged, Pending
+    from streamdedup.filters.window.clock import Clock
+    from streamdedup.filters.window.judging import Judged, Pending
 
 Key = str | bytes
 Mask = npt.NDArray[np.bool_]

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import cuckoo, dlcbf, dleft, exact, fuse, window
-from streamdedup.filters.dleft_shape import shape_for
-from streamdedup.filters.peeling import LINE_WORDS, words_of
-from streamdedup.filters.ring import cell_bytes
+from streamdedup.filters.cuckoo import cuckoo
+from streamdedup.filters.dleft import dlcbf, dleft
+from streamdedup.filters.dleft.shape import shape_for
+from streamdedup.filters.exact import exact
+from streamdedup.filters.fuse import fuse
+from streamdedup.filters.fuse.peeling import LINE_WORDS, words_of
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
     BLOCKED_ERROR_MIN,
@@ -34,6 +36,8 @@ from streamdedup.filters.sizing import (
     window_size,
 )
 from streamdedup.filters.stash import STASH_BYTES_MIN
+from streamdedup.filters.window import window
+from streamdedup.filters.window.ring import cell_bytes
 
 BEHIND_CELLS_BYTES = 8 + STASH_BYTES_MIN  # a word, as the last cell is read out of two
 

@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from streamdedup.events import EventBatch, Fingerprint, Integers
+from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.patience import Patience
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topic, Topology
 
 ANSWER_S_MAX = 60.0  # what a caller gives a cluster for an answer

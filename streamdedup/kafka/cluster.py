@@ -12,12 +12,12 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
-from streamdedup.kafka.connection import bootstrap, let_go, refusal
+from streamdedup.kafka.client.connection import bootstrap, let_go, refusal
+from streamdedup.kafka.client.patience import Patience, start_patiently
+from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
-from streamdedup.kafka.records import EventConsumer
+from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.kafka.topics import Topic, Topology
@@ -124,7 +124,7 @@ class KafkaCluster:
 def _columnar() -> type[EventConsumer] | None:
     """The consumer that gives columns; None where the aiokafka that is installed is not known to it, which is told."""
     try:
-        from streamdedup.kafka import columns  # whose classes are made of aiokafka's
+        from streamdedup.kafka.client import columns  # whose classes are made of aiokafka's
 
         if (reason := columns.unfit()) is None:
             return columns.ColumnarConsumer

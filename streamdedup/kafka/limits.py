@@ -10,8 +10,8 @@ import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamdedup.events import EventBatch, Headers, Integers
-from streamdedup.kafka.codecs import CODECS
-from streamdedup.kafka.records import NO_TIMESTAMP, Record
+from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.records import NO_TIMESTAMP, Record
 from streamdedup.kafka.topics import FOREVER, Topic
 
 TOO_LARGE = "too large"

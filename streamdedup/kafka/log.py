@@ -17,11 +17,11 @@ from aiokafka.errors import (
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka.connection import asked_again, client_arguments, let_go
+from streamdedup.kafka.client.connection import asked_again, client_arguments, let_go
+from streamdedup.kafka.client.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
-from streamdedup.kafka.records import EventConsumer
-from streamdedup.kafka.wire import HEAD, MAGIC
+from streamdedup.kafka.records.records import EventConsumer
+from streamdedup.kafka.records.wire import HEAD, MAGIC
 
 RETRY_S = 0.05
 

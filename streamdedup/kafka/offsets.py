@@ -13,8 +13,8 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
-from streamdedup.kafka.connection import NotYetError, asked_again
-from streamdedup.kafka.protocol import StableOffsetFetch
+from streamdedup.kafka.client.connection import NotYetError, asked_again
+from streamdedup.kafka.client.protocol import StableOffsetFetch
 
 T = TypeVar("T")
 

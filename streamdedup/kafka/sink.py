@@ -25,13 +25,13 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import EventBatch, Integers
-from streamdedup.kafka.codecs import CODECS
-from streamdedup.kafka.connection import client_arguments, let_go
-from streamdedup.kafka.open_batches import OpenBatches
+from streamdedup.kafka.client.connection import client_arguments, let_go
+from streamdedup.kafka.client.open_batches import OpenBatches
+from streamdedup.kafka.client.patience import Patience, start_patiently
+from streamdedup.kafka.client.protocol import InvalidRecordError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.protocol import InvalidRecordError
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.records import Record
 
 BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
 DEFAULTS = {

@@ -29,11 +29,11 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import EventBatch
-from streamdedup.kafka.connection import client_arguments, let_go
+from streamdedup.kafka.client.connection import client_arguments, let_go
+from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.records import CHUNK_EVENTS, EventConsumer
-from streamdedup.kafka.wire import DamagedError
+from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
+from streamdedup.kafka.records.wire import DamagedError
 
 # Of a partition: the largest record batch that a broker takes unless told otherwise.
 FETCH_BYTES = 1_048_588

@@ -20,10 +20,10 @@ from aiokafka.errors import (
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.connection import client_arguments
+from streamdedup.kafka.client.connection import client_arguments
+from streamdedup.kafka.client.patience import is_away
+from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.patience import is_away
-from streamdedup.kafka.protocol import TopicsWithIds, all_topics
 
 READ, WRITE = 3, 4  # AclOperation codes
 RIGHTS_UNKNOWN = -(1 << 31)

@@ -15,9 +15,9 @@ import orjson
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, HeaderColumn, Headers, Integers
 from streamdedup.keys.cells import completed, each
-from streamdedup.keys.normalize import Normalizer
+from streamdedup.keys.formats.registry import looks_registered
+from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
-from streamdedup.keys.registry import looks_registered
 
 MISSING = object()
 ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
@@ -147,7 +147,7 @@ def _normalized(
 
 
 def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
-    from streamdedup.keys.json_column import located  # which brings numba
+    from streamdedup.keys.formats.json_column import located  # which brings numba
 
     found = located(_steps(field), texts)
     return completed(found, _nulls(found), _reader(field), texts)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdedup.events import Column
-from streamdedup.keys.domains import candidates
 from streamdedup.keys.hashing import Digests
+from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.overlay import ADDED, REMOVED, Overlay
 from streamdedup.rules.listed import Match, Matches

@@ -10,8 +10,8 @@ from typing import Literal
 import orjson
 
 from streamdedup.errors import ConfigError, MalformedError
-from streamdedup.keys.email import BELOW, EXACT, EmailNormalizer
-from streamdedup.keys.normalize import Normalizer
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.keys.normalizers.email import BELOW, EXACT, EmailNormalizer
 from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
 
 ENTRY_BYTES_MAX = 4096

@@ -17,10 +17,10 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.filters.base import Filter
 from streamdedup.filters.memory import pieces
-from streamdedup.keys import domains
-from streamdedup.keys.domains import candidates
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.keys.normalize import Normalizer
+from streamdedup.keys.normalizers import domains
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.lists.facts import Counts, Facts, duplicates_told
 from streamdedup.lists.normalizing import Normalizing, id_of
 from streamdedup.lists.progress import sized

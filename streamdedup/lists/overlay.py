@@ -6,7 +6,7 @@ last is kept apart from the many, in which it is put now and then: so a change c
 
 import numpy as np
 
-from streamdedup.filters.digest_map import EMPTY, DigestMap
+from streamdedup.filters.exact.digest_map import EMPTY, DigestMap
 from streamdedup.keys.hashing import Bytes, Digests
 
 UNCHANGED, ADDED, REMOVED = 0, 1, 2

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
-from streamdedup.keys.normalize import Normalizer
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.lists.build.reading import LINE_BYTES_MAX, blocks
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
-from streamdedup.lists.reading import LINE_BYTES_MAX, blocks
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.listed import Answer, Answers, Match, Matches
 

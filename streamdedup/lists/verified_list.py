@@ -10,8 +10,8 @@ import numpy as np
 
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Filter, Mask
-from streamdedup.keys.domains import candidates
 from streamdedup.keys.hashing import Bytes, Digests
+from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList

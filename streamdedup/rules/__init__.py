@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
-from streamdedup.filters import digest_map, waiting
 from streamdedup.filters.base import Addable, Windowed
+from streamdedup.filters.exact import digest_map
 from streamdedup.filters.nothing import Nothing
-from streamdedup.keys import domains, email_column, json_column, letters
+from streamdedup.keys.formats import json_column
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
+from streamdedup.keys.normalizers import domains, email_column, letters
+from streamdedup.rules import waiting
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
 from streamdedup.rules.pass_all import PassAll
 from streamdedup.rules.window import DuplicatesWithin

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from streamdedup.events import Integers, Verdicts
 from streamdedup.filters.base import Addable, Mask, Removable, Windowed
-from streamdedup.filters.waiting import Waiting
 from streamdedup.keys.hashing import Digests
+from streamdedup.rules.waiting import Waiting
 
 ROWS_A_STEP = 4096  # added at once, where the loop waits for it: below a few ms
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from streamdedup.events import Integers, Verdict, Verdicts
 from streamdedup.filters.base import Mask, Windowed
-from streamdedup.filters.clock import Generations
-from streamdedup.filters.equals import keep_first
-from streamdedup.filters.judging import NOTHING, Judged, Pending
+from streamdedup.filters.window.clock import Generations
+from streamdedup.filters.window.equals import keep_first
+from streamdedup.filters.window.judging import NOTHING, Judged, Pending
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP
 

@@ -14,17 +14,18 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from streamdedup import __version__, metrics
-from streamdedup.delivery import Delivery, State
+from streamdedup import __version__
+from streamdedup.delivery.fold import Fold
+from streamdedup.delivery.lifecycle import Delivery, State
+from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.snapshots import Newest
 from streamdedup.events import Verdict
-from streamdedup.folding import Fold
-from streamdedup.meters import Histogram, ShardMeters
-from streamdedup.metrics import Metric
+from streamdedup.metrics import catalogue
+from streamdedup.metrics.catalogue import Metric
+from streamdedup.metrics.counts import Histogram, ShardMeters
 from streamdedup.rules.listed import Answer, Match
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Status
-from streamdedup.shard import Shard
-from streamdedup.shard_snapshots import Newest
 
 BREATH_S = 0.0001  # between two metrics, so that the loop does not wait for the interpreter until all are made
 
@@ -34,43 +35,43 @@ _VERDICTS = tuple(verdict.name.lower() for verdict in Verdict)
 _RULES = tuple(match.name.lower() for match in Match)
 _ANSWERS = tuple(answer.name.lower() for answer in Answer)
 _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
-    metrics.CONSUMED: lambda meters: meters.ledger.consumed,
-    metrics.LEDGER_DIFFERENCE: lambda meters: meters.ledger.difference,
-    metrics.IN_FLIGHT: lambda meters: meters.in_flight,
-    metrics.LATE: lambda meters: meters.ledger.late,
-    metrics.EXEMPT: lambda meters: meters.ledger.exempt,
-    metrics.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
-    metrics.FOLDED: lambda meters: meters.folded,
-    metrics.SNAPSHOTS_SAVED: lambda meters: meters.snapshots_saved,
-    metrics.SNAPSHOTS_FAILED: lambda meters: meters.snapshots_failed,
-    metrics.SNAPSHOTS_REFUSED: lambda meters: meters.snapshots_refused,
+    catalogue.CONSUMED: lambda meters: meters.ledger.consumed,
+    catalogue.LEDGER_DIFFERENCE: lambda meters: meters.ledger.difference,
+    catalogue.IN_FLIGHT: lambda meters: meters.in_flight,
+    catalogue.LATE: lambda meters: meters.ledger.late,
+    catalogue.EXEMPT: lambda meters: meters.ledger.exempt,
+    catalogue.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
+    catalogue.FOLDED: lambda meters: meters.folded,
+    catalogue.SNAPSHOTS_SAVED: lambda meters: meters.snapshots_saved,
+    catalogue.SNAPSHOTS_FAILED: lambda meters: meters.snapshots_failed,
+    catalogue.SNAPSHOTS_REFUSED: lambda meters: meters.snapshots_refused,
 }
 _BY_LABEL: dict[Metric, Callable[[ShardMeters], Iterable[tuple[str, int]]]] = {
-    metrics.EVENTS: lambda meters: zip(_VERDICTS, meters.ledger.by_verdict, strict=True),
-    metrics.LISTED: lambda meters: zip(_RULES[1:], meters.ledger.by_match[1:], strict=True),
-    metrics.VERIFIED: lambda meters: zip(_ANSWERS[1:], meters.ledger.by_answer[1:], strict=True),
-    metrics.TAKEN: lambda meters: meters.taken_back.items(),
-    metrics.DOUBT: lambda meters: meters.doubts.items(),
+    catalogue.EVENTS: lambda meters: zip(_VERDICTS, meters.ledger.by_verdict, strict=True),
+    catalogue.LISTED: lambda meters: zip(_RULES[1:], meters.ledger.by_match[1:], strict=True),
+    catalogue.VERIFIED: lambda meters: zip(_ANSWERS[1:], meters.ledger.by_answer[1:], strict=True),
+    catalogue.TAKEN: lambda meters: meters.taken_back.items(),
+    catalogue.DOUBT: lambda meters: meters.doubts.items(),
 }
 _OF_SHARD: dict[Metric, Callable[[Shard], float]] = {
-    metrics.PENDING: lambda shard: shard.pending,
-    metrics.FILTER_KEYS: lambda shard: len(shard.seen),
-    metrics.FILTER_CAPACITY: lambda shard: shard.seen.capacity,
-    metrics.FILL: lambda shard: shard.seen.fill_ratio,
-    metrics.ERROR: lambda shard: shard.seen.error_rate_now,
-    metrics.FILTER_BYTES: lambda shard: shard.seen.size_bytes,
+    catalogue.PENDING: lambda shard: shard.pending,
+    catalogue.FILTER_KEYS: lambda shard: len(shard.seen),
+    catalogue.FILTER_CAPACITY: lambda shard: shard.seen.capacity,
+    catalogue.FILL: lambda shard: shard.seen.fill_ratio,
+    catalogue.ERROR: lambda shard: shard.seen.error_rate_now,
+    catalogue.FILTER_BYTES: lambda shard: shard.seen.size_bytes,
 }
 _OF_FOLD: dict[Metric, Callable[[Fold], float]] = {
-    metrics.FOLD_START: lambda fold: fold.start,
-    metrics.FOLD_POSITION: lambda fold: fold.position,
-    metrics.FOLD_END: lambda fold: fold.end,
-    metrics.FOLD_PROGRESS: lambda fold: fold.ratio,
-    metrics.FOLD_SECONDS: lambda fold: fold.seconds,
+    catalogue.FOLD_START: lambda fold: fold.start,
+    catalogue.FOLD_POSITION: lambda fold: fold.position,
+    catalogue.FOLD_END: lambda fold: fold.end,
+    catalogue.FOLD_PROGRESS: lambda fold: fold.ratio,
+    catalogue.FOLD_SECONDS: lambda fold: fold.seconds,
 }
 _OF_SNAPSHOT: dict[Metric, Callable[[Newest, Shard], float]] = {
-    metrics.SNAPSHOT_AGE: lambda newest, _shard: max(0.0, time.time() - newest.saved_at),
-    metrics.SNAPSHOT_BEHIND: lambda newest, shard: max(0, shard.label - newest.label),
-    metrics.SNAPSHOT_BYTES: lambda newest, _shard: newest.size_bytes,
+    catalogue.SNAPSHOT_AGE: lambda newest, _shard: max(0.0, time.time() - newest.saved_at),
+    catalogue.SNAPSHOT_BEHIND: lambda newest, shard: max(0, shard.label - newest.label),
+    catalogue.SNAPSHOT_BYTES: lambda newest, _shard: newest.size_bytes,
 }
 
 
@@ -96,30 +97,32 @@ class WorkerCollector(Collector):
 
     def _of_worker(self) -> Iterator[Family]:
         yield InfoMetricFamily(
-            metrics.BUILD.name.removesuffix("_info"),
-            metrics.BUILD.meaning,
+            catalogue.BUILD.name.removesuffix("_info"),
+            catalogue.BUILD.meaning,
             {"version": __version__, "python": platform.python_version()},
         )
-        yield _family(metrics.READY, [((), self._is_ready())])
-        yield _family(metrics.SHADOW, [((), self._status.shadow)])
-        yield _family(metrics.BROKER_AWAY, [((), self._status.broker_away_s)])
-        yield _histogram(metrics.LOOP_STALL, self._pulse.stalls)
-        yield _family(metrics.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
-        yield _histogram(metrics.TRANSACTION, self._status.meters.transactions)
+        yield _family(catalogue.READY, [((), self._is_ready())])
+        yield _family(catalogue.SHADOW, [((), self._status.shadow)])
+        yield _family(catalogue.BROKER_AWAY, [((), self._status.broker_away_s)])
+        yield _histogram(catalogue.LOOP_STALL, self._pulse.stalls)
+        yield _family(catalogue.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
+        yield _histogram(catalogue.TRANSACTION, self._status.meters.transactions)
         yield self._lists()
         refused = self._status.meters.lists_refused
-        yield _family(metrics.LIST_REFUSED, [((which,), count) for which, count in refused.items()])
+        yield _family(
+            catalogue.LIST_REFUSED, [((which,), count) for which, count in refused.items()]
+        )
         malformed = self._status.meters.changes_malformed
-        yield _family(metrics.CHANGES_MALFORMED, [((), malformed)])
+        yield _family(catalogue.CHANGES_MALFORMED, [((), malformed)])
         read_at = self._status.meters.changes_read_at
         behind = [] if read_at is None else [((), max(0.0, time.monotonic() - read_at))]
-        yield _family(metrics.CHANGES_BEHIND, behind)
-        yield _family(metrics.UNSEEN, [((), self._status.watch.unseen)])
-        yield _family(metrics.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
+        yield _family(catalogue.CHANGES_BEHIND, behind)
+        yield _family(catalogue.UNSEEN, [((), self._status.watch.unseen)])
+        yield _family(catalogue.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
 
     def _lists(self) -> Family:
         family = InfoMetricFamily(
-            metrics.LIST.name.removesuffix("_info"), metrics.LIST.meaning, labels=["list"]
+            catalogue.LIST.name.removesuffix("_info"), catalogue.LIST.meaning, labels=["list"]
         )
         now = self._status.lists.now
         for which, listed in (("allowlist", now.allow), ("blocklist", now.block)):
@@ -144,7 +147,7 @@ class WorkerCollector(Collector):
 
     def _of_shards(self, deliveries: dict[tuple[str, str], Delivery]) -> Iterator[Family]:
         yield _family(
-            metrics.STATE,
+            catalogue.STATE,
             (
                 ((*labels, state.value), delivery.state is state)
                 for labels, delivery in deliveries.items()
@@ -152,7 +155,7 @@ class WorkerCollector(Collector):
             ),
         )
         yield _family(
-            metrics.LAG,
+            catalogue.LAG,
             ((labels, lag) for labels, d in deliveries.items() if (lag := d.lag) is not None),
         )
         shards = {labels: d.shard for labels, d in deliveries.items() if d.shard}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.connection import describe_error
+from streamdedup.kafka.client.connection import describe_error
 
 log = structlog.get_logger(__name__)
 

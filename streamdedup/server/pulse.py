@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import deque
 
-from streamdedup.meters import Histogram
-from streamdedup.metrics import LOOP_STALL
+from streamdedup.metrics.catalogue import LOOP_STALL
+from streamdedup.metrics.counts import Histogram
 
 PERIOD_S = 0.02
 SLOT_S, SLOTS = 10, 6  # the longest of the last 60 s

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-from streamdedup.delivery import Delivery, State
+from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse

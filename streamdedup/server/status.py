@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from streamdedup.delivery import Delivery
+from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.kafka.base import Cluster, Source
-from streamdedup.meters import Meters
+from streamdedup.metrics.counts import Meters
 from streamdedup.rules.listed import InForce
-from streamdedup.watch import Watch
 
 
 class Phase(StrEnum):

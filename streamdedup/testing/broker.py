@@ -17,9 +17,9 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from streamdedup.context import wall_clock_ms
+from streamdedup.delivery.context import wall_clock_ms
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topic
 from streamdedup.testing.groups import Group
 from streamdedup.testing.log import Logged, MemoryLog

@@ -16,11 +16,11 @@ from aiokafka.errors import ConcurrentTransactions, KafkaError
 
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
+from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.topics import Topic, Topology, settings_like, sink_topics
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.log import Logged

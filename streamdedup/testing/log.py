@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from streamdedup.events import Fingerprint, Headers
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from aiokafka.errors import (
 )
 
 from streamdedup.events import EventBatch
+from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.groups import Member
 from streamdedup.testing.log import Logged

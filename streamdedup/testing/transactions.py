@@ -11,7 +11,7 @@ from functools import partial
 
 from aiokafka.errors import ConcurrentTransactions, InvalidTxnState, ProducerFenced
 
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.testing.groups import Group
 from streamdedup.testing.log import MemoryLog
 

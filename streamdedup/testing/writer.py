@@ -9,9 +9,9 @@ from typing import TypeVar
 from aiokafka.errors import ConcurrentTransactions, IllegalOperation
 
 from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.patience import Patience, start_patiently
-from streamdedup.kafka.records import Record, copies
+from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.sink import (
     BATCH_BYTES_MAX,
     DEFAULTS,

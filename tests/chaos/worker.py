@@ -136,7 +136,7 @@ def _wrap_connection(steps: _Steps) -> None:
 
 
 def _wrap_shard(steps: _Steps) -> None:
-    from streamdedup.shard import Shard
+    from streamdedup.delivery.shard import Shard
 
     admit, end_fold = Shard.admit, Shard.end_fold
 
@@ -188,7 +188,7 @@ def _give_snapshots(fs: WatchedFs) -> None:
 
 def _take_doubt_for_success() -> None:
     """Broken: what was decided counts as admitted, though nobody knows whether it was committed."""
-    from streamdedup.shard import Shard
+    from streamdedup.delivery.shard import Shard
 
     forget = Shard.forget
 

@@ -17,13 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 import streamdedup
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.server.listener import Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import Settings
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
-from streamdedup.worker import Worker
+from streamdedup.worker.worker import Worker
 from tests.list_files import list_file
 
 NOW_MS = 1_700_000_000_000

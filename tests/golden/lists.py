@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup.lists import building
+from streamdedup.lists.build import building
 from tests.golden.command import Ended, call
 
 DIRECTORY = Path(__file__).parent / "lists"

@@ -21,12 +21,12 @@ from structlog.testing import capture_logs
 
 import streamdedup
 from streamdedup import errors, lists
-from streamdedup.audit import audit
 from streamdedup.cli import main
-from streamdedup.metrics import DOUBTS, METRICS, TAKEN_BACK
+from streamdedup.commands.audit import audit
+from streamdedup.commands.trial import tried
+from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
 from streamdedup.server.listener import Listener, Page
 from streamdedup.testing import VirtualLoop, connected_to
-from streamdedup.trial import tried
 from tests.golden import deployment
 from tests.golden.command import call
 from tests.golden.configuration import FILES, PLAIN

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamdedup.errors import MalformedError
 from streamdedup.kafka.offsets import Note
-from streamdedup.keys.normalize import normalizer
+from streamdedup.keys.normalizers.base import normalizer
 from streamdedup.keys.options import EmailRules
 from streamdedup.lists.control import Op, control_key, message, read_change
 

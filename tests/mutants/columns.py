@@ -8,10 +8,10 @@ from unittest.mock import ANY, patch
 import numpy as np
 
 from streamdedup.events import EventBatch, Integers
-from streamdedup.kafka import wire
-from streamdedup.kafka.columns import _PartitionColumns
-from streamdedup.kafka.open_batches import OpenBatches
-from streamdedup.kafka.wire import RecordBatch, is_abort, record_batches
+from streamdedup.kafka.client.columns import _PartitionColumns
+from streamdedup.kafka.client.open_batches import OpenBatches
+from streamdedup.kafka.records import wire
+from streamdedup.kafka.records.wire import RecordBatch, is_abort, record_batches
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup import fencing
-from streamdedup.context import Context
-from streamdedup.fencing import committed_offset, fence
+from streamdedup.delivery import fence as fence_module
+from streamdedup.delivery.context import Context
+from streamdedup.delivery.fence import committed_offset, fence
+from streamdedup.delivery.resume import Found
 from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.offsets import Committed, tells_stable_offsets
 from streamdedup.kafka.options import SinkOptions
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.topics import Topic, Topology, _misfits
-from streamdedup.resume import Found
 from streamdedup.settings import Settings
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "checked-at-the-start-only",
         "the topics are checked at every fencing (rule 13)",
-        lambda: patch.object(fencing, "check", lambda *_topics, **_filter: None),
+        lambda: patch.object(fence_module, "check", lambda *_topics, **_filter: None),
         ("test_an_output_that_came_to_be_compacted_is_refused_at_the_next_fencing",),
     ),
     Mutant(

@@ -6,15 +6,15 @@ from contextlib import aclosing, suppress
 from typing import Any
 from unittest.mock import patch
 
+from streamdedup.delivery.fold import Folding
+from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.folding import Folding
 from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.rules.duplicates import adder
-from streamdedup.shard import Shard
-from streamdedup.shard_snapshots import ShardSnapshots
-from streamdedup.shards import Shards
 from streamdedup.snapshot import Identity
+from streamdedup.worker.assignment import Shards
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 

@@ -8,20 +8,20 @@ from unittest.mock import patch
 
 import numpy as np
 
-from streamdedup.committing import Committing
-from streamdedup.emission import Emission
+from streamdedup.commands.reset import _Group, note_after
+from streamdedup.delivery.commit import Committing
+from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.fold import Folding, in_turns
+from streamdedup.delivery.resume import Found
+from streamdedup.delivery.shard import Decided, Shard
+from streamdedup.delivery.snapshots import _structure
+from streamdedup.delivery.transactions import Part, Transaction
 from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
-from streamdedup.filters.waiting import Waiting, _put_new
-from streamdedup.flight import Part, Transaction
-from streamdedup.folding import Folding, in_turns
 from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import Digests
-from streamdedup.meters import ShardMeters
-from streamdedup.reset import _Group, note_after
-from streamdedup.resume import Found
-from streamdedup.shard import Decided, Shard
-from streamdedup.shard_snapshots import _structure
+from streamdedup.metrics.counts import ShardMeters
+from streamdedup.rules.waiting import Waiting, _put_new
 from streamdedup.snapshot import Identity, files
 from streamdedup.snapshot.files import FileSystem, publish
 from streamdedup.snapshot.format import Sums

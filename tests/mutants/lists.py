@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.deciding import Deciding
+from streamdedup.delivery.decide import Deciding
+from streamdedup.delivery.shard import Decided, Shard, screened, settled
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Mask
-from streamdedup.filters.digest_map import Rows, _0, _1, _is_below, _merge, _put
-from streamdedup.keys.email import EXACT, EmailNormalizer
+from streamdedup.filters.exact.digest_map import Rows, _0, _1, _is_below, _merge, _put
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
+from streamdedup.keys.normalizers.email import EXACT, EmailNormalizer
+from streamdedup.lists.build.storing import Storing
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import Progress
 from streamdedup.lists.store_facts import check_files, refuse_other
-from streamdedup.lists.storing import Storing
-from streamdedup.reloading import Reloading, _File
 from streamdedup.rules.listed import (
     NO_LISTS,
     Blocked,
@@ -30,9 +30,9 @@ from streamdedup.rules.listed import (
     Screened,
     Suspected,
 )
-from streamdedup.screening import Loaded
-from streamdedup.shard import Decided, Shard, screened, settled
 from streamdedup.snapshot import files
+from streamdedup.worker.list_files import Loaded
+from streamdedup.worker.lists import Reloading, _File
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import recompiled, replaced
 

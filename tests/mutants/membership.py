@@ -7,13 +7,13 @@ from unittest.mock import ANY, patch
 from aiokafka import TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
+from streamdedup.delivery.consume import Reading
 from streamdedup.events import EventBatch
 from streamdedup.kafka import source
+from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.patience import Patience
 from streamdedup.kafka.source import NOWHERE, KafkaSource
-from streamdedup.reading import Reading
-from streamdedup.worker import Worker
+from streamdedup.worker.worker import Worker
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 

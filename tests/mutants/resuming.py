@@ -3,10 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from streamdedup.delivery import Delivery
-from streamdedup.kafka.options import SinkOptions, SourceOptions
-from streamdedup.kafka.topics import FOREVER, Topic
-from streamdedup.resume import (
+from streamdedup.delivery.lifecycle import Delivery
+from streamdedup.delivery.resume import (
     Found,
     Resume,
     _within_bounds,
@@ -17,6 +15,8 @@ from streamdedup.resume import (
     input_offset,
     is_outlived,
 )
+from streamdedup.kafka.options import SinkOptions, SourceOptions
+from streamdedup.kafka.topics import FOREVER, Topic
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 

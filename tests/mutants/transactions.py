@@ -6,17 +6,17 @@ from unittest.mock import patch
 
 import numpy as np
 
-from streamdedup.committing import Committing
-from streamdedup.emission import Emission
+from streamdedup.delivery.commit import Committing
+from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.shard import Shard, settled
+from streamdedup.delivery.transactions import Transaction
 from streamdedup.events import Integers, Verdicts
-from streamdedup.flight import Transaction
 from streamdedup.kafka import sink
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.extract import Keys
 from streamdedup.rules.duplicates import Duplicates
-from streamdedup.shard import Shard, settled
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 

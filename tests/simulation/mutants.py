@@ -10,20 +10,20 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup import delivery, fencing, resume
-from streamdedup.context import Context
-from streamdedup.emission import Emission
+from streamdedup.delivery import fence, lifecycle, resume
+from streamdedup.delivery.context import Context
+from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.fold import Folding
+from streamdedup.delivery.resume import Found
+from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.snapshots import _Parts
 from streamdedup.events import Verdict
-from streamdedup.filters.window import Window
-from streamdedup.folding import Folding
+from streamdedup.filters.window.window import Window
 from streamdedup.kafka.base import Writer
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topology
-from streamdedup.resume import Found
 from streamdedup.rules.duplicates import Duplicates
 from streamdedup.rules.window import DuplicatesWithin
-from streamdedup.shard import Shard
-from streamdedup.shard_snapshots import _Parts
 from streamdedup.snapshot import Store
 from streamdedup.testing import writer
 from streamdedup.testing.writer import MemoryWriter
@@ -48,7 +48,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "a window folded by the clock": patch.object(Shard, "fold", _stamped),
         "second writer not noticed": patch.object(writer, "check_contiguous", lambda *_: None),
         "output not folded": patch.object(Folding, "_fold", _unfolded),
-        "offset read before fencing": patch.object(delivery, "fence", _offset_first),
+        "offset read before fencing": patch.object(lifecycle, "fence", _offset_first),
         "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
         "writer not fenced again in doubt": patch.object(MemoryWriter, "fence", _fenced_once),
         "lost answer of a commit ignored": patch.object(MemoryWriter, "commit", _trusting),
@@ -59,7 +59,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
 _decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
 _fold, _judged, _copy = Shard.fold, DuplicatesWithin._judged, Emission._copy
 _flush = MemoryWriter._flush
-_save, _fence = Store.save, fencing.fence
+_save, _fence = Store.save, fence.fence
 _init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
 _numbers = count()
 

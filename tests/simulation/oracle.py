@@ -3,12 +3,12 @@
 from collections import Counter, defaultdict
 from typing import cast
 
-from streamdedup.delivery import State
+from streamdedup.delivery.lifecycle import State
+from streamdedup.delivery.shard import Shard
 from streamdedup.errors import SnapshotError
 from streamdedup.filters.base import Addable, Windowed
 from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import Digests, digests
-from streamdedup.shard import Shard
 from streamdedup.snapshot.files import built
 from streamdedup.snapshot.reading import MapReader
 from streamdedup.testing import Logged

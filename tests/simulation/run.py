@@ -15,7 +15,7 @@ import structlog
 from aiokafka.errors import ProducerFenced
 
 from streamdedup.kafka.options import MARK
-from streamdedup.kafka.records import Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.testing import VirtualLoop
 from tests.simulation.oracle import BreachError, Oracle
 from tests.simulation.plan import RETENTION_MS, Plan, drawn

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from streamdedup.delivery import State
+from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import StreamdedupError
 from streamdedup.settings import Settings
 from streamdedup.testing import (
@@ -26,7 +26,7 @@ from streamdedup.testing import (
     connected_to,
 )
 from streamdedup.testing.clock import PROCESS
-from streamdedup.worker import Worker
+from streamdedup.worker.worker import Worker
 from tests.list_files import list_file
 from tests.simulation.plan import LISTED, Plan
 

@@ -1,6 +1,0 @@
-"""`streamdedup audit`: whether the output holds what was promised, read back from the topics, in bounded memory."""
-
-from streamdedup.audit.auditing import audit
-from streamdedup.audit.report import Counts, Report
-
-__all__ = ["Counts", "Report", "audit"]

@@ -1,0 +1,1 @@
+"""What each command does, without its arguments: `streamdedup.cli` parses and prints."""

@@ -1,0 +1,158 @@
+"""The audit itself: partition by partition, read, sort, match; then what follows from it and what limits it.
+
+Works while workers run. Memory is bounded by `size_bytes` and one bit an input offset where there are dead letters.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from streamdedup.commands.audit.extents import Extent, fixed, topology_of
+from streamdedup.commands.audit.limits import FINDINGS, Limit, began_at_latest, limits_of
+from streamdedup.commands.audit.matching import Matches, first_read, match
+from streamdedup.commands.audit.reading import PartitionReader, Sorts
+from streamdedup.commands.audit.report import Counts, Report, judged
+from streamdedup.commands.audit.rows import Sorter
+from streamdedup.delivery.context import Context
+from streamdedup.errors import ConfigError
+from streamdedup.filters.window.clock import Clock
+from streamdedup.filters.window.rules import rules_for
+from streamdedup.kafka.base import Cluster, Connect
+from streamdedup.kafka.cluster import kafka_cluster, soon
+from streamdedup.kafka.topics import sink_topics
+from streamdedup.settings import Settings
+
+SORT_BYTES = 16 << 20  # with the client's buffers and the rest, the process stays below 256 MB
+
+
+async def audit(
+    settings: Settings,
+    connect: Connect = kafka_cluster,
+    *,
+    size_bytes: int = SORT_BYTES,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Compare input and output, up to the committed offsets. `tell` gets the progress, very often.
+
+    ConfigError where a topic is missing, or the group has committed nothing on the input; DeliveryError where the
+    broker refuses us or does not answer, or a transaction stays open.
+    """
+    unanswered = "the broker does not answer; look at it, and run the audit again"
+    async with soon(connect, settings.kafka, unanswered) as cluster:
+        return await _Audit(settings, cluster, size_bytes, tell).run()
+
+
+class _Audit:
+    def __init__(
+        self, settings: Settings, cluster: Cluster, size_bytes: int, tell: Callable[[str], None]
+    ) -> None:
+        self._settings, self._cluster = settings, cluster
+        self._size_bytes, self._tell = size_bytes, tell
+
+    async def run(self) -> Report:
+        topology = await topology_of(self._settings, self._cluster)
+        count = topology[self._settings.source.topic].partitions
+        source = self._cluster.source(self._settings.source.topic)
+        context = Context(self._settings, self._cluster, source, count, asyncio.Semaphore(1))
+        extents = [
+            await fixed(self._settings, self._cluster, topology, partition)
+            for partition in range(count)
+        ]
+        if all(extent.found.committed is None for extent in extents):
+            raise ConfigError(
+                f"the group {self._settings.kafka.group_id} has committed nothing on {self._settings.source.topic}, so"
+                " nothing was judged; look at kafka.group_id and source.topic, or run the worker first"
+            )
+        found = [await self._partition(context, extent) for extent in extents]
+        return judged(self._settings, context.shard_capacity, found)
+
+    async def _partition(self, context: Context, extent: Extent) -> Counts:
+        clock = self._clock(context)
+        until = extent.committed
+        until = extent.found.input_start if until is None else until
+        read = 0
+
+        def progress(topic: str, events: int) -> None:
+            nonlocal read
+            read += events
+            place = f"partition {extent.partition} of {context.partitions}"
+            self._tell(f"{place}: {read:,} events read, now {topic}")
+
+        with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
+            reader = PartitionReader(context, extent, sorter, clock, progress)
+            await reader.read(until)
+            due_from = self._due_from(extent, sorter)
+            generations = clock.generations if clock else None
+            matches = match(sorter.parts(), due_from=due_from, generations=generations)
+            if matches.foreign and until < extent.found.input_end:
+                # Asked for after the output's end, the input's end is behind all that was emitted until then.
+                await reader.read_on(until, extent.found.input_end)
+                matches = match(sorter.parts(), due_from=due_from, generations=generations)
+        side_topics = sink_topics(self._settings.sink)[1:]
+        starts = {
+            name: await self._cluster.first_offset(name, extent.partition) for name in side_topics
+        }
+        limits = tuple(limits_of(self._settings, extent, starts, matches))
+        return counts_of(self._settings, extent, reader.sorts, matches, limits)
+
+    def _clock(self, context: Context) -> Clock | None:
+        options = self._settings.filter
+        if options.kind != "window":
+            return None
+        return rules_for(
+            context.shard_capacity,
+            options.retention,
+            options.generations,
+            options.late,
+            options.refresh,
+            options.max_jump,
+        ).clock
+
+    def _due_from(self, extent: Extent, sorter: Sorter) -> int:
+        """Where the group began to read, if it did not at the input's start."""
+        if not began_at_latest(self._settings, extent):
+            return 0
+        return first_read(sorter.parts())
+
+
+def counts_of(
+    settings: Settings, extent: Extent, sorts: Sorts, matches: Matches, limits: tuple[Limit, ...]
+) -> Counts:
+    """What was found of a partition, without what its limits hide."""
+    sink, found = settings.sink, extent.found
+    tells_duplicates = sink.duplicates_topic or sink.shadow
+    told_apart = tells_duplicates and not {limit.name for limit in limits} & {
+        "duplicates_incomplete",
+        "duplicates_trimmed",
+        "blocked_unknown",
+    }
+    findings: dict[str, int | None] = {name: getattr(matches, name) for name in FINDINGS}
+    offsets = dict(matches.examples)
+    if told_apart:
+        findings["lost"] = matches.lost + matches.missing - matches.wrongly_dropped
+        if matches.missing > matches.wrongly_dropped:
+            both = {*offsets["missing"]} - {*offsets.get("wrongly_dropped", ())}
+            offsets["lost"] = sorted({*offsets.get("lost", ()), *both})
+    elif not tells_duplicates:
+        findings["wrongly_dropped"] = None
+    findings |= dict.fromkeys(name for limit in limits for name in limit.hides)
+    return Counts(
+        partition=extent.partition,
+        input_start=found.input_start,
+        committed=extent.committed,
+        output_start=found.output_start,
+        output_end=found.output_end,
+        floor=found.floor,
+        read=sorts.read,
+        emitted=sorts.emitted,
+        duplicates=sorts.duplicates if tells_duplicates else None,
+        malformed=sorts.malformed,
+        rejected=sorts.rejected,
+        blocked=sorts.blocked if sink.blocked_topic or sink.shadow else None,
+        dropped=sorts.dropped,
+        unjudged=sorts.unjudged,
+        keys=matches.keys,
+        **findings,
+        explained_max=None,
+        offsets={name: offsets[name] for name in FINDINGS if offsets.get(name) and findings[name]},
+        limits=limits,
+    )

@@ -1,0 +1,179 @@
+"""What input and output say of each other, digest by digest. Pure: from sorted rows to counts and offsets."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.commands.audit.rows import (
+    DROPPED,
+    DUE,
+    DUE_UNJUDGED,
+    EMITTED,
+    EMITTED_UNJUDGED,
+    KINDS,
+    KNOWN,
+    UNLETTERED,
+    WITHHELD,
+    Rows,
+)
+from streamdedup.events import Integers
+from streamdedup.filters.base import Mask
+
+EXAMPLES_MAX = 5
+PIECE_ROWS = 1 << 16  # compared at once: what that takes is no matter beside the rows
+NOWHERE = np.iinfo(np.int64).max
+
+
+@dataclass
+class Matches:
+    """Counts of keys (`keys`, `missing`, `wrongly_dropped`, `lost_keys`) and of events (the others), of one partition.
+
+    `examples` are the least offsets of each finding, of the input or, for `doubled` and `foreign`, of the output.
+    """
+
+    keys: int = 0
+    missing: int = 0  # due, and not emitted
+    wrongly_dropped: int = 0  # of these, those that the topic of duplicates holds
+    lost: int = 0  # events that pass unjudged, or are to be dead letters, and are nowhere
+    doubled: int = 0
+    foreign: int = 0
+    unaccounted: int = (
+        0  # of keys that were emitted: due, but neither emitted nor among the duplicates
+    )
+    examples: dict[str, list[int]] = field(default_factory=dict)
+
+    def note(self, name: str, events: int, offsets: Integers) -> None:
+        """Count a finding, and keep the least offsets."""
+        setattr(self, name, getattr(self, name) + events)
+        if len(offsets):
+            known = [*self.examples.get(name, []), *np.sort(offsets)[:EXAMPLES_MAX].tolist()]
+            self.examples[name] = sorted(known)[:EXAMPLES_MAX]
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The rows of one part by digest: shape (KINDS, groups)."""
+
+    count: Integers
+    first: Integers
+    last: Integers
+
+    @classmethod
+    def of(cls, rows: Rows) -> "_Groups":
+        group = _group(rows)
+        shape = (KINDS, int(group[-1]) + 1 if len(group) else 0)
+        made = cls(
+            np.zeros(shape, dtype=np.int64), np.full(shape, NOWHERE), np.full(shape, -1, np.int64)
+        )
+        at = (rows["kind"], group)
+        np.add.at(made.count, at, rows["count"])
+        np.minimum.at(made.first, at, rows["first"])
+        np.maximum.at(made.last, at, rows["last"])
+        return made
+
+
+def first_read(parts: Iterable[Rows]) -> int:
+    """Where reading began, at the latest: the least of the last offsets of the keys that were emitted.
+
+    For a group that began at the end of its input, and not at a known offset. An emitted key has an event behind that.
+    """
+    begun = NOWHERE
+    for rows in _pieces(parts):
+        groups = _Groups.of(rows)
+        emitted = (groups.count[DUE] > 0) & (groups.count[EMITTED] > 0)
+        begun = int(groups.last[DUE][emitted].min(initial=begun))
+    return begun
+
+
+def match(
+    parts: Iterable[Rows],
+    *,
+    due_from: int = 0,
+    generations: int | None = None,
+) -> Matches:
+    """Compare all rows. Keys whose events all stand below the input offset `due_from` need not be emitted.
+
+    `generations`: those of a window, which may emit a key again once it has forgotten it; None where it never does.
+    """
+    found = Matches()
+    for rows in _pieces(parts):
+        groups = _Groups.of(rows)
+        _match_keys(found, groups, due_from)
+        _match_unjudged(found, groups, due_from)
+        if generations is None:
+            again = groups.count[EMITTED] > 1
+            extra = int((groups.count[EMITTED][again] - 1).sum())
+            found.note("doubled", extra, groups.last[EMITTED][again])
+        else:
+            emitted = rows[rows["kind"] == EMITTED]
+            again = _remembered(emitted, generations)
+            found.note("doubled", int(np.count_nonzero(again)), emitted["first"][again])
+    return found
+
+
+def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
+    """Shorter ones, all rows of a digest still in the same."""
+    for rows in parts:
+        start = 0
+        while start < len(rows):
+            last = min(start + PIECE_ROWS, len(rows)) - 1
+            stop = int(rows["high"].searchsorted(rows["high"][last], side="right"))
+            yield rows[start:stop]
+            start = stop
+
+
+def _match_keys(found: Matches, groups: _Groups, due_from: int) -> None:
+    due = (groups.count[DUE] > 0) & (groups.last[DUE] >= due_from)
+    emitted, dropped = groups.count[EMITTED], groups.count[DROPPED]
+    withheld = groups.count[WITHHELD]  # marked as blocked: that one of them was lost, it hides
+    missing = due & (emitted + withheld == 0)
+    wrongly = missing & (dropped > 0)
+    foreign = (emitted > 0) & (groups.count[DUE] + groups.count[KNOWN] == 0)
+    found.keys += int(np.count_nonzero(due))
+    found.note("missing", int(np.count_nonzero(missing)), groups.first[DUE][missing])
+    found.note("wrongly_dropped", int(np.count_nonzero(wrongly)), groups.first[DUE][wrongly])
+    found.note("foreign", int(emitted[foreign].sum()), groups.first[EMITTED][foreign])
+    short = np.maximum(groups.count[DUE] - emitted - dropped - withheld, 0)[due & (emitted > 0)]
+    found.unaccounted += int(short.sum())
+
+
+def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
+    """What passes unjudged may stand in the output more often than in the input: once for each reading."""
+    due = np.where(groups.last[DUE_UNJUDGED] >= due_from, groups.count[DUE_UNJUDGED], 0)
+    emitted = groups.count[EMITTED_UNJUDGED]
+    short = np.maximum(due - emitted, 0)
+    if due_from:  # of several equal ones, some may stand below it
+        short = np.where(emitted > 0, 0, np.minimum(short, 1))
+    found.note("lost", int(short.sum()), groups.last[DUE_UNJUDGED][short > 0])
+    unlettered = np.maximum(groups.count[UNLETTERED] - emitted, 0)  # in shadow mode they pass
+    letters = np.where(groups.last[UNLETTERED] >= due_from, unlettered, 0)
+    found.note("lost", int(letters.sum()), groups.last[UNLETTERED][letters > 0])
+    known = groups.count[DUE_UNJUDGED] + groups.count[KNOWN] + groups.count[UNLETTERED]
+    foreign = (emitted > 0) & (known == 0)
+    found.note("foreign", int(emitted[foreign].sum()), groups.first[EMITTED_UNJUDGED][foreign])
+
+
+def _remembered(emitted: Rows, generations: int) -> Mask:
+    """Which rows, sorted by digest and offset, stand there though the window still held their key.
+
+    It did where a row before, of the same digest, has a generation that is live at the row's own reach.
+    """
+    if not len(emitted):
+        return np.zeros(0, dtype=np.bool_)
+    group, rows = _group(emitted), len(emitted)
+    ages, rank = np.unique(emitted["generation"], return_inverse=True)
+    newest = np.maximum.accumulate(group * rows + rank)  # of the group so far
+    again = np.zeros(rows, dtype=np.bool_)
+    again[1:] = group[1:] == group[:-1]
+    before = ages[np.where(again, np.roll(newest, 1) - group * rows, 0)]
+    return np.asarray(again & (before > emitted["reach"] - generations))
+
+
+def _group(rows: Rows) -> npt.NDArray[np.int64]:
+    """The number of each row's digest, of sorted rows."""
+    other = np.zeros(len(rows), dtype=np.int64)
+    high, low = rows["high"], rows["low"]
+    other[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    return np.cumsum(other)

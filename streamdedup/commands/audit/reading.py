@@ -1,0 +1,243 @@
+"""From the topics of one partition to rows: what each event is to the audit, and how many there were of each sort."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from streamdedup.commands.audit.extents import Extent
+from streamdedup.commands.audit.rows import (
+    DROPPED,
+    DUE,
+    DUE_UNJUDGED,
+    EMITTED,
+    EMITTED_UNJUDGED,
+    KNOWN,
+    UNLETTERED,
+    WITHHELD,
+    Sorter,
+    rows_of,
+)
+from streamdedup.commands.audit.timing import Latest, WindowTime
+from streamdedup.delivery.context import Context
+from streamdedup.errors import DeliveryError
+from streamdedup.events import EventBatch, Integers, Verdict
+from streamdedup.filters.base import Mask
+from streamdedup.filters.window.clock import Clock
+from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.options import BLOCKED_BY
+from streamdedup.kafka.records.marks import headers_of, marks_of
+from streamdedup.keys.extract import Keys
+from streamdedup.keys.hashing import Digests
+
+STALL_S_MAX = 60.0
+Tell = Callable[[str, int], None]  # of what, how many events more
+
+
+@dataclass
+class Sorts:
+    """How many events there were: of the input up to the committed offset, by what became of them; of the output."""
+
+    read: int = 0
+    malformed: int = 0
+    rejected: int = 0
+    blocked: int = 0  # by a list, as letters or marks tell
+    dropped: int = 0  # as the operator asked for
+    unjudged: int = 0
+    emitted: int = 0
+    duplicates: int = 0
+
+
+@dataclass
+class _Letters:
+    """The input offsets that the letters of one topic name: one bit each."""
+
+    start: int
+    bits: "np.typing.NDArray[np.uint8]" = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+    def add(self, offsets: Integers) -> None:
+        at = offsets - self.start
+        at = at[(at >= 0) & (at < 8 * len(self.bits))]
+        np.bitwise_or.at(self.bits, at >> 3, (1 << (at & 7)).astype(np.uint8))
+
+    def of(self, offsets: Integers) -> Mask:
+        at = offsets - self.start
+        within = at < 8 * len(self.bits)
+        at = np.where(within, at, 0)
+        if not len(self.bits):
+            return np.zeros(len(offsets), dtype=np.bool_)
+        return np.asarray(within & (self.bits[at >> 3] >> (at & 7).astype(np.uint8) & 1 == 1))
+
+
+class PartitionReader:
+    """Reads one partition's topics into `sorter`."""
+
+    def __init__(
+        self, context: Context, extent: Extent, sorter: Sorter, clock: Clock | None, tell: Tell
+    ) -> None:
+        self._context, self._settings = context, context.settings
+        self._extent, self._sorter, self._clock, self._tell = extent, sorter, clock, tell
+        self._extractor = context.extractor()
+        self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
+        self._remembers = self._settings.filter.remembers
+        self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
+        self.sorts = Sorts()
+
+    async def read(self, until: int) -> None:
+        """All that is compared; of the input, what stands below `until` is due."""
+        found, sink = self._extent.found, self._settings.sink
+        for topic, letters in (
+            (sink.dead_letter_topic, self._letters),
+            (sink.blocked_topic, self._blocked),
+        ):
+            if topic:
+                letters.bits = np.zeros(max(0, until - found.input_start + 7) // 8, np.uint8)
+                await self._each(topic, 0, partial(self._letter, letters))
+        await self._each(self._settings.source.topic, found.input_start, self._due, until)
+        window = WindowTime(self._clock) if self._clock else None
+        await self._each(sink.topic, found.floor or 0, lambda batch: self._emitted(batch, window))
+        if sink.duplicates_topic:
+            await self._each(sink.duplicates_topic, 0, self._duplicate)
+
+    async def read_on(self, start: int, end: int) -> None:
+        """The input from `start` on: what stands there may be in the output already."""
+        await self._each(self._settings.source.topic, start, self._known, end)
+
+    async def _each(
+        self,
+        topic: str,
+        start: int,
+        take: Callable[[EventBatch], None],
+        end: int | None = None,
+    ) -> None:
+        cluster, partition = self._context.cluster, self._extent.partition
+        start = max(start, await cluster.first_offset(topic, partition))
+        end = self._extent.ends[topic] if end is None else end
+        batches = cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
+        try:
+            async for batch in batches:
+                take(batch)
+                self._tell(topic, len(batch))
+        except TrimmedError as error:
+            raise DeliveryError(
+                f"{error}: it was trimmed while it was read; run the audit again"
+            ) from None
+        finally:
+            await batches.aclose()
+
+    def _letter(self, letters: _Letters, batch: EventBatch) -> None:
+        origin = {
+            "streamdedup.topic": self._settings.source.topic.encode(),
+            "streamdedup.partition": b"%d" % self._extent.partition,
+        }
+        offsets = []
+        for headers in batch.headers:
+            told = dict(headers)
+            offset = told.get("streamdedup.offset") or b""
+            if offset.isdigit() and all(told.get(name) == is_ for name, is_ in origin.items()):
+                offsets.append(int(offset))
+        letters.add(np.array(offsets, dtype=np.int64))
+
+    def _due(self, batch: EventBatch) -> None:
+        keys, offsets = self._extractor.extract(batch), batch.offsets
+        lettered, blocked = self._letters.of(offsets), self._blocked.of(offsets)
+        due = ~(lettered | blocked) & (offsets >= (self._extent.found.since or 0))
+        if self._late is not None:
+            due &= ~self._late.may_be_late(batch.timestamps)
+        judged, passes = self._judged(keys)
+        malformed, dropped, unjudged = (
+            _mask(rows, len(batch)) for rows in (keys.malformed, keys.dropped, keys.unjudged)
+        )
+        passing = passes | unjudged | (malformed & (self._settings.key.on_malformed == "pass"))
+        letters = malformed & (self._settings.key.on_malformed == "dead_letter")
+        self._add_judged(batch, keys, DUE, judged & due)
+        self._add_judged(batch, keys, KNOWN, judged & ~due)
+        self._add_unjudged(batch, DUE_UNJUDGED, passing & due)
+        self._add_unjudged(batch, UNLETTERED, letters & due)
+        self._add_unjudged(batch, KNOWN, ~judged & ~(due & (passing | letters)))
+        sorts = self.sorts
+        sorts.read += len(batch)
+        sorts.malformed += int(np.count_nonzero(malformed))
+        sorts.rejected += int(np.count_nonzero(lettered & ~malformed))
+        sorts.blocked += int(np.count_nonzero(blocked))
+        sorts.unjudged += int(np.count_nonzero(unjudged & ~lettered))
+        sorts.dropped += int(np.count_nonzero(dropped))
+
+    def _known(self, batch: EventBatch) -> None:
+        keys = self._extractor.extract(batch)
+        judged, _ = self._judged(keys)
+        self._add_judged(batch, keys, KNOWN, judged)
+        self._add_unjudged(batch, KNOWN, ~judged)
+
+    def _emitted(self, batch: EventBatch, window: WindowTime | None) -> None:
+        keys = self._extractor.extract(batch)
+        judged, _ = self._judged(keys)
+        marks = marks_of(batch.headers)
+        passed, duplicate, blocked = (
+            judged & (marks == verdict)
+            for verdict in (Verdict.PASS, Verdict.DUPLICATE, Verdict.BLOCKED)
+        )
+        times = window.follow(batch.timestamps[passed]) if window else None
+        self._add_judged(batch, keys, EMITTED, passed, times)
+        self._add_judged(batch, keys, DROPPED, duplicate)
+        self._add_judged(batch, keys, WITHHELD, blocked)
+        self._add_unjudged(batch, EMITTED_UNJUDGED, ~judged)
+        self.sorts.emitted += len(batch)
+        self.sorts.duplicates += int(np.count_nonzero(duplicate))
+        by_list = headers_of(batch.headers, BLOCKED_BY[0]).sizes >= 0
+        self.sorts.blocked += int(np.count_nonzero(by_list & (marks == Verdict.BLOCKED)))
+
+    def _duplicate(self, batch: EventBatch) -> None:
+        keys = self._extractor.extract(batch)
+        self._add_judged(batch, keys, DROPPED, keys.keys.sizes >= 0)
+        self.sorts.duplicates += len(batch)
+
+    def _judged(self, keys: Keys) -> tuple[Mask, Mask]:
+        """Which events a filter judges by their keys, and which have one and pass, since there is no filter."""
+        have = keys.keys.sizes >= 0
+        nobody = np.zeros(len(have), dtype=np.bool_)
+        return (have, nobody) if self._remembers else (nobody, have)
+
+    def _add_judged(
+        self,
+        batch: EventBatch,
+        keys: Keys,
+        kind: int,
+        which: Mask,
+        times: tuple[Integers, Integers] | None = None,
+    ) -> None:
+        rows = np.flatnonzero(which)
+        if not len(rows):
+            return
+        cells = keys.keys.take(rows)
+        digests = self._context.hash.of_column(cells.buffer, cells.starts, cells.sizes)
+        made = rows_of(self._clock is not None, kind, digests, batch.offsets[rows])
+        if times:
+            made["generation"], made["reach"] = times
+        self._sorter.add(made)
+
+    def _add_unjudged(self, batch: EventBatch, kind: int, which: Mask) -> None:
+        """Without a key, an event is known by all that is copied of it."""
+        rows = np.flatnonzero(which)
+        if len(rows):
+            digests: Digests = self._context.hash.digests(
+                [_content(batch, row) for row in rows.tolist()]
+            )
+            self._sorter.add(rows_of(self._clock is not None, kind, digests, batch.offsets[rows]))
+
+
+def _mask(rows: object, count: int) -> Mask:
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[list(rows)] = True  # type: ignore[call-overload]
+    return mask
+
+
+def _content(batch: EventBatch, row: int) -> bytes:
+    key, value = batch.keys[row], batch.values[row]
+    sizes = b"%d %d %d" % (
+        -1 if key is None else len(key),
+        -1 if value is None else len(value),
+        batch.timestamps[row],
+    )
+    return b"\0".join((b"an event without a key", sizes, key or b"", value or b""))

@@ -1,0 +1,260 @@
+"""What an audit found: a table for people, JSON for programs, and whether the promise is broken.
+
+A finding is None where it cannot be known; the limits say why. Events are named by partition and offset, never by key.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from streamdedup.commands.audit.chance import most_explained
+from streamdedup.commands.audit.limits import FINDINGS, Limit
+from streamdedup.settings import Settings
+from streamdedup.units import counted
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one partition, or of all (`partition` is None then). Offsets are of the input (`committed`) and the output.
+
+    Counted in keys are `keys`, `missing` and `wrongly_dropped`; all else in events. `missing` are keys that are due and
+    not emitted: lost or dropped as false duplicates. `lost` are those of which that is certain.
+    """
+
+    partition: int | None
+    input_start: int | None
+    committed: int | None
+    output_start: int | None
+    output_end: int | None
+    floor: int | None
+    read: int
+    emitted: int
+    duplicates: int | None
+    malformed: int
+    rejected: int
+    blocked: int | None
+    dropped: int
+    unjudged: int
+    keys: int
+    lost: int | None
+    missing: int | None
+    wrongly_dropped: int | None
+    explained_max: int | None
+    doubled: int | None
+    foreign: int | None
+    offsets: Mapping[str, Sequence[int]]
+    limits: tuple[Limit, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain JSON values; names are stable."""
+        told = asdict(self)
+        told["limits"] = [limit.name for limit in self.limits]
+        return told
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result. `breaches` are sentences; where there are none, the promise holds as far as is known."""
+
+    group: str
+    source: str
+    sink: str
+    guarantee: str
+    error_rate: float
+    partitions: tuple[Counts, ...]
+    total: Counts
+    breaches: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def fine(self) -> bool:
+        """Whether nothing was found that breaks the promise."""
+        return not self.breaches
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain JSON values; names are stable."""
+        return {
+            "group": self.group,
+            "source": self.source,
+            "sink": self.sink,
+            "guarantee": self.guarantee,
+            "error_rate": self.error_rate,
+            "fine": self.fine,
+            "breaches": list(self.breaches),
+            "notes": list(self.notes),
+            "total": self.total.as_json(),
+            "partitions": [counts.as_json() for counts in self.partitions],
+        }
+
+    def as_text(self) -> str:
+        """For people."""
+        head = f"{self.group}: {self.source} -> {self.sink}, {self.guarantee}, up to the committed offsets"
+        verdict = "breach of the promise" if self.breaches else "the promise holds"
+        known = " as far as can be known" if self.notes and self.fine else ""
+        lines = [head, "", *_table((*self.partitions, self.total)), ""]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"breach: {breach}" for breach in self.breaches]
+        return "\n".join((*lines, f"{verdict}{known}")) + "\n"
+
+
+def judged(settings: Settings, capacity: int, partitions: Sequence[Counts]) -> Report:
+    """What follows from the counts of all partitions, whose filters are for `capacity` keys each."""
+    rate = settings.filter.error_rate
+    if settings.filter.kind == "exact":  # it errs with n / 2^64
+        rate = min(rate, capacity / 2**64)
+    bounded = [_with_budget(settings, counts, rate, capacity) for counts in partitions]
+    total = _total(bounded, rate)
+    return Report(
+        settings.kafka.group_id,
+        settings.source.topic,
+        settings.sink.topic,
+        settings.delivery.guarantee,
+        settings.filter.error_rate,
+        tuple(bounded),
+        total,
+        tuple(_breaches(settings, bounded, total)),
+        tuple(_notes(settings, bounded, total)),
+    )
+
+
+def _with_budget(settings: Settings, counts: Counts, rate: float, capacity: int) -> Counts:
+    if settings.filter.on_full == "warn" and counts.keys > capacity:
+        beyond = Limit(
+            "beyond_capacity",
+            "the filter holds more keys than its capacity, as filter.on_full: warn allows: how many false duplicates"
+            " that explains is not known",
+        )
+        return replace(counts, limits=(*counts.limits, beyond))
+    return replace(counts, explained_max=most_explained(counts.keys * rate))
+
+
+def _total(partitions: Sequence[Counts], rate: float) -> Counts:
+    summed: dict[str, Any] = dict.fromkeys(_PLACES)
+    for name in (
+        *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
+        *("unjudged", "keys"),
+        *FINDINGS,
+    ):
+        known = [value for c in partitions if (value := getattr(c, name)) is not None]
+        summed[name] = sum(known) if known else None
+    told = [c for c in partitions if c.missing is not None and c.explained_max is not None]
+    keys = sum(c.keys for c in told)
+    explained = most_explained(keys * rate) if told else None
+    return Counts(**summed, explained_max=explained, offsets={})
+
+
+_PLACES = ("partition", "input_start", "committed", "output_start", "output_end", "floor")
+
+
+def _breaches(settings: Settings, partitions: Sequence[Counts], total: Counts) -> Iterator[str]:
+    source, sink = settings.source.topic, settings.sink.topic
+    if total.lost:
+        yield f"{counted(total.lost, 'event')} lost, of {_where(source, partitions, 'lost')}"
+    if excess := _beyond_chance(partitions, total):
+        name, found = excess
+        count = getattr(found, name)
+        if name == "wrongly_dropped":
+            what = "dropped as duplicates, though never emitted"
+        else:
+            what = "in the input but not in the output: lost, dropped as false duplicates, or skipped by moved offsets"
+        yield (
+            f"{counted(count, 'key')} {what}; an error rate of {settings.filter.error_rate:g} explains at most"
+            f" {found.explained_max:,} of {counted(found.keys, 'key')}; {_where(source, partitions, name)}"
+        )
+    if total.doubled and settings.delivery.exactly_once:
+        yield f"{counted(total.doubled, 'event')} emitted again, {_where(sink, partitions, 'doubled')}"
+    if total.foreign:
+        yield (
+            f"{counted(total.foreign, 'event')} in the output that no event of the input explains,"
+            f" {_where(sink, partitions, 'foreign')}"
+        )
+
+
+def _beyond_chance(partitions: Sequence[Counts], total: Counts) -> tuple[str, Counts] | None:
+    """The finding, and of which partition or all, that has more false duplicates than the error rate explains."""
+    for counts in (total, *partitions):
+        name = _dropped_by(counts)
+        found = getattr(counts, name)
+        if found is not None and counts.explained_max is not None and found > counts.explained_max:
+            return name, counts
+    return None
+
+
+def _dropped_by(counts: Counts) -> str:
+    """What counts against the error rate: the proven false duplicates where all that is missing is told apart."""
+    return "wrongly_dropped" if counts.missing == counts.wrongly_dropped else "missing"
+
+
+def _where(topic: str, partitions: Sequence[Counts], name: str) -> str:
+    """The first few events of a finding."""
+    places = [
+        f"{topic}/{c.partition} at offset {', '.join(map(str, offsets))}"
+        for c in partitions
+        if getattr(c, name) and (offsets := c.offsets.get(name))
+    ]
+    more = f"; and in {counted(len(places) - 4, 'partition')} more" if len(places) > 4 else ""
+    return f"first: {'; '.join(places[:4])}{more}"
+
+
+def _notes(settings: Settings, partitions: Sequence[Counts], total: Counts) -> Iterator[str]:
+    limits: dict[str, list[int]] = {}
+    for counts in partitions:
+        for limit in counts.limits:
+            limits.setdefault(limit.text, []).append(counts.partition or 0)
+    for text, where in limits.items():
+        every = len(where) == len(partitions)
+        named = "all partitions" if every else f"partition {', '.join(map(str, where))}"
+        yield f"{named}: {text}"
+    if total.missing and not _beyond_chance(partitions, total):
+        told = _dropped_by(total) == "wrongly_dropped"
+        apart = "" if told else "; without sink.duplicates_topic a lost one looks the same"
+        yield (
+            f"{counted(total.missing, 'key')} not emitted, which false duplicates explain (at most"
+            f" {total.explained_max or 0:,}){apart}"
+        )
+    if settings.filter.kind == "window" and total.keys:
+        yield (
+            "a window forgets: a key that was emitted once is not missed, whether or not it was due again later"
+        )
+    if total.doubled and not settings.delivery.exactly_once:
+        yield (
+            f"{counted(total.doubled, 'event')} emitted again, as at_least_once allows:"
+            f" {_where(settings.sink.topic, partitions, 'doubled')}"
+        )
+
+
+_COLUMNS = {
+    "read": "read",
+    "keys": "keys",
+    "emitted": "emitted",
+    "malformed": "malformed",
+    "rejected": "rejected",
+    "blocked": "blocked",
+    "unjudged": "unjudged",  # they are emitted, and no keys
+    "missing": "missing",
+    "wrongly_dropped": "wrongly dropped",
+    "explained_max": "explained",
+    "lost": "lost",
+    "doubled": "doubled",
+    "foreign": "foreign",
+}
+
+
+def _table(rows: Sequence[Counts]) -> Iterator[str]:
+    seldom = ("blocked", "unjudged")  # shown where there are any
+    columns = {
+        n: t for n, t in _COLUMNS.items() if n not in seldom or any(getattr(c, n) for c in rows)
+    }
+    lines = [["partition", "input", *columns.values()]]
+    for counts in rows:
+        at = f"{counts.input_start} to {counts.committed if counts.committed is not None else '-'}"
+        place = ["all", ""] if counts.partition is None else [str(counts.partition), at]
+        lines.append([*place, *(_cell(getattr(counts, name)) for name in columns)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for first, *cells in lines:
+        padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        yield "  ".join((first.ljust(widths[0]), *padded))
+
+
+def _cell(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"

@@ -1,0 +1,69 @@
+"""The time of a window as its output shows it, row by row: an independent reading of docs/windows.md.
+
+A key's generation is that of its own time; a row's reach is the generation of the window's time, or of the row's own
+where that is greater. A key is known where one of its generations lies less than `generations` below the reach.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamdedup.events import Integers
+from streamdedup.filters.window.clock import UNLIMITED, Clock, clipped
+
+
+class WindowTime:
+    """Follows the events of one output partition, in their order."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mark: int | None = None
+
+    def follow(self, times: Integers) -> tuple[Integers, Integers]:
+        """Generation and reach of further events with a key; `times` are theirs, in ms since 1970."""
+        if self._clock.by_count:
+            return self._counted(len(times))
+        if not len(times):
+            return times, times
+        moments = np.clip(times, -clipped(1 << 63), clipped(1 << 63))
+        marks = np.fromiter(self._marks(moments.tolist()), np.int64, len(moments))
+        before = np.concatenate((marks[:1], marks[:-1]))
+        if self._mark is not None:
+            before[0] = self._mark
+        self._mark = int(marks[-1])
+        slot = self._clock.slot
+        reach = np.maximum(before, moments) // slot
+        return np.minimum(moments // slot, marks // slot), reach
+
+    def _marks(self, moments: list[int]) -> Iterator[int]:
+        """The window's time after each event: the greatest, but no more than `max_jump` further by each."""
+        mark, jump = self._mark, self._clock.max_jump
+        for moment in moments:
+            if mark is None:
+                mark = moment
+            elif moment > mark:
+                mark = moment if jump == UNLIMITED else min(moment, mark + jump)
+            yield mark
+
+    def _counted(self, rows: int) -> tuple[Integers, Integers]:
+        start = 0 if self._mark is None else self._mark + 1
+        generations = np.arange(start, start + rows, dtype=np.int64) // self._clock.slot
+        if rows:
+            self._mark = start + rows - 1
+        return generations, generations
+
+
+class Latest:
+    """The greatest time of the input so far: an event that is a whole window older may have been late."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._mark = clock, -clipped(1 << 63)
+
+    def may_be_late(self, times: Integers) -> "np.typing.NDArray[np.bool_]":
+        """Which further events, in their order, may have come after their window."""
+        if self._clock.by_count or not len(times):
+            return np.zeros(len(times), dtype=np.bool_)
+        marks = np.maximum.accumulate(np.concatenate(([self._mark], times)))
+        self._mark = int(marks[-1])
+        slot = self._clock.slot
+        return np.asarray(times // slot <= marks[:-1] // slot - self._clock.generations)

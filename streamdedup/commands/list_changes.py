@@ -1,0 +1,55 @@
+"""`streamdedup lists add`, `remove` and `undo`: single changes of a block list, written to its control topic."""
+
+import asyncio
+from collections.abc import Sequence
+
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError
+from streamdedup.kafka.append import append
+from streamdedup.kafka.base import ANSWER_S_MAX
+from streamdedup.kafka.client.patience import is_away
+from streamdedup.kafka.cluster import kafka_cluster, soon
+from streamdedup.keys.normalizers.base import Normalizer, normalizer
+from streamdedup.lists.control import Op, control_key, message
+from streamdedup.settings import Settings
+from streamdedup.worker.list_changes import described
+
+WRITE_S_MAX = 60.0
+RECORDS_AT_ONCE = 10_000
+UNANSWERED = "the broker does not answer, and nothing was written; look at it, and try again"
+
+
+async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
+    """Have `entries` added to the block list, or removed, or neither, on every worker; how many messages were written.
+
+    ConfigError where there is no control topic, or one of them is no entry; DeliveryError where the broker refuses.
+    """
+    topic = settings.blocklist.control_topic
+    if topic is None:
+        raise ConfigError(
+            "blocklist.control_topic is not set, so no worker would hear of it; set it, or build the list again"
+        )
+    normal = normalizer(settings.key.normalize, settings.key.email_rules)
+    value = message(op, reason)
+    records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
+    async with soon(kafka_cluster, settings.kafka, UNANSWERED) as cluster:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            await described(cluster, topic)
+        try:
+            for at in range(0, len(records), RECORDS_AT_ONCE):
+                async with asyncio.timeout(WRITE_S_MAX):
+                    await append(settings.kafka, topic, records[at : at + RECORDS_AT_ONCE])
+        except Exception as error:
+            if not is_away(error):
+                raise
+            raise DeliveryError(
+                f"{topic} did not take all of them ({type(error).__name__}); look at the brokers, then write them"
+                " again, which does no harm"
+            ) from error
+    return len(records)
+
+
+def _record_key(number: int, entry: bytes, normal: Normalizer | None) -> bytes:
+    try:
+        return control_key(entry, normal)
+    except MalformedError as reason:
+        raise ConfigError(f"entry {number} is none: {reason}; nothing was written") from None

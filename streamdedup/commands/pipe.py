@@ -1,0 +1,167 @@
+"""`streamdedup pipe`: standard input to standard output, the first occurrence of each line (or key) passes.
+
+Bytes in, bytes out: nothing is decoded, a last line without a newline stays without one. Memory is the filter, one
+chunk, and a line of at most `lines.LINE_BYTES_MAX`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamdedup.commands.lines import KeyReader, LineSource, judged, texts
+from streamdedup.errors import StreamdedupError
+from streamdedup.filters.base import Addable, Growing, Mask, Windowed
+from streamdedup.filters.options import can_grow
+from streamdedup.keys.hashing import Digests
+from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
+from streamdedup.units import counted
+
+
+class LineSink(Protocol):
+    """The part of a binary file that `deduplicate` writes to."""
+
+    def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - whatever the file returns
+        """Write all of `data`."""
+
+    def flush(self) -> None:
+        """Hand everything on."""
+
+
+@dataclass
+class Summary:
+    """What went through: lines by verdict."""
+
+    lines: int = 0
+    passed: int = 0
+    malformed: int = 0
+    malformed_first: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    def text(self, seen: Addable) -> str:
+        """Two lines for a person; a third where no line had a key, for then the key is wrong rather than the lines."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        malformed = f" ({self.malformed:,} malformed, passed unjudged)" if self.malformed else ""
+        name = seen.stages if isinstance(seen, Growing) else seen.kind
+        beyond = " (BEYOND ITS CAPACITY)" if room_of(seen) < 0 else ""
+        held = f"{len(seen):,} of {seen.capacity:,} keys"
+        if isinstance(seen, Windowed):
+            held = f"remembers {counted(len(seen), 'key')} (at least the last {seen.capacity:,})"
+        return (
+            f"{counted(self.lines, 'line')}: {self.passed:,} passed{malformed},"
+            f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} lines/s\n"
+            f"{name}: {held}, {_size(seen.size_bytes)}, {seen.fill_ratio:.2%} of {_filled(seen)},"
+            f" estimated error {seen.error_rate_now:.2g}{beyond}"
+            f"{self._hint()}"
+        )
+
+    def _hint(self) -> str:
+        if not 0 < self.lines == self.malformed:
+            return ""
+        return f"\nhint: no line had the key; in the first, {self.malformed_first}; check --key and --normalize"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e5 else f"{size_bytes / 1e3:,.1f} kB"
+
+
+def _filled(seen: Addable) -> str:
+    """What the fill ratio is a share of."""
+    if isinstance(seen, Growing):
+        return "what it may grow to in use"
+    return "the bits set" if seen.only_sets_bits else "the cells in use"
+
+
+class FullError(StreamdedupError):
+    """The filter holds as many keys as it was made for."""
+
+
+class OutputError(StreamdedupError):
+    """The sink takes no more, though it is still there."""
+
+
+def deduplicate(
+    source: LineSource,
+    sink: LineSink,
+    seen: Addable,
+    *,
+    key: KeyReader | None = None,
+    on_full: str = "stop",
+    summary: Summary,
+    warn: Callable[[str], None],
+    is_unread: Callable[[], bool] = lambda: False,
+) -> None:
+    """Copy to `sink` the lines of `source` whose key is not in `seen`, and add those keys.
+
+    `key` takes it from a line, and is the line where it is None. At capacity raises FullError where `on_full` is
+    "stop" or "grow", after the lines before were written; else calls `warn` once, when it is passed. OutputError where
+    `sink` fails, but BrokenPipeError as it is: its reader has gone. `is_unread` says so where nothing is written.
+    """
+    sieve = _Sieve(sink, seen, adder(seen), key, on_full != "warn", summary)
+    for text, ends_open in texts(source):
+        had_room = room_of(seen) >= 0
+        if not sieve.pass_fresh(text, ends_open):
+            raise FullError(
+                f"the filter is full: it holds {counted(len(seen), 'key')}, so line {summary.lines + 1:,} and"
+                f" those after it did not pass; give {_remedy(seen, on_full)} --on-full warn to go on with more errors"
+            )
+        if had_room and room_of(seen) < 0:
+            warn(
+                f"the filter is full: by line {summary.lines:,} it holds more than {counted(seen.capacity, 'key')};"
+                " from here on ever more new lines are dropped wrongly; give a larger --capacity"
+            )
+        if is_unread():
+            return
+
+
+def _remedy(seen: Addable, on_full: str) -> str:
+    if on_full == "grow":
+        return "a larger --max-size, or"
+    if can_grow(seen.kind, seen.error_rate):
+        return "a larger --capacity, --on-full grow to take more memory, or"
+    return "a larger --capacity, or"
+
+
+@dataclass(frozen=True)
+class _Sieve:
+    sink: LineSink
+    seen: Addable
+    add: Callable[[Digests], Mask]
+    take: KeyReader | None
+    stops_when_full: bool
+    summary: Summary
+
+    def pass_fresh(self, text: bytes, ends_open: bool) -> bool:
+        """Judge and write the lines of `text`; False where the filter became full before the last."""
+        lines = text.split(b"\n")
+        count = len(lines)
+        hashed, rows, reason = judged(text, self.take, self.seen.hash)
+        self.summary.malformed_first = self.summary.malformed_first or reason
+        room = room_of(self.seen)
+        if self.stops_when_full and len(hashed) > room:
+            fitting = rows_that_fit(self.seen, hashed, room)
+            if fitting < len(hashed):
+                count = int(np.flatnonzero(rows)[fitting])
+                hashed, rows = hashed[:fitting], rows[:count]
+        passes = ~rows
+        passes[rows] = self.add(hashed)
+        out = list(compress(lines, passes))
+        self.summary.lines += count
+        self.summary.passed += len(out)
+        self.summary.malformed += int(count - np.count_nonzero(rows))
+        if out:
+            _write(self.sink, b"\n".join(out) + (b"" if ends_open else b"\n"))
+        return count == len(lines)
+
+
+def _write(sink: LineSink, data: bytes) -> None:
+    try:
+        sink.write(data)
+        sink.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"the output cannot be written: {error.strerror}") from None

@@ -1,0 +1,107 @@
+"""Which kind to pick, by a rule that a person can follow, and when to take another one.
+
+Of the kinds that can do the job, those that need not stop for a snapshot come first. Of these the smallest is picked,
+unless a larger one, by at most MORE_MEMORY_MAX, takes no more than LESS_TIME_MAX of its time a key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamdedup.commands.plan.job import Job
+from streamdedup.commands.plan.sizes import Size
+from streamdedup.commands.plan.speed import Speed
+
+MORE_MEMORY_MAX = 1.25
+LESS_TIME_MAX = 0.5
+INSTEAD_MAX = (
+    3  # times the memory: what takes more is no alternative, but for `exact`, which errs otherwise
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind for the job. `pause_s` is how long a snapshot stops the worker; None for a kind it does not take."""
+
+    kind: str
+    size: Size
+    abilities: tuple[str, ...]
+    speed: Speed
+    pause_s: float | None
+
+    @property
+    def time_ns(self) -> float:
+        """Of a new key: looked up, and added."""
+        return self.speed.add_ns + self.speed.contains_ns
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The kind to take, why, and which others to take when, each a sentence without its end."""
+
+    kind: str
+    because: tuple[str, ...]
+    instead: dict[str, str]
+
+
+def pick(rows: Sequence[Row], job: Job) -> Pick:
+    """The choice among `rows`, of which there is one at least."""
+    adding = [row for row in rows if "add" in row.abilities] or list(rows)
+    quiet = [row for row in adding if row.pause_s == 0] or adding
+    smallest = min(quiet, key=_bytes)
+    small_enough = [row for row in quiet if _bytes(row) <= MORE_MEMORY_MAX * _bytes(smallest)]
+    quickest = min(small_enough, key=lambda row: row.time_ns)
+    quick = quickest.time_ns <= LESS_TIME_MAX * smallest.time_ns
+    picked = quickest if quick else smallest
+    because = (*_because_able(rows, picked, job), *_because_of_cost(quiet, picked, smallest))
+    return Pick(picked.kind, because, _instead(rows, picked))
+
+
+def _because_able(rows: Sequence[Row], picked: Row, job: Job) -> tuple[str, ...]:
+    if job.window_s is not None:
+        return ("it forgets the keys that are older than the window",)
+    if job.removable:
+        return ("it can take keys back",)
+    if picked.pause_s == 0 and any(row.pause_s for row in rows):
+        return ("its bits are only ever set, so snapshots are written while the worker goes on",)
+    return ()
+
+
+def _because_of_cost(candidates: Sequence[Row], picked: Row, smallest: Row) -> tuple[str, ...]:
+    if len(candidates) == 1:
+        return ("no other kind can do that",)
+    if picked is smallest:
+        return ("it is the smallest of those",)
+    more, share = _bytes(picked) / _bytes(smallest) - 1, picked.time_ns / smallest.time_ns
+    return (
+        f"it takes {more:.0%} more memory than {smallest.kind}, the smallest of those, but {share:.0%} of its time",
+    )
+
+
+def _instead(rows: Sequence[Row], picked: Row) -> dict[str, str]:
+    """When another kind is the better one."""
+    when: dict[str, str] = {}
+    for row in rows:
+        ratio = _bytes(row) / _bytes(picked)
+        if row is picked or (ratio > INSTEAD_MAX and row.kind != "exact"):
+            continue
+        if "static" in row.abilities:
+            when[row.kind] = (
+                f"if the keys are a list that never changes ({ratio:.2f} times the memory)"
+            )
+        elif "add" in row.abilities and ratio < 1:
+            stops = ", but each snapshot stops the worker" if row.pause_s else ""
+            when[row.kind] = f"if memory counts most: {1 - ratio:.0%} less{stops}"
+        elif row.kind == "dlcbf" and picked.kind == "cuckoo":
+            when[row.kind] = (
+                f"if keys are often added again, which takes no more room there, or additions to a nearly full filter"
+                f" must stay as quick ({ratio:.2f} times the memory)"
+            )
+        elif row.kind == "exact" and ratio > 1:
+            when[row.kind] = (
+                f"if hardly an error is allowed: {row.size.error:.1g} ({ratio:.1f} times the memory)"
+            )
+    return when
+
+
+def _bytes(row: Row) -> int:
+    return row.size.size_bytes

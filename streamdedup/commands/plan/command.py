@@ -1,0 +1,87 @@
+"""What the command prints, for the options as they were parsed."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from streamdedup.commands.lines import LineSource
+from streamdedup.commands.plan import report, sample
+from streamdedup.commands.plan.job import Asked, job_of
+from streamdedup.commands.plan.planning import plan
+from streamdedup.errors import ConfigError
+from streamdedup.kernel import compiling
+
+ERROR_RATE = 1e-6  # as the worker's and the pipe's
+
+_OF_A_SAMPLE = ("key", "normalize")
+_OF_A_JOB = (
+    "keys",
+    "error_rate",
+    "removable",
+    "window",
+    "rate",
+    "partitions",
+    "sample",
+    *_OF_A_SAMPLE,
+)
+
+
+def output(
+    given: Mapping[str, Any], stdin: Callable[[], BinaryIO], tell: Callable[[str], None]
+) -> str:
+    """The text for the options `given`, by name; `stdin` gives the sample that is there, `tell` says what takes long.
+
+    ConfigError where the options do not fit.
+    """
+    if given["table"]:
+        return _table(given)
+    for name in _OF_A_SAMPLE:
+        if given[name] not in (None, "none") and not given["sample"]:
+            raise ConfigError(
+                f"--{name} tells what the keys of a sample are; add --sample FILE, or delete it"
+            )
+    asked = Asked(
+        keys=given["keys"],
+        error_rate=given["error_rate"] or ERROR_RATE,
+        removable=given["removable"],
+        window_s=given["window"],
+        rate=given["rate"],
+        partitions=given["partitions"],
+    )
+    read = None
+    if given["sample"]:
+        with _opened(given["sample"], stdin) as source:
+            read = sample.read(source, given["key"] or ["line"], given["normalize"] or "none")
+    job = job_of(asked, read)
+    with compiling(lambda: tell("compiling, which a first run does for half a minute")):
+        made = plan(job, read)
+    return _as_json(report.as_json(made)) if given["json"] else report.as_text(made)
+
+
+def _table(given: Mapping[str, Any]) -> str:
+    for name in _OF_A_JOB:
+        if given[name]:
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"--table is the same for every job; delete {option} or --table")
+    return _as_json(report.table_json()) if given["json"] else report.table_text()
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, indent=2)
+
+
+@contextmanager
+def _opened(path: str, stdin: Callable[[], BinaryIO]) -> Iterator[LineSource]:
+    if path == "-":
+        yield cast("LineSource", stdin())
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below: errors of reading it are not those of opening it
+    except OSError as error:
+        raise ConfigError(
+            f"--sample {path}: {error.strerror}; name a file, or - for standard input"
+        ) from None
+    with file:
+        yield file

@@ -1,0 +1,270 @@
+"""`streamdedup reset`: a group's offsets, moved on purpose, their notes kept true; with `forget`, a floor beside them.
+
+Planned and shown first; then every earlier writer of the output is fenced, so that no open transaction can end after
+us, and all partitions are moved in one request, which the broker refuses while the group has members.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from streamdedup.delivery.fence import (
+    FENCE_S_MAX,
+    committed_offset,
+    look,
+    others,
+    wait_decided,
+)
+from streamdedup.delivery.resume import Found, check_output
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.base import ANSWER_S_MAX
+from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
+from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.topics import Topology, refuse_missing
+from streamdedup.settings import Settings
+from streamdedup.units import counted, milliseconds
+
+FENCES_MAX = 16
+AGE_MS_MAX = 1 << 53
+ENDS = ("earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to: `name` is "earliest", "latest" or "time"; `time_ms`, ms since 1970, is that time's."""
+
+    name: str
+    time_ms: int = 0
+
+    def __str__(self) -> str:
+        if self.name != "time":
+            return self.name
+        moment = datetime.fromtimestamp(self.time_ms / 1000, UTC)
+        return f"the first event from {moment:%Y-%m-%d %H:%M:%S} UTC on"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The move of one partition: from `at`, None where nothing is committed, `to` another offset of the input."""
+
+    partition: int
+    at: int | None
+    to: int
+    found: Found
+
+    @property
+    def again(self) -> int:
+        """How many offsets, at most, are read once more."""
+        return 0 if self.at is None else max(0, min(self.at, self.found.input_end) - self.to)
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets, at most, are never read."""
+        return 0 if self.at is None else max(0, self.to - max(self.at, self.found.input_start))
+
+    @property
+    def idle(self) -> bool:
+        """Whether the offset is there already, committed for these very logs."""
+        found, note = self.found, self.found.note
+        ids = (found.input_id, found.output_id)
+        return self.at == self.to and note is not None and (note.input_id, note.output_id) == ids
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a reset will do."""
+
+    target: Target
+    forget: bool
+    steps: tuple[Step, ...]
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.forget and all(step.idle for step in self.steps)
+
+
+def target_of(text: str, now_ms: int) -> Target:
+    """`earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, as in 2h; ValueError.
+
+    A time before 1970 is 1970: Kafka's clock begins there, and gives the numbers below another meaning. A number alone
+    is refused: 0 could be no time ago, 20260131 a day, and who writes one means an offset.
+    """
+    if text in ENDS:
+        return Target(text)
+    if text.strip().isdecimal():
+        raise ValueError(f"{_NEITHER}; offsets are not taken, since each partition has its own")
+    try:
+        age_ms = int(milliseconds(0, AGE_MS_MAX, bare=False).parse(text))
+        return Target("time", max(0, now_ms - age_ms))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(_NEITHER) from None
+    in_utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return Target("time", max(0, int(in_utc.timestamp() * 1000)))
+
+
+_NEITHER = (
+    "is neither earliest, latest, a time like 2026-01-31T08:00Z (UTC where it has no zone), nor how long ago, like 2h"
+    " or 7d"
+)
+
+
+async def plan(settings: Settings, target: Target, *, forget: bool) -> Plan:
+    """What the reset would do, as things stand; nothing is changed.
+
+    ConfigError where a topic is missing, or there is nothing to forget; DeliveryError where the group has members or
+    the broker refuses us.
+    """
+    if forget and not settings.filter.remembers:
+        raise ConfigError(
+            "--forget has nothing to forget: with filter.kind: none (filter: null) no key is remembered, and what is"
+            " read again is judged by the lists alone; leave --forget out"
+        )
+    async with _opened(settings) as group:
+        return await group.plan(target, forget)
+
+
+async def move(settings: Settings, planned: Plan) -> None:
+    """Do it. DeliveryError where the group has members by now, or the broker refuses us: nothing is moved then."""
+    async with _opened(settings) as group:
+        await group.move(planned)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
+    unanswered = "the broker does not answer: whether anything was moved is not known; look at it, and try again"
+    async with soon(kafka_cluster, settings.kafka, unanswered) as cluster:
+        yield _Group(settings, cluster)
+
+
+class _Group:
+    """The group, its input and its output."""
+
+    def __init__(self, settings: Settings, cluster: KafkaCluster) -> None:
+        self._settings, self._cluster = settings, cluster
+        self._name = settings.kafka.group_id
+        self._input, self._output = settings.source.topic, settings.sink.topic
+
+    async def plan(self, target: Target, forget: bool) -> Plan:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            await self._refuse_members()
+            topology = await self._topology()
+            partitions = range(topology[self._input].partitions)
+            steps = [await self._step(topology, partition, target) for partition in partitions]
+        if not forget:
+            for step in steps:
+                self._refuse_contradiction(step.partition, step.found)
+        return Plan(target, forget, tuple(steps))
+
+    async def move(self, planned: Plan) -> None:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            await self._refuse_members()
+            topology = await self._topology()
+        turns = asyncio.Semaphore(FENCES_MAX)
+
+        async def fenced(step: Step) -> tuple[int, str]:
+            async with turns:
+                await self._fence(step.partition)
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    found = await self._found(topology, step.partition)
+            if not planned.forget:
+                self._refuse_contradiction(step.partition, found)
+            return step.to, note_after(found, step.to, forget=planned.forget).encode()
+
+        moved = await asyncio.gather(*map(fenced, planned.steps))
+        offsets = {step.partition: to for step, to in zip(planned.steps, moved, strict=True)}
+        async with asyncio.timeout(ANSWER_S_MAX):
+            await self._cluster.move(self._name, self._input, offsets)
+
+    async def _refuse_members(self) -> None:
+        if count := await self._cluster.members(self._name):
+            raise DeliveryError(
+                f"the group {self._name} has {counted(count, 'member')}: stop all workers first; one that was killed"
+                " leaves after its session_timeout_ms"
+            )
+
+    async def _topology(self) -> Topology:
+        names = [self._input, self._output]
+        topology = await self._cluster.describe(names)
+        refuse_missing(topology, self._input, names)
+        return topology
+
+    async def _step(self, topology: Topology, partition: int, target: Target) -> Step:
+        found = await self._found(topology, partition)
+        to = found.input_start if target.name == "earliest" else found.input_end
+        if target.name == "time":
+            young = await self._cluster.offset_of_time(self._input, partition, target.time_ms)
+            to = found.input_end if young is None else young
+        return Step(partition, found.committed.offset if found.committed else None, to, found)
+
+    async def _found(self, topology: Topology, partition: int) -> Found:
+        settings, cluster = self._settings, self._cluster
+        own = await committed_offset(settings, cluster, partition)
+        return await look(
+            settings,
+            cluster,
+            topology,
+            partition,
+            own,
+            output_end=await cluster.end_offset(self._output, partition),
+            input_end_of=cluster.end_offset,
+            others=await others(settings, cluster, topology, own),
+        )
+
+    async def _fence(self, partition: int) -> None:
+        """Shut out a worker that sleeps: what it left open is settled, what it may still send is refused."""
+        writer = self._cluster.writer(
+            self._settings.sink, partition, exactly_once=self._settings.delivery.exactly_once
+        )
+        try:
+            async with asyncio.timeout(FENCE_S_MAX):
+                await writer.fence()
+        finally:
+            await writer.drop()
+        async with asyncio.timeout(ANSWER_S_MAX):
+            end = await self._cluster.end_offset(self._output, partition)
+        within_s = self._settings.delivery.open_transaction_s
+        await wait_decided(self._cluster, self._output, partition, end, within_s)
+
+    def _refuse_contradiction(self, partition: int, found: Found) -> None:
+        """What would stop the shard must not be hidden by a note of ours; who remembers nothing has nothing to hide."""
+        if not self._settings.filter.remembers:
+            return
+        try:
+            check_output(found, self._settings.sink)
+        except DeliveryError as error:
+            raise DeliveryError(
+                f"partition {partition}: {error}; or add --forget, to go on and forget what was emitted"
+            ) from None
+
+
+def note_after(found: Found, to: int, *, forget: bool) -> Note:
+    """What is true once the input of a partition, found after fencing, is moved to the offset `to`.
+
+    The output has not moved: its label is its end, its window's time stays, and a floor does, too. What lies above that
+    is then read from `to` on, or was before. Growth of the input that was not accepted is not hidden.
+    """
+    note = found.committed.note if found.committed else None
+    before = [note.partitions for note in found.known if note.partitions]
+    floor, since = found.floor, found.since
+    if forget or (found.committed is None and found.output_end == 0):
+        floor, since = found.output_end, to
+    elif since is not None:
+        since = min(since, to)
+    return Note(
+        found.cluster_id,
+        found.input_id,
+        found.output_id,
+        found.output_end,
+        None if forget or note is None else note.watermark,
+        found.partitions if forget else min(before, default=found.partitions),
+        found.partitions if forget else found.born,
+        floor=floor,
+        since=since,
+    )

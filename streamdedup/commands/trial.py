@@ -1,0 +1,188 @@
+"""`streamdedup try`: what the configuration would do to the newest events of the input.
+
+No group is joined and nothing is written. What is a duplicate is told within the events that are read, partition by
+partition, exactly, in whatever filter the worker would remember it.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamdedup.delivery.context import Context, keys_of
+from streamdedup.delivery.emit import refused_by
+from streamdedup.delivery.shard import settled
+from streamdedup.events import EventBatch, Verdict
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
+from streamdedup.kafka.cluster import kafka_cluster, soon
+from streamdedup.kafka.limits import Limits
+from streamdedup.kafka.topics import Topology, refuse_missing
+from streamdedup.keys.extract import Keys
+from streamdedup.rules.listed import Answer, Match
+from streamdedup.settings import Settings
+from streamdedup.worker.lists import Reloading
+
+EVENTS_MAX = 1_000_000  # some 400 MB
+STALL_S_MAX = 10.0
+UNANSWERED = "the broker does not answer; look at it, and try again"
+
+
+@dataclass
+class Trial:
+    """What was found. `reasons` are those of malformed and rejected events, with the offset of the first of each.
+
+    `matched` counts what the block list blocks, by what it matched; `exempt` are those that the allow list lets pass,
+    `false_positives` those that its exact store does.
+    """
+
+    topic: str
+    partitions: int
+    events: int = 0
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    first: dict[str, tuple[int, int]] = field(default_factory=dict)
+    matched: Counter[str] = field(default_factory=Counter)
+    exempt: int = 0
+    false_positives: int = 0
+    distinct: int = 0
+    in_several: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as plain JSON values."""
+        reasons = [
+            {"reason": reason, "events": events, "partition": where[0], "offset": where[1]}
+            for reason, events in self.reasons.most_common()
+            for where in [self.first[reason]]
+        ]
+        return {
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "events": self.events,
+            "verdicts": {verdict.name.lower(): self.verdicts[verdict] for verdict in Verdict},
+            "reasons": reasons,
+            "blocked_by": {
+                match.name.lower(): self.matched[match.name.lower()] for match in Match if match
+            },
+            "exempt": self.exempt,
+            "false_positives": self.false_positives,
+            "distinct_keys": self.distinct,
+            "keys_in_several_partitions": self.in_several,
+        }
+
+    def as_text(self) -> str:
+        """The same for a person."""
+        if not self.events:
+            return f"{self.topic} holds no events\n"
+        lines = [
+            f"the newest {self.events:,} events of {self.topic}, of {self.partitions} partitions:"
+        ]
+        lines += [
+            f"  {verdict.name.lower():<10}{count:>11,}{count / self.events:>8.1%}"
+            for verdict in Verdict
+            if (count := self.verdicts[verdict])
+        ]
+        for reason, events in self.reasons.most_common():
+            partition, offset = self.first[reason]
+            lines.append(
+                f"  {events:,} times: {reason}; first at partition {partition}, offset {offset}"
+            )
+        lines.append(f"distinct keys: {self.distinct:,}")
+        if self.matched:
+            lines.append(
+                "blocked by: "
+                + ", ".join(f"{name} {count:,}" for name, count in sorted(self.matched.items()))
+            )
+        if self.exempt:
+            lines.append(f"on the block list, and exempt by the allow list: {self.exempt:,}")
+        if self.false_positives:
+            lines.append(f"matched by the block list, and not on it: {self.false_positives:,}")
+        if self.in_several:
+            lines.append(
+                f"keys in several partitions: {self.in_several:,}, whose duplicates nobody sees; have the producer"
+                " choose the partition by the key alone (docs/partitioning.md)"
+            )
+        return "\n".join(lines) + "\n"
+
+
+async def tried(settings: Settings, events: int, connect: Connect = kafka_cluster) -> Trial:
+    """Judge about the newest `events` of the input, evenly of all partitions.
+
+    ConfigError where the input is missing, DeliveryError where the broker refuses us or does not answer.
+    """
+    async with soon(connect, settings.kafka, UNANSWERED) as cluster:
+        return await _Trying(settings, cluster).run(events)
+
+
+class _Trying:
+    def __init__(self, settings: Settings, cluster: Cluster) -> None:
+        self._settings, self._cluster = settings, cluster
+        self._partitions_of: dict[bytes, set[int]] = {}  # by digest
+
+    async def run(self, events: int) -> Trial:
+        source, sink = self._settings.source.topic, self._settings.sink.topic
+        async with asyncio.timeout(ANSWER_S_MAX):
+            topology = await self._cluster.describe([source, sink])
+            refuse_missing(topology, source, [source])
+        count = topology[source].partitions
+        member = self._cluster.source(source)  # never started: so it joins nothing
+        self._context = Context(self._settings, self._cluster, member, count, asyncio.Semaphore(1))
+        self._extractor = self._context.extractor()
+        await Reloading(self._context).begin()
+        self._limits = self._limits_of(topology)
+        found = Trial(source, count)
+        for partition in range(count):
+            await self._partition(found, partition, -(-events // count))
+        found.distinct = len(self._partitions_of)
+        found.in_several = sum(len(places) > 1 for places in self._partitions_of.values())
+        return found
+
+    def _limits_of(self, topology: Topology) -> Limits | None:
+        """Those of the output, where it is there already."""
+        sink = self._settings.sink
+        if sink.topic not in topology.topics:
+            return None
+        return Limits.of(topology[sink.topic], sink.compression)
+
+    async def _partition(self, found: Trial, partition: int, events: int) -> None:
+        topic = self._settings.source.topic
+        async with asyncio.timeout(ANSWER_S_MAX):
+            end = await self._cluster.stable_offset(topic, partition)
+            start = max(await self._cluster.first_offset(topic, partition), end - events)
+        reading = self._cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
+        async for batch in reading:
+            for part in batch.parts(self._extractor.rows_a_turn):
+                self._judge(found, part, await keys_of(part, self._extractor))
+
+    def _judge(self, found: Trial, batch: EventBatch, keys: Keys) -> None:
+        limits, now_ms = self._limits, self._context.now_ms()
+        rejected = refused_by(limits, self._settings, batch, keys, now_ms) if limits else {}
+        reasons = keys.malformed | rejected
+        verdicts, rows = settled(keys, list(rejected))
+        column = keys.keys.take(rows)
+        digests = self._context.hash.of_column(column.buffer, column.starts, column.sizes)
+        blocked = self._context.lists.now.screen(rows, column, digests)
+        verdicts[blocked.rows] = Verdict.BLOCKED
+        found.matched.update(Match(match).name.lower() for match in blocked.matches.tolist())
+        found.exempt += len(blocked.exempt)
+        found.false_positives += int(
+            np.count_nonzero(blocked.verified.answers == Answer.FALSE_POSITIVE)
+        )
+        for row, digest in zip(rows.tolist(), digests, strict=True):
+            if verdicts[row] == Verdict.BLOCKED:
+                continue
+            places = self._partitions_of.setdefault(digest.tobytes(), set())
+            if batch.partition in places and self._settings.filter.remembers:
+                verdicts[row] = Verdict.DUPLICATE
+            places.add(batch.partition)
+        self._count(found, batch, verdicts.tolist(), reasons)
+
+    def _count(
+        self, found: Trial, batch: EventBatch, verdicts: list[int], reasons: dict[int, str]
+    ) -> None:
+        found.events += len(batch)
+        found.verdicts.update(map(Verdict, verdicts))
+        for row, reason in reasons.items():
+            found.reasons[reason] += 1
+            found.first.setdefault(reason, (batch.partition, int(batch.offsets[row])))

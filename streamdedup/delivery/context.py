@@ -1,0 +1,205 @@
+"""What all shards of a worker share: settings, the client and the consumer; and what a shard derives from them."""
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, cast
+
+from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.shard import Shard
+from streamdedup.events import EventBatch
+from streamdedup.filters import GROWTH, build
+from streamdedup.filters.base import Addable, Filter, Growing, Windowed
+from streamdedup.filters.memory import touch
+from streamdedup.filters.nothing import Nothing
+from streamdedup.filters.options import PROBED, WINDOWED
+from streamdedup.filters.window.clock import SPAN_MAX
+from streamdedup.kafka.base import Cluster, Source
+from streamdedup.kafka.topics import Topology
+from streamdedup.keys.extract import Extractor, Keys
+from streamdedup.keys.hashing import Hash
+from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.metrics.counts import Meters
+from streamdedup.rules.listed import InForce
+from streamdedup.settings import Settings
+from streamdedup.snapshot import Identity
+from streamdedup.snapshot.files import FileSystem
+from streamdedup.threads import Threads
+from streamdedup.units import milliseconds
+
+_DURATION = milliseconds(0, SPAN_MAX)
+
+
+def wall_clock_ms() -> int:
+    """The time, in ms since 1970."""
+    return int(time.time() * 1000)
+
+
+async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
+    """The keys of all events of `batch`; taken in a thread where the loop would wait too long for them."""
+    if extractor.takes_long:
+        return await asyncio.to_thread(extractor.extract, batch)
+    return extractor.extract(batch)
+
+
+@dataclass(frozen=True)
+class Context:
+    """One for a worker. `partitions` counts those of the input; `folds` bounds how many shards fold at once.
+
+    `now_ms` is the wall clock, ms since 1970: it bounds what a topic keeps, and never decides what is a duplicate.
+    """
+
+    settings: Settings
+    cluster: Cluster
+    source: Source
+    partitions: int
+    folds: asyncio.Semaphore
+    now_ms: Callable[[], int] = wall_clock_ms
+    fs: FileSystem = os  # under the snapshots
+    watch: Watch = field(default_factory=Watch)
+    meters: Meters = field(default_factory=Meters)
+    threads: Threads = field(default_factory=Threads)
+    lists: InForce = field(default_factory=InForce)
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether output and offsets are committed in one transaction."""
+        return self.settings.delivery.exactly_once
+
+    @property
+    def stops_when_full(self) -> bool:
+        """Whether a shard stops at its capacity, rather than go beyond its error rate."""
+        return self.settings.filter.on_full != "warn"
+
+    def held(self, seen: Addable | Windowed) -> str:
+        """How full `seen` is, for messages; of a window by time also its fullest generation, which is what fills it."""
+        held = f"its filter holds {len(seen)} keys of {seen.capacity}"
+        if not isinstance(seen, Windowed) or seen.clock.by_count:
+            return held
+        generation, keys, alone = seen.fullest()
+        slot = seen.clock.slot
+        return (
+            f"{held}, of which {keys} ({keys / max(1, len(seen)):.0%}) are of one generation, the"
+            f" {_DURATION.format(slot)} from {_moment(generation * slot)} on; one alone takes at most {alone}"
+        )
+
+    def larger(self, seen: Addable | Windowed) -> str:
+        """What to raise for a larger filter than `seen`, for messages."""
+        options = self.settings.filter
+        if options.on_full == "grow":
+            given = options.max_size or f"{GROWTH} times what the filters begin with"
+            return f"raise filter.max_size ({given} for all partitions together) or filter.capacity"
+        raised = f"raise filter.capacity ({options.capacity} for all partitions together"
+        if isinstance(seen, Windowed) and not seen.clock.by_count:
+            *_, alone = seen.fullest()
+            if alone < seen.capacity:
+                whole = math.ceil(options.capacity * seen.capacity / max(1, alone))
+                raised += f"; {whole} if all these keys may come within one generation"
+        return f"{raised})"
+
+    @property
+    def shard_capacity(self) -> int:
+        """A shard's share of `filter.capacity`, with its headroom for skew; never more than the whole."""
+        return self.settings.filter.share(self.settings.filter.capacity, self.partitions)
+
+    @property
+    def _max_size(self) -> int | None:
+        """A shard's even share of `filter.max_size`, which bounds them all together."""
+        whole = self.settings.filter.max_size
+        return None if whole is None else whole // self.partitions
+
+    @cached_property
+    def hash(self) -> Hash:
+        """What makes digests of keys, here and in every filter that is loaded."""
+        return Hash(self.settings.filter.hash, self.settings.filter.hash_key_bytes)
+
+    def empty_filter(self) -> Addable | Windowed:
+        """A new filter for one shard, its memory in place. Blocking where it is large."""
+        options = self.settings.filter
+        if not options.remembers:
+            return Nothing(self.hash)
+        arguments: dict[str, Any] = {
+            "kind": options.kind,
+            "capacity": self.shard_capacity,
+            "error_rate": options.error_rate,
+            "hash": options.hash,
+            "hash_key": options.hash_key_bytes,
+        }
+        if options.kind in PROBED:
+            arguments |= {"probe": options.probe}
+        if options.on_full == "grow":
+            arguments |= {"on_full": "grow", "max_size": self._max_size}
+        if options.kind == "window":
+            arguments |= {name: getattr(options, name) for name in WINDOWED}
+        empty = build(arguments)
+        for buffer in empty.buffers():
+            touch(buffer)
+        return empty
+
+    def adopt(self, loaded: Filter) -> Addable | Windowed:
+        """A filter that was loaded, with what may have been set otherwise since it was saved."""
+        options = self.settings.filter
+        if isinstance(loaded, Growing):
+            loaded.permit(self._max_size)
+        if isinstance(loaded, Windowed):
+            loaded.set_policy(options.late, options.refresh)
+        return cast("Addable | Windowed", loaded)
+
+    def shard(self, partition: int, seen: Addable | Windowed) -> Shard:
+        """The shard of `partition` over `seen`."""
+        stops = self.stops_when_full
+        tally = self.meters.of(partition).tally
+        watch = self.watch if self.settings.filter.remembers else None
+        return Shard(partition, seen, stop_when_full=stops, watch=watch, tally=tally)
+
+    def extractor(self) -> Extractor:
+        """Takes the key of an event, of the input and of the output alike."""
+        key = self.settings.key
+        fields = (key.field,) if isinstance(key.field, str) else key.field or ()
+        tombstones = self.settings.source.tombstones
+        return Extractor(key.from_, fields, tombstones, normalizer(key.normalize, key.email_rules))
+
+    def identity(self, topology: Topology, partition: int, floor: int | None = None) -> Identity:
+        """Of the log that a filter of `partition` is the fold of, from `floor` on, and of how keys become digests."""
+        settings, output = self.settings, topology[self.settings.sink.topic]
+        extractor = self.extractor()
+        return Identity(
+            hash=self.hash.name,
+            hash_check=self.hash.check,
+            key={
+                "from": settings.key.from_,
+                "fields": list(extractor.fields),
+                "tombstones": settings.source.tombstones,
+            },
+            normalize=extractor.normalizer.id if extractor.normalizer else "none",
+            filter={
+                "kind": settings.filter.kind,
+                "capacity": settings.filter.capacity,
+                "partition_headroom": settings.filter.partition_headroom,
+                "error_rate": settings.filter.error_rate,
+                "probe": settings.filter.probe,
+                "grows": settings.filter.on_full == "grow",
+                "retention": settings.filter.retention,
+                "generations": settings.filter.generations,
+                "max_jump": settings.filter.max_jump,
+            },
+            topic=output.name,
+            partition=partition,
+            partitions=topology[settings.source.topic].partitions,
+            cluster_id=topology.cluster_id,
+            topic_id=output.topic_id,
+            floor=floor or 0,
+        )
+
+
+def _moment(time_ms: int) -> str:
+    """In UTC; in ms since 1970 where no calendar goes that far."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"

@@ -1,0 +1,183 @@
+"""Where an event goes, given its verdict: the output, a side topic, or nowhere.
+
+Nothing is dropped that the operator did not ask to drop: what the output would refuse goes to the dead-letter topic, or
+stops the shard where there is none.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import structlog
+
+from streamdedup.delivery.side_topics import Letters, send
+from streamdedup.delivery.transactions import Part
+from streamdedup.errors import DeliveryError
+from streamdedup.events import EventBatch, Headers, Integers, Verdict, Verdicts
+from streamdedup.filters.base import Mask
+from streamdedup.kafka.base import Writer
+from streamdedup.kafka.limits import Limits
+from streamdedup.kafka.options import BLOCKED_BY, MARK
+from streamdedup.kafka.records.marks import MARK_BYTES_MAX, appended, is_marked, mark, marked_rows
+from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.keys.extract import Keys
+from streamdedup.rate_limit import RateLimit
+from streamdedup.rules.listed import Blocked, Match
+from streamdedup.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+class Emission:
+    """Sends the events of one shard through its writer."""
+
+    def __init__(self, settings: Settings, writer: Writer) -> None:
+        self._settings, self._sink = settings, settings.sink
+        self._on_malformed = "pass" if settings.sink.shadow else settings.key.on_malformed
+        self._writer = writer
+        self._limits: dict[str, Limits] = {}
+        self._malformed_told = RateLimit()
+
+    def observe(self, topology: Topology) -> None:
+        """Take the topics' limits as they are now."""
+        compression = self._sink.compression
+        self._limits = {
+            name: Limits.of(topology[name], compression) for name in sink_topics(self._sink)
+        }
+
+    def rejected(
+        self, batch: EventBatch, keys: Keys, now_ms: int, refused: Mapping[int, str]
+    ) -> dict[int, str]:
+        """Row -> reason, for the events that are to go to the output, which would not take or not keep them.
+
+        And for those at the offsets in `refused`, of which the broker has shown it.
+        """
+        reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, now_ms)
+        for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
+            reasons[row] = refused[int(batch.offsets[row])]
+        return reasons
+
+    async def emit(self, part: Part) -> None:
+        """Send every event of `part` where its verdict takes it.
+
+        Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
+        """
+        batch, verdicts, sink = part.batch, part.verdicts, self._sink
+        passing = self._passing(verdicts)
+        await self._copy(sink.topic, self._marked(part, passing), np.flatnonzero(passing))
+        if sink.duplicates_topic and not sink.shadow:
+            duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
+            await self._copy(sink.duplicates_topic, batch, duplicates)
+        if sink.blocked_topic and not sink.shadow:
+            await self._send(sink.blocked_topic, part, _blocked_letters(part.blocked))
+        reasons = self._reasons(part)
+        if sink.dead_letter_topic:
+            await self._send(sink.dead_letter_topic, part, _dead_letters(reasons))
+
+    def _passing(self, verdicts: Verdicts) -> Mask:
+        """Which events go to the output."""
+        if self._sink.shadow:
+            return np.asarray(verdicts != Verdict.REJECTED)
+        passing = np.asarray(verdicts == Verdict.PASS)
+        if self._on_malformed == "pass":
+            passing |= verdicts == Verdict.MALFORMED
+        return passing
+
+    def _marked(self, part: Part, passing: Mask) -> EventBatch:
+        """The batch, of which those of `passing` are marked that have to be: in most, none."""
+        batch, blocked = part.batch, part.blocked
+        rows = np.arange(len(batch)) if self._sink.shadow else marked_rows(batch.headers)
+        rows = rows[passing[rows]]
+        if not len(rows):
+            return batch
+        which = part.verdicts.astype(np.int64)
+        which[blocked.rows] = len(Verdict) + blocked.matches.astype(np.int64)
+        by_list = [(*_MARKS[Verdict.BLOCKED], *why) for why in _why_blocked(blocked)]
+        return appended(batch, rows, [*_MARKS, *by_list], which[rows])
+
+    async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
+        await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
+
+    async def _send(self, topic: str, part: Part, letters: Letters) -> None:
+        await send(self._writer, self._limits[topic], part, letters)
+
+    def _reasons(self, part: Part) -> dict[int, str]:
+        """Row -> reason, for the events that are to be dead letters."""
+        batch, verdicts, sink = part.batch, part.verdicts, self._sink
+        reasons = {
+            row: part.rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
+        }
+        if reasons and sink.on_rejected == "stop":
+            row, reason = next(iter(reasons.items()))
+            raise DeliveryError(
+                f"{batch.topic}/{batch.partition} offset {batch.offsets[row]} is {reason}: {sink.topic} would refuse it"
+                " or delete it at once; set sink.dead_letter_topic and on_rejected: dead_letter, or raise the limits of"
+                f" {sink.topic}"
+            )
+        if malformed := np.flatnonzero(verdicts == Verdict.MALFORMED).tolist():
+            self._tell_malformed(part, malformed)
+        if self._on_malformed == "dead_letter":
+            reasons |= {row: part.malformed[row] for row in malformed}
+        return reasons
+
+    def _tell_malformed(self, part: Part, rows: Sequence[int]) -> None:
+        """At once, then once in a while: where a setting is wrong, no event is judged, and nothing else shows it."""
+        if events := self._malformed_told.due(asyncio.get_running_loop().time(), len(rows)):
+            log.warning(
+                "malformed",
+                topic=part.batch.topic,
+                partition=part.batch.partition,
+                offset=int(part.batch.offsets[rows[0]]),
+                reason=part.malformed[rows[0]],
+                events=events,
+                not_judged=self._on_malformed,
+            )
+
+
+def refused_by(
+    output: Limits, settings: Settings, batch: EventBatch, keys: Keys, now_ms: int
+) -> dict[int, str]:
+    """Row -> reason, for the events that are to go to the output, and that it would not take or not keep.
+
+    With what we append to their headers, as long as that may be.
+    """
+    if settings.sink.shadow:
+        return output.rejected(batch, now_ms, lambda _: _LONGEST, MARK_BYTES_MAX)
+    ours = mark(Verdict.MALFORMED)  # no other is longer
+    reasons = output.rejected(batch, now_ms, lambda headers: ours if is_marked(headers) else ())
+    elsewhere = set(keys.dropped)
+    if settings.key.on_malformed != "pass":
+        elsewhere.update(keys.malformed)
+    return {row: reason for row, reason in reasons.items() if row not in elsewhere}
+
+
+def _blocked_letters(blocked: Blocked) -> Letters:
+    return Letters("blocked", blocked.rows, _why_blocked(blocked), blocked.matches.astype(np.int64))
+
+
+def _dead_letters(reasons: Mapping[int, str]) -> Letters:
+    """Of each row its reason; few reasons differ."""
+    rows, index = sorted(reasons), dict[str, int]()
+    which = [index.setdefault(reasons[row], len(index)) for row in rows]
+    whys = [(("streamdedup.reason", reason.encode()),) for reason in index]
+    return Letters("dead_letters", _integers(rows), whys, _integers(which))
+
+
+def _integers(numbers: Sequence[int]) -> Integers:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _why_blocked(blocked: Blocked) -> list[Headers]:
+    """What is told of an event, by what of its key was matched; nothing where there is no block list."""
+    block = blocked.lists.block
+    if block is None:
+        return []
+    told = block.name.encode(), block.version.encode()
+    rules = (match.name.lower().encode() for match in Match)
+    return [tuple(zip(BLOCKED_BY, (*told, rule), strict=True)) for rule in rules]
+
+
+_MARKS = [mark(verdict) for verdict in Verdict]
+_NOISE = hashlib.shake_256(b"does not compress").digest(MARK_BYTES_MAX - len(MARK))
+_LONGEST: Headers = ((MARK, _NOISE),)

@@ -1,0 +1,325 @@
+"""A shard's memory: its filter, kept equal to the fold of its output, across doubts, assignments and restarts.
+
+It is taken from memory, from the newest snapshot that holds for this very log, or made empty; then the output is read
+from its label to its end.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from streamdedup.delivery.context import Context, keys_of
+from streamdedup.delivery.resume import (
+    Found,
+    Resume,
+    check_memory,
+    input_offset,
+    is_complete,
+    is_outlived,
+)
+from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.snapshots import ShardSnapshots
+from streamdedup.errors import DeliveryError
+from streamdedup.events import EventBatch, Fingerprint, Verdict
+from streamdedup.kafka.base import ANSWER_S_MAX
+from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.records.marks import marks_of
+from streamdedup.kafka.sink import DoubtError
+from streamdedup.kafka.topics import Topology
+from streamdedup.snapshot import Identity, Snapshot
+from streamdedup.snapshot.fingerprint import contradiction, doubt_of
+
+STALL_S_MAX = 60.0
+LOG_ANSWER_S_MAX = 1.0  # a save goes without: it must not wait for a broker that is away
+
+
+async def in_turns(steps: Iterator[None]) -> None:
+    """Do them all, with a turn for everybody else after each; who is cancelled does the rest at once."""
+    try:
+        for _ in steps:
+            await asyncio.sleep(0)
+    finally:
+        deque(steps, maxlen=0)  # half of them would be the fold of no offset
+
+
+class Fold:
+    """How far a fold has come, from the output offset `start` to `end`. Any thread may look at it."""
+
+    def __init__(self, shard: Shard, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self._shard = shard
+        self._began_at = time.monotonic()
+        self._seconds: float | None = None
+
+    def end_now(self) -> None:
+        """All of it is folded."""
+        self._seconds = time.monotonic() - self._began_at
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken."""
+        seconds = self._seconds
+        return time.monotonic() - self._began_at if seconds is None else seconds
+
+    @property
+    def position(self) -> int:
+        """The offset up to which the output is folded."""
+        done = self._seconds is not None
+        return self.end if done else min(max(self._shard.label, self.start), self.end)
+
+    @property
+    def ratio(self) -> float:
+        """The share that is done, 0 to 1; 1 where there was nothing to do."""
+        whole = self.end - self.start
+        return (self.position - self.start) / whole if whole > 0 else 1.0
+
+
+class Folding:
+    """The shard of one partition, while there is one."""
+
+    def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
+        self.shard: Shard | None = None
+        self.turn = asyncio.Lock()
+        """Held while the filter is judged, or changed, or gets memory: one of them at a time."""
+        self.progress: Fold | None = None  # of the last fold
+        self._meters = context.meters.of(partition)
+        self.snapshots = ShardSnapshots(
+            context.settings, partition, log, self._meters, context.fs, threads=context.threads
+        )
+        self._context, self._settings, self._partition = context, context.settings, partition
+        self._extractor = context.extractor()
+        self._growth: asyncio.Task[None] | None = None
+        self._folded: Identity | None = None  # of the log that the shard's filter is the fold of
+        self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
+        self._replaced = False  # whether the log was seen to hold another one in its place
+        self._log = log
+
+    async def remembers(self) -> bool:
+        """Whether anything was ever folded: then the shard is not newly born."""
+        held = self.shard is not None and self.shard.label > 0
+        return held or await self.snapshots.exist()
+
+    def resume(self, found: Found) -> Resume:
+        """Where reading goes on. DeliveryError where output and offset contradict one another."""
+        return input_offset(found, self._settings.source, self._settings.sink)
+
+    def must_follow(self, found: Found) -> int | None:
+        """The output offset where our next event must come to stand; None where others may write, too."""
+        return found.output_end
+
+    async def catch_up(
+        self, found: Found, topology: Topology, foreign: tuple[int, int] | None
+    ) -> Shard:
+        """The shard, its filter the fold of the whole output.
+
+        DeliveryError where that is not to be had, or where an event stands at one of the offsets `foreign`, from the
+        first up to, without, the second: a second writer put it there.
+        """
+        identity = self._context.identity(topology, self._partition, found.floor)
+        shard = await self._remembered(identity)
+        if shard is None or await self._is_outdone(shard, identity, found):
+            shard = await self._restore(identity, found)
+        # Not around the load: a disk that hangs holds up no other shard's fold.
+        async with self._context.folds:
+            await self._bridge(shard, found, topology)
+            await self._fold(shard, found, foreign)
+        self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
+        return shard
+
+    async def ready_for(self, events: int) -> None:
+        """Have memory for so many events in place before they are judged: the first touch of it takes long.
+
+        Who is cancelled leaves a thread behind that goes on, and is waited for by the next. DoubtError where the log
+        that was folded is not there any more.
+        """
+        if self._replaced:
+            raise DoubtError("the output is not the log that was folded")
+        while (shard := self.shard) is not None and shard.grows_within(events):
+            if self._growth is None or self._growth.done():
+                memory = self._context.threads.memory
+                growth = memory.run(self.snapshots.name, "its filter to grow", shard.grow)
+                self._growth = asyncio.create_task(growth)
+            await asyncio.shield(self._growth)
+
+    async def look_at_log(self, within_s: float) -> None:
+        """Before a save: whether the log is still the one that was folded, and which batch is its last.
+
+        Where the broker does not tell, the last one that is known still does: what stands below a label stays.
+        """
+        shard, known = self.shard, self._fingerprint
+        if shard is None or shard.label == self.snapshots.label:
+            return
+        with suppress(Exception):
+            async with asyncio.timeout(within_s):
+                held, last = await asyncio.gather(
+                    self._in_place_of(known), self._last_batch(shard.label)
+                )
+            if self.shard is shard and self._fingerprint is known:  # no doubt came in between
+                self._replaced = contradiction(known, held) is not None
+                self._fingerprint = known if self._replaced else last or known
+
+    async def save(self, *, again: bool = False) -> None:
+        """Take a snapshot where there is something new to save, or `again`; failures are logged, never raised."""
+        if self.shard is not None and self._folded is not None and not self._replaced:
+            await self.snapshots.save(self.shard, self._folded, self._fingerprint, again=again)
+
+    async def outrun(self, log_start: int) -> None:
+        """Take a snapshot if the output is deleted up to where only one is left that can be used."""
+        shard = self.shard
+        if shard is None or not self.snapshots.due(shard.label, log_start):
+            return
+        await self.look_at_log(LOG_ANSWER_S_MAX)
+        exposed = self.snapshots.exposes(shard.label, log_start)
+        (self._log.warning if exposed else self._log.info)(
+            "snapshot_due",
+            log_start=log_start,
+            newest=self.snapshots.label,
+            label=shard.label,
+            reason="the output is deleted beyond the newest snapshot: a crash before the next one would leave a gap"
+            if exposed
+            else "the output is deleted beyond all snapshots but the newest",
+        )
+        await self.save(again=True)
+
+    async def _batch_at(self, offset: int) -> Fingerprint | None:
+        """The output's record batch at `offset`; None where it is not held, and below the first."""
+        if offset < 0:
+            return None
+        async with asyncio.timeout(ANSWER_S_MAX):
+            output = self._settings.sink.topic
+            return await self._context.cluster.batch_at(output, self._partition, offset)
+
+    async def _last_batch(self, label: int) -> Fingerprint | None:
+        """The last one below `label`."""
+        return await self._batch_at(label - 1)
+
+    async def _in_place_of(self, folded: Fingerprint | None) -> Fingerprint | None:
+        """What the output holds there now."""
+        return await self._batch_at(folded.offset) if folded else None
+
+    async def _remembered(self, identity: Identity) -> Shard | None:
+        """The shard in memory, if it is the fold of this very log."""
+        if self.shard is None or self._folded is None or identity.differences(self._folded):
+            return None
+        held = await self._in_place_of(self._fingerprint)
+        if reason := contradiction(self._fingerprint, held):
+            self._log.error(
+                "memory_dropped",
+                reason=reason,
+                instead="a snapshot that holds for this log, or the whole output, is folded",
+                remedy="what the log lost is emitted again if you move the group's offset back; nothing else is",
+            )
+            return None
+        self._replaced = False
+        return self.shard
+
+    async def _is_outdone(self, shard: Shard, identity: Identity, found: Found) -> bool:
+        """Whether what is missing between the shard and the output stands in a snapshot: another worker's of before."""
+        if found.output_start <= shard.label or is_complete(shard.label, found):
+            return False
+        newest = await self.snapshots.newest_label(identity)
+        if newest <= shard.label:
+            return False
+        self._log.info("memory_outdone", label=shard.label, newest=newest)
+        return True
+
+    async def _bridge(self, shard: Shard, found: Found, topology: Topology) -> None:
+        """Go on where events of the output are missing, if that may be: a window's time is taken on to theirs."""
+        options, output = self._settings.filter, topology[self._settings.sink.topic]
+        note = found.committed.note if found.committed else None
+        watermark = note.watermark if note else None
+        outlived = options.by_event_time and is_outlived(
+            output, self._context.now_ms(), watermark, options.window_ms
+        )
+        warning = check_memory(shard.label, found, self._settings.sink, outlived=outlived)
+        if found.output_start <= shard.label:
+            return
+        if warning:
+            self._log.warning("output_gap_accepted", detail=warning)
+        else:
+            name = "output_gap_empty" if is_complete(shard.label, found) else "output_gap_outlived"
+            self._log.info(name, start=found.output_start, label=shard.label)
+        await in_turns(shard.start_at(watermark))
+
+    async def _restore(self, identity: Identity, found: Found) -> Shard:
+        """In place of what is in memory: from the newest snapshot that holds for this log, or empty."""
+
+        async def doubt(snapshot: Snapshot) -> str | None:
+            return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
+
+        snapshot = await self.snapshots.load(identity, found.output_end, doubt)
+        if snapshot is None:
+            make, memory = self._context.empty_filter, self._context.threads.memory
+            seen = await memory.run(self.snapshots.name, "memory for its filter", make)
+        else:
+            seen = self._context.adopt(snapshot.filter)
+        shard = self._context.shard(self._partition, seen)
+        shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
+        if snapshot is not None:
+            shard.label, shard.end_label = snapshot.label, snapshot.end_label
+        self.shard, self._folded = shard, identity
+        self._fingerprint, self._replaced = snapshot.fingerprint if snapshot else None, False
+        return shard
+
+    async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
+        start = max(shard.label, found.output_start)
+        progress = self.progress = Fold(shard, start, found.output_end)
+        folded = skipped = withheld = 0
+        first = last = None
+        batches = self._context.cluster.committed_events(
+            self._settings.sink.topic,
+            self._partition,
+            start,
+            found.output_end,
+            stall_s=STALL_S_MAX,
+        )
+        try:
+            async for batch in batches:
+                self._check_foreign(batch, foreign)
+                first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
+                for part in batch.parts(self._extractor.rows_a_turn):
+                    nulls, marked = await self._fold_in(shard, part)
+                    skipped, withheld = skipped + nulls, withheld + marked
+                folded += len(batch)
+                self._meters.folded += len(batch)
+        except TrimmedError as error:
+            raise DoubtError(str(error)) from error  # the next fencing sees the new start
+        finally:
+            await batches.aclose()
+        shard.end_fold(found.output_end)
+        progress.end_now()
+        self._log.info(
+            "output_folded",
+            start=start,
+            end=found.output_end,
+            first_offset=first,
+            last_offset=last,
+            events=folded,
+            without_key=skipped,
+            not_passed=withheld,
+        )
+
+    async def _fold_in(self, shard: Shard, batch: EventBatch) -> tuple[int, int]:
+        """Add the keys of `batch`; how many events have none, and how many others are marked as not passed."""
+        keys = (await keys_of(batch, self._extractor)).keys
+        await self.ready_for(len(batch))
+        withheld = np.flatnonzero((marks_of(batch.headers) != Verdict.PASS) & (keys.sizes >= 0))
+        without_key = int(np.count_nonzero(keys.sizes < 0))
+        await in_turns(shard.fold(keys.nulled(withheld), batch.timestamps, batch.next_offset))
+        return without_key, len(withheld)
+
+    def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:
+        """After our events came to stand too far on: whoever wrote in between is a second writer."""
+        if foreign is None:
+            return
+        low, high = np.searchsorted(batch.offsets, foreign)
+        if high > low:
+            raise DeliveryError(
+                f"{self._settings.sink.topic}/{self._partition} has a second writer: offset {batch.offsets[low]} is not"
+                " ours; every output partition takes one writer, so stop the other and restart"
+            )

@@ -1,0 +1,306 @@
+"""The life of one shard: fence the output, fold it, then decide, emit, commit, admit.
+
+Whatever goes wrong is doubt: drop the producer and pending, keep the filter, and fence again; the broker then tells
+what is true. Only a contradiction that an operator must settle stops a shard, which then stays in the group.
+"""
+
+import asyncio
+from enum import StrEnum
+
+import structlog
+
+from streamdedup.delivery.commit import Committing
+from streamdedup.delivery.consume import Reading
+from streamdedup.delivery.context import Context
+from streamdedup.delivery.decide import Deciding
+from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.fence import fence
+from streamdedup.delivery.fold import Fold, Folding
+from streamdedup.delivery.pace import Pace
+from streamdedup.delivery.resume import growth, noted_end
+from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.snapshots import ShardSnapshots
+from streamdedup.delivery.stateless import Stateless
+from streamdedup.delivery.transactions import Flights, Transaction, together
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.client.connection import describe_error, refusal
+from streamdedup.kafka.client.patience import Backoff, is_away
+from streamdedup.kafka.doubts import doubt_cause
+from streamdedup.kafka.sink import RefusedError
+from streamdedup.kafka.topics import Topology
+
+log = structlog.get_logger(__name__)
+
+BACKOFF_S = 0.1
+BACKOFF_S_MAX = 10.0
+
+
+class State(StrEnum):
+    """Where a shard stands in its life."""
+
+    ASSIGNED = "assigned"
+    FENCING = "fencing"
+    FOLDING = "folding"
+    LIVE = "live"
+    FULL = "full"
+    STOPPED = "stopped"
+
+
+class Delivery:
+    """Drives the shard of one partition. `run` lives as long as the partition is ours."""
+
+    def __init__(self, context: Context, partition: int) -> None:
+        settings = context.settings
+        self.state = State.ASSIGNED
+        self.partition = partition
+        self.trouble: str | None = None  # why it is full or stopped
+        self._meters = context.meters.of(partition)
+        self._committed_offset = 0
+        self._input_end: int | None = None  # as last asked for
+        self._context, self._settings = context, settings
+        self._log = log.bind(
+            topic=settings.source.topic, partition=partition, output=settings.sink.topic
+        )
+        self._leaving = asyncio.Event()
+        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        self._live_at = 0.0  # by the loop's clock
+        self._told_beyond = False
+        self._writer = context.cluster.writer(
+            settings.sink, partition, exactly_once=context.exactly_once
+        )
+        self._name = f"{settings.source.topic}/{partition}"
+        made = Folding if settings.filter.remembers else Stateless
+        self._folding = made(context, partition, self._log)
+        self._emission = Emission(settings, self._writer)
+        self._reading = Reading(context, partition)
+        self._pace = pace = Pace(settings.delivery.batch_events_max)
+        self._deciding = Deciding(context, self._folding, self._emission, self._reading, pace)
+        self._committing = Committing(
+            context,
+            partition,
+            self._writer,
+            self._emission,
+            self._folding,
+            pace=pace,
+            passed=self._passed,
+        )
+
+    @property
+    def shard(self) -> Shard | None:
+        """What is in memory of the partition."""
+        return self._folding.shard
+
+    @property
+    def snapshots(self) -> ShardSnapshots:
+        """The shard's snapshots."""
+        return self._folding.snapshots
+
+    @property
+    def fold(self) -> Fold | None:
+        """The last fold, which may be under way."""
+        return self._folding.progress
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets lie between what is done and the end of the input; None until that is known."""
+        if self._input_end is None:
+            return None
+        if self.state is not State.LIVE:
+            return max(0, self._input_end - self._committed_offset)
+        read = self._input_end - self._reading.next_offset
+        return max(0, read, self._context.source.lag(self.partition))
+
+    async def look_up_end(self) -> None:
+        """Ask for the end of the input where nothing is fetched that would tell it; not for the first time."""
+        if self._input_end is not None and self.state is not State.LIVE:
+            self._input_end = await self._context.cluster.end_offset(
+                self._settings.source.topic, self.partition
+            )
+
+    def lookup_waits(self, above_s: float) -> str | None:
+        """What it says of a lookup in a list's store that takes so long; None where none does. Any thread may ask."""
+        return self._context.threads.lookups.waits(self._name, above_s)
+
+    @property
+    def beyond_capacity(self) -> bool:
+        """Whether the filter holds more than its error rate was promised for, as the operator allowed."""
+        held = self.shard is not None and self.shard.beyond_capacity
+        return held and not self._context.stops_when_full
+
+    @property
+    def busy(self) -> bool:
+        """Whether `leave` should wait for a batch in hand."""
+        return self.state is State.LIVE
+
+    async def run(self, epoch: int) -> None:
+        """Serve the partition in assignment `epoch` until `leave` is called."""
+        self._leaving.clear()
+        self._backoff.reset()
+        while not self._leaving.is_set():
+            try:
+                await self._live(epoch)
+                await self._leaving.wait()  # another epoch has begun: whose we are is not known yet
+            except Exception as error:
+                final = error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
+                if final is not None:
+                    self._meters.take_back("stopped")
+                    await self._stop(final)
+                    continue
+                self._meters.doubt(doubt_cause(error))
+                self._tell(error)
+                if self.state is State.LIVE and self._live_s > BACKOFF_S_MAX:
+                    self._backoff.reset()
+                self.state = State.FENCING
+                if not isinstance(error, RefusedError):  # after which fewer are tried at once
+                    await self._pause(self._backoff.next_s())
+            finally:
+                self._meters.take_back("left")
+                if self.shard:
+                    self.shard.forget()
+        await self.drop()
+        self.state = State.ASSIGNED
+
+    @property
+    def _live_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._live_at
+
+    def leave(self) -> None:
+        """Ask `run` to end after the batch in hand."""
+        self._leaving.set()
+
+    async def drop(self) -> None:
+        """Let go of the producer, whatever it is doing; nobody waits for a broker here any more."""
+        self._context.cluster.patience.forget(self._name)
+        await self._writer.drop()
+
+    async def look_at_log(self, within_s: float) -> None:
+        """Before a save: as `Folding.look_at_log`."""
+        await self._folding.look_at_log(within_s)
+
+    async def save(self) -> None:
+        """Take a snapshot where there is something new to save; failures are logged, never raised."""
+        await self._folding.save()
+
+    async def outrun(self, log_start: int) -> None:
+        """Take one also where the output, which begins at `log_start`, is deleted up to the last but one."""
+        await self._folding.outrun(log_start)
+
+    async def _live(self, epoch: int) -> None:
+        source = self._context.source
+        self.state, self.trouble = State.FENCING, None
+        source.hold(self.partition)
+        if not await self._confirmed(epoch):
+            return
+        remembers = await self._folding.remembers()
+        topology, found = await fence(
+            self._context, self._writer, self.partition, has_memory=remembers
+        )
+        self._context.cluster.patience.back(self._name)
+        self._emission.observe(topology)
+        resume = self._folding.resume(found)
+        if warning := growth(found, self._settings.source):
+            self._log.warning("input_grown", detail=warning)
+            source.grown(found.partitions)
+        self._committing.born = found.born
+        self._committing.floor, self._committing.since = found.floor, found.since
+        self._committed_offset, self._input_end = resume.offset, found.input_end
+        self.state = State.FOLDING
+        shard = await self._folding.catch_up(found, topology, self._committing.foreign)
+        self._committing.foreign = None
+        self._committing.output_end = self._folding.must_follow(found)
+        ours_end = noted_end(found)
+        self._committing.ours_end = shard.label if ours_end is None else ours_end
+        if resume.birth:  # `source.start` is resolved once: a crash cannot move it
+            await self._commit_birth(shard, topology, resume.offset)
+        if source.epoch != epoch:
+            return
+        self._reading.begin(epoch, resume.offset)
+        self.state, self._live_at = State.LIVE, asyncio.get_running_loop().time()
+        self._log.info("shard_live", offset=resume.offset, why=resume.why, label=shard.label)
+        flights = Flights(self._settings.delivery.max_in_flight)
+        closes_s_max = self._writer.transaction_s_max / 2
+        await together(
+            self._deciding.run(shard, flights, closes_s_max, self._leaving),
+            self._committing.run(shard, topology, flights),
+        )
+        if self._deciding.full:
+            await self._wait_full(shard)
+
+    async def _confirmed(self, epoch: int) -> bool:
+        """Wait until the group says that the partition is still ours; False where it is not.
+
+        A worker that was paused would else shut out the one that took its place.
+        """
+        source, backoff = self._context.source, Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        while source.epoch == epoch and not self._leaving.is_set():
+            if await source.confirms(epoch):
+                return True
+            await self._pause(backoff.next_s())
+        return False
+
+    def _tell(self, error: Exception) -> None:
+        """Doubt, in the log; but not from each shard again while a broker is away, which is told for all of them."""
+        if is_away(error):
+            self._context.cluster.patience.away(self._name, error)
+        if self.state is State.LIVE or not is_away(error):
+            self._log.warning("doubt", state=self.state, **describe_error(error))
+
+    def _passed(self, transaction: Transaction) -> None:
+        """`transaction` is committed and admitted."""
+        self._committed_offset = transaction.next_offset
+        self._meters.commit(transaction.next_offset)
+        self._pace.passed(transaction.next_offset)
+        self._reading.passed()
+        self._backoff.reset()
+        if self.shard:
+            self._tell_beyond(self.shard)
+
+    async def _commit_birth(self, shard: Shard, topology: Topology, offset: int) -> None:
+        birth = Transaction()
+        shard.seal()
+        birth.close(offset, shard.watermark)
+        await self._committing.commit(shard, topology, birth)
+
+    async def _wait_full(self, shard: Shard) -> None:
+        self._context.source.hold(self.partition)
+        held, larger = self._context.held(shard.seen), self._context.larger(shard.seen)
+        self.trouble = f"{held}: {larger}"
+        self.state = State.FULL
+        self._log.error(
+            "filter_full",
+            keys=len(shard.seen),
+            capacity=shard.seen.capacity,
+            reason=held,
+            remedy=f"{larger} and restart (if need be, the output is folded again), or set filter.on_full: warn",
+        )
+        await self._leaving.wait()
+
+    def _tell_beyond(self, shard: Shard) -> None:
+        """Once: the error rate is above the one that was asked for, as `on_full: warn` allows."""
+        if self.beyond_capacity and not self._told_beyond:
+            self._told_beyond = True
+            self._log.warning(
+                "filter_beyond_capacity",
+                keys=len(shard.seen),
+                capacity=shard.seen.capacity,
+                error_rate_now=shard.seen.error_rate_now,
+                remedy=f"{self._context.larger(shard.seen)} and restart: the output is folded again",
+            )
+
+    async def _stop(self, error: Exception) -> None:
+        self.trouble = str(error)
+        self.state = State.STOPPED
+        self._context.cluster.patience.forget(self._name)
+        self._context.source.hold(self.partition)
+        self._log.error(
+            "shard_stopped", error=str(error), remedy="once that is settled, restart the worker"
+        )
+        await self._writer.give_up()
+        await self._leaving.wait()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+        except TimeoutError:
+            return

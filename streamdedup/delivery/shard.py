@@ -1,0 +1,236 @@
+"""One partition's decisions, without I/O: lists, filter, pending, label.
+
+The filter is the fold of the output up to the label. A digest waits in pending from the moment its event passes until
+that event is known to be committed; only then is it admitted. A doubt forgets pending and keeps the filter.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.delivery.cross_partition import Watch
+from streamdedup.events import Column, Integers, Verdict, Verdicts
+from streamdedup.filters.base import Addable, Growing, Windowed
+from streamdedup.keys.extract import Keys
+from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.rules import duplicates_rule
+from streamdedup.rules.listed import NO_LISTS, Answer, Blocked, Lists, Match, Screened, Suspected
+
+
+@dataclass
+class Tally:
+    """What became of the events of committed transactions."""
+
+    by_verdict: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Verdict), dtype=np.int64)
+    )
+    expected_false: float = (
+        0.0  # new events that were dropped as duplicates, by the estimated error
+    )
+    late: int = 0  # events that came after their window, whether they passed or not
+    by_match: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Match), dtype=np.int64)
+    )  # events that the block list blocked
+    exempt: int = 0  # events that it matched, and the allow list exempted
+    by_answer: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Answer), dtype=np.int64)
+    )  # events that it was asked for, by what its exact store made of that
+
+    @property
+    def consumed(self) -> int:
+        """The number of events; the sum of the verdicts, by construction."""
+        return int(self.by_verdict.sum())
+
+    def __getitem__(self, verdict: Verdict) -> int:
+        return int(self.by_verdict[verdict])
+
+    def add(self, other: "Tally") -> None:
+        """Count `other` in."""
+        self.by_verdict += other.by_verdict
+        self.expected_false += other.expected_false
+        self.late += other.late
+        self.by_match += other.by_match
+        self.exempt += other.exempt
+        self.by_answer += other.by_answer
+
+
+class Decided(NamedTuple):
+    """The verdicts on the first m events of a batch, shape (m,); which of the BLOCKED ones the lists blocked, and how.
+
+    The others of them go nowhere: the operator drops tombstones, or what is late.
+    """
+
+    verdicts: Verdicts
+    blocked: Blocked
+
+
+class Shard:
+    """The state of one partition. `label` is the output offset up to which `seen` has folded the output."""
+
+    def __init__(
+        self,
+        partition: int,
+        seen: Addable | Windowed,
+        *,
+        stop_when_full: bool,
+        watch: Watch | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        self.partition, self.seen, self._watch = partition, seen, watch
+        self.label = 0
+        self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
+        self.moving = False  # whether `seen` is between two states: what it holds is not the fold of any offset
+        self.tally = Tally() if tally is None else tally  # outlives this shard where it is given
+        self._stop_when_full = stop_when_full
+        self._rule = duplicates_rule(seen)
+        self._grows = seen if isinstance(seen, Growing) else None
+        self._counted = Tally()
+        self._sealed: deque[Tally] = deque()
+
+    @property
+    def pending(self) -> int:
+        """The number of digests that wait for their commit."""
+        return self._rule.pending
+
+    @property
+    def full(self) -> bool:
+        """Whether one more key would take the filter past its error budget, which the operator did not allow."""
+        return self._stop_when_full and self._rule.room <= 0
+
+    @property
+    def beyond_capacity(self) -> bool:
+        """Whether the filter holds more keys than its error rate was promised for."""
+        return self._rule.room + self._rule.pending < 0
+
+    @property
+    def watermark(self) -> int | None:
+        """How far the time of a window will be when what waits is committed; None where the filter has no time."""
+        return self._rule.watermark
+
+    def decide(
+        self,
+        keys: Keys,
+        times: Integers,
+        rejected: Sequence[int] = (),
+        lists: Lists | Screened = NO_LISTS,
+    ) -> Decided:
+        """Decide the first m events; m is less than all only where the filter is full.
+
+        `times` are the events' timestamps, ms since 1970. `rejected` are rows that the output would not take: they are
+        settled before any rule looks at them. `lists` are those in force, for the whole batch, or what they said when
+        they were `screened`, since asking them blocks.
+        """
+        verdicts, rows = settled(keys, rejected)
+        given = keys.keys.take(rows)
+        digests = self._digests(given)
+        blocked = lists.screen(rows, given, digests)
+        if len(blocked.rows):
+            verdicts[blocked.rows] = Verdict.BLOCKED
+            left = verdicts[rows] == Verdict.PASS
+            rows, digests = rows[left], digests[left]
+        judged = self._rule.judge(digests, times[rows], within_budget=self._stop_when_full)
+        if self._watch:
+            self._watch.look(self.partition, digests[: len(judged)], judged)
+        if len(judged) < len(rows):
+            verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
+            blocked = blocked.head(len(verdicts))
+        verdicts[rows] = judged
+        self._count(verdicts, blocked, int(np.count_nonzero(judged == Verdict.PASS)))
+        return Decided(verdicts, blocked)
+
+    def seal(self) -> None:
+        """What was decided since the last seal is one transaction; it is admitted after all that was sealed before."""
+        self._rule.seal()
+        self._sealed.append(self._counted)
+        self._counted = Tally()
+
+    def admit(self, label: int) -> Iterator[None]:
+        """What was sealed first, all where nothing was, is committed, and the output ends at `label` for us.
+
+        Whoever iterates gives others a turn at each step, but for `decide`; who breaks off must `fold` from the old
+        label.
+        """
+        if not self._sealed:
+            self.seal()
+        self.end_label = label
+        yield from self._move(self._rule.admit())
+        self.tally.add(self._sealed.popleft())
+        self.label = label
+
+    def forget(self) -> None:
+        """Doubt: what was decided and not admitted is as if it had not been."""
+        self._rule.forget()
+        self._sealed.clear()
+        self._counted = Tally()
+
+    def fold(self, keys: Column, times: Integers, label: int) -> Iterator[None]:
+        """Add the keys of committed output events; nulls are skipped. As `admit`, in steps."""
+        self.end_label = max(self.end_label, label)
+        rows = np.flatnonzero(keys.sizes >= 0)
+        digests = self._digests(keys.take(rows))
+        yield from self._move(self._rule.fold(digests, times[rows]))
+        self.label = label
+
+    def end_fold(self, label: int) -> None:
+        """The output holds no more events below `label`, only markers of transactions."""
+        self.label = label
+        self.end_label = max(self.end_label, label)
+
+    def start_at(self, watermark: int | None) -> Iterator[None]:
+        """Events before those that can be folded are missing; together they took a window's time to `watermark`."""
+        yield from self._move(self._rule.start_at(watermark))
+
+    def grows_within(self, events: int) -> bool:
+        """Whether what waits and so many events more may need memory that `grow` should take in a thread."""
+        return self._grows is not None and self._grows.grows_within(self.pending + events)
+
+    def grow(self) -> None:
+        """Take that memory. Blocking."""
+        if self._grows is not None:
+            self._grows.grow()
+
+    def _digests(self, keys: Column) -> Digests:
+        return self.seen.hash.of_column(keys.buffer, keys.starts, keys.sizes)
+
+    def _move(self, steps: Iterator[None]) -> Iterator[None]:
+        self.moving = True
+        try:
+            yield from steps
+        finally:
+            self.moving = False
+
+    def _count(self, verdicts: Verdicts, blocked: Blocked, fresh: int) -> None:
+        self._counted.by_verdict += np.bincount(verdicts, minlength=len(Verdict))
+        self._counted.late += self._rule.late
+        if blocked.lists.block is not None:
+            self._counted.by_match += np.bincount(blocked.matches, minlength=len(Match))
+            self._counted.exempt += len(blocked.exempt)
+            answers = blocked.verified.answers
+            self._counted.by_answer += np.bincount(answers, minlength=len(Answer))
+        error = self.seen.error_rate_now
+        self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
+
+
+def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
+    """The verdicts (n,) that no rule has a say in, PASS for all others; and the rows, ascending, that rules judge."""
+    verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
+    verdicts[list(keys.malformed)] = Verdict.MALFORMED
+    verdicts[list(keys.dropped)] = Verdict.BLOCKED
+    verdicts[list(rejected)] = Verdict.REJECTED
+    open_ = verdicts == Verdict.PASS
+    open_[list(keys.unjudged)] = False
+    return verdicts, np.flatnonzero(open_)
+
+
+def screened(
+    keys: Keys, rejected: Sequence[int], lists: Lists, hash_: Hash
+) -> Screened | Suspected:
+    """What `lists` say, in memory, of the events for which `Shard.decide` would ask them."""
+    _, rows = settled(keys, rejected)
+    asked = keys.keys.take(rows)
+    digests = hash_.of_column(asked.buffer, asked.starts, asked.sizes)
+    return lists.ask(rows, asked, digests)

@@ -1,0 +1,112 @@
+"""Bitmap for keys of any kind: one bit a position, and one position a key. A Bloom filter with k = 1."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Mask
+from streamdedup.filters.bitmap.bit_table import BitTable, Places
+from streamdedup.filters.keyed import Keyed, number, same, sliced
+from streamdedup.filters.probing import PROBES, begin, is_double, position, stated_probe
+from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
+from streamdedup.kernel import kernel
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
+
+
+class HashedBitmap(BitTable, Keyed):
+    """A bitmap for `capacity` keys of any kind, at most `error_rate` false positives when that many are in.
+
+    It takes about 1/p bits a key: 100 at 1 %, where a Bloom filter takes 10. So `error_rate` is 0.01 unless given, and
+    not 1e-6 as of the other kinds: that would be a million bits a key.
+    """
+
+    only_sets_bits = True
+
+    def __init__(
+        self,
+        capacity: int,
+        error_rate: float = 1e-2,
+        *,
+        probe: str = "standard",
+        hash_: Hash = MURMUR3,
+    ) -> None:
+        super().__init__(capacity, error_rate, hash_)
+        self._double = is_double(probe)
+        bits = bitmap_size(capacity, error_rate)
+        if bits > TABLE_BITS_MAX:
+            raise ConfigError(
+                f"filter.capacity {capacity} at error_rate {error_rate} takes {bits:.4g} bits, of at most"
+                f" {TABLE_BITS_MAX}; lower the one or raise the other, or choose another kind"
+            )
+        self._allocate(bits)
+
+    @property
+    def error_rate_now(self) -> float:
+        """The fill ratio."""
+        return self.fill_ratio
+
+    def expected_error(self, keys: int) -> float:
+        """1 - e^(-n/m) for n = `keys`."""
+        return bloom_error(self.bits, 1, keys)
+
+    def add_many(self, digests: Digests) -> Mask:
+        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        return self._set_all(self._places(digests), len(checked(digests)))
+
+    def contains_many(self, digests: Digests) -> Mask:
+        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        return self._look_up(self._places(digests), len(checked(digests)))
+
+    def __ior__(self, other: Self) -> Self:
+        same(self, other, "bits", "probe", "range")
+        self._take_in(other._words)
+        return self
+
+    def header(self) -> dict[str, Any]:
+        """Kind, parameters and size."""
+        return self._header(bits=self.bits, probe=PROBES[self._double])
+
+    @classmethod
+    def from_parts(
+        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        restored = cls._of_header(header, hash_)
+        bits = number(header, "bits", 1, TABLE_BITS_MAX)
+        least, most = (bitmap_size(restored.capacity, rate) for rate in beside(restored.error_rate))
+        if not least <= bits <= most:
+            raise ValueError(f"{bits} bits do not follow from capacity and error rate")
+        restored._double = stated_probe(header)
+        restored._stand_on(bits, buffers)
+        return restored
+
+    def _places(self, digests: Digests) -> Iterator[tuple[Places, slice]]:
+        """Where the bits of `digests` stand, a slice at a time, each with its rows."""
+        for part, rows in sliced(digests):
+            places = np.empty(len(part), dtype=np.uint64)
+            _find(part, np.uint64(self.bits), self._double, places)
+            yield places, rows
+
+    def _place(self, a: int) -> int:
+        """As `_find`: a signed `a` as unsigned, times m, the high word; or mod m."""
+        a &= 0xFFFFFFFFFFFFFFFF
+        return a % self.bits if self._double else a * self.bits >> 64
+
+    def _add_one(self, a: int, b: int) -> bool:  # noqa: ARG002 - one position takes half of a digest
+        return self._set_one(self._place(a))
+
+    def _contains_one(self, a: int, b: int) -> bool:  # noqa: ARG002
+        return self._is_set(self._place(a))
+
+
+_0 = np.uint64(0)
+
+
+@kernel
+def _find(digests: Digests, bits: np.uint64, double: bool, places: Places) -> None:
+    """The first position of each digest."""
+    for i in range(digests.shape[0]):
+        state, _ = begin(digests[i, 0], _0, bits, double)
+        places[i] = position(state, bits, double)

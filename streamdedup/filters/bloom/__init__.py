@@ -1,0 +1,1 @@
+"""Bloom filters: plain, blocked, counting, and the classic interface."""

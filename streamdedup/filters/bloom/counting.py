@@ -1,0 +1,196 @@
+"""Counting Bloom filter: a counter of 4 bits for each bit of a Bloom filter, so that keys can be taken back.
+
+Fan, Cao, Almeida, Broder 2000. Sizes and probing are those of `bloom`. A counter that has reached 15 is saturated and
+never counts down: what it stood for is not known any more. Where two probes of a key meet, both are counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Key, Mask
+from streamdedup.filters.bloom.counters import (
+    NONZERO,
+    SATURATED,
+    add_counts,
+    add_row,
+    add_rows,
+    contains_row,
+    contains_rows,
+    counters_in_use,
+    remove_row,
+    remove_rows,
+)
+from streamdedup.filters.keyed import (
+    KEYS,
+    PROBES_A_CALL,
+    Keyed,
+    answered,
+    number,
+    same,
+    stated_sizes,
+)
+from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
+from streamdedup.filters.probing import PROBES, is_double, stated_probe
+from streamdedup.filters.sizing import (
+    BLOOM_HASHES_MAX,
+    TABLE_BITS_MAX,
+    bloom_error,
+    bloom_keys,
+    bloom_size,
+)
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+
+COUNTERS_MAX = TABLE_BITS_MAX // 4
+COUNT_MAX = 15
+
+
+class Counting(Keyed):
+    """A counting Bloom filter for `capacity` keys, at most `error_rate` false positives when that many are in.
+
+    A key that was added 15 times stays for good, since all of its counters are saturated then; other keys that share
+    its counters may bring that about a little sooner. `len` falls where a removal leaves its key absent.
+    """
+
+    kind = "counting"
+    copies_max: ClassVar[int] = COUNT_MAX
+    sticky: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        capacity: int,
+        error_rate: float = 1e-6,
+        *,
+        probe: str = "standard",
+        hash_: Hash = MURMUR3,
+    ) -> None:
+        super().__init__(capacity, error_rate, hash_)
+        self._double = is_double(probe)
+        self._size(*bloom_size(capacity, error_rate))
+        self._words = aligned_words(-(-self.counters // 16))
+
+    def _size(self, counters: int, hashes: int) -> None:
+        if counters > COUNTERS_MAX:
+            raise ConfigError(
+                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {counters} counters, of at"
+                f" most {COUNTERS_MAX}; lower the one or raise the other"
+            )
+        self.counters, self.hashes = counters, hashes
+        self._m, self._k = np.uint64(counters), np.uint64(hashes)
+        self._rows = PROBES_A_CALL // hashes
+        self._counts: Counts = np.zeros(3, dtype=np.int64)
+
+    @property
+    def error_rate_now(self) -> float:
+        """The fill ratio to the power of k."""
+        return float(self.fill_ratio**self.hashes)
+
+    @property
+    def fill_ratio(self) -> float:
+        """The share of counters that are not 0; about one half at capacity."""
+        return float(self._counts[NONZERO] / self.counters)
+
+    @property
+    def saturated(self) -> int:
+        """How many counters stand at 15 for good. Theory's share of them: `sizing.counter_reaches(15, m, k, n)`."""
+        return int(self._counts[SATURATED])
+
+    def expected_error(self, keys: int) -> float:
+        """(1 - e^(-kn/m))^k for n = `keys`."""
+        return bloom_error(self.counters, self.hashes, keys)
+
+    def add_many(self, digests: Digests) -> Mask:
+        """Count all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        return self._add_all(digests, once=False)
+
+    def add_absent(self, digests: Digests) -> Mask:
+        """As `add_many`, but what is there is not counted again."""
+        return self._add_all(digests, once=True)
+
+    def contains_many(self, digests: Digests) -> Mask:
+        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        return answered(digests, partial(contains_rows, *self._table), self._rows)
+
+    def remove_many(self, digests: Digests) -> Mask:
+        """Take one addition of each of `digests` (n, 2) back; True, shape (n,), where it was there."""
+        writable(self._words)
+        return answered(digests, partial(remove_rows, *self._table, self._counts), self._rows)
+
+    def discard(self, key: Key) -> bool:
+        """Take one addition of `key` back; False, and no change, where it was not there.
+
+        A key that was added 15 times stays for good: each later call says True and changes nothing.
+        """
+        writable(self._words)
+        a, b = self._hash.signed(key)
+        return bool(remove_row(self._words, self._m, self._k, self._double, a, b, self._counts))
+
+    def __ior__(self, other: Self) -> Self:
+        """Each counter becomes the sum of both, at most 15: the multiset sum. `len` becomes an estimate."""
+        same(self, other, "counters", "hashes", "probe")
+        writable(self._words)
+        add_counts(self._words, other._words)
+        self._recount()
+        keys = round(bloom_keys(self.counters, self.hashes, self._counts[NONZERO]))
+        self._counts[KEYS] = min(keys, self._counts[NONZERO])
+        return self
+
+    def header(self) -> dict[str, Any]:
+        """Kind, parameters, sizes, and the numbers of keys and of saturated counters."""
+        return self._header(
+            counters=self.counters,
+            hashes=self.hashes,
+            probe=PROBES[self._double],
+            keys=len(self),
+            saturated=self.saturated,
+        )
+
+    def buffers(self) -> list[memoryview]:
+        """The counters, little-endian in uint64 words: counter i is bits 4 (i % 16) and up of word i // 16."""
+        return [self._words.data.cast("B")]
+
+    @classmethod
+    def from_parts(
+        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        restored = cls._of_header(header, hash_)
+        counters, hashes = stated_sizes(
+            header, bloom_size, counters=COUNTERS_MAX, hashes=BLOOM_HASHES_MAX
+        )
+        restored._double = stated_probe(header)
+        restored._size(counters, hashes)
+        (table,) = buffers
+        restored._words = words_over(table, -(-counters // 16))
+        if int(restored._words[-1]) >> 4 * (counters % 16 or 16):
+            raise ValueError(f"counts stand beyond the last of {counters} counters")
+        restored._recount()
+        saturated = number(header, "saturated", 0, counters)
+        if saturated != restored.saturated:
+            raise ValueError(f"{restored.saturated} counters are saturated, not {saturated}")
+        # As for `bloom`: the header may be newer than the counters, if keys were added while they were copied.
+        keys = number(header, "keys", 0, COUNTERS_MAX)
+        restored._counts[KEYS] = min(keys, restored._counts[NONZERO])
+        return restored
+
+    @property
+    def _table(self) -> tuple[Words, np.uint64, np.uint64, bool]:
+        """What every kernel takes first."""
+        return self._words, self._m, self._k, self._double
+
+    def _recount(self) -> None:
+        self._counts[NONZERO], self._counts[SATURATED] = counters_in_use(self._words)
+
+    def _add_all(self, digests: Digests, *, once: bool) -> Mask:
+        writable(self._words)
+        return answered(digests, partial(add_rows, *self._table, self._counts, once), self._rows)
+
+    def _add_one(self, a: int, b: int) -> bool:
+        writable(self._words)
+        return bool(add_row(self._words, self._m, self._k, self._double, a, b, self._counts))
+
+    def _contains_one(self, a: int, b: int) -> bool:
+        return bool(contains_row(self._words, self._m, self._k, self._double, a, b))

@@ -1,0 +1,1 @@
+"""The cuckoo filter: fingerprints in two candidate buckets for each key."""

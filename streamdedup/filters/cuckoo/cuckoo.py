@@ -1,0 +1,204 @@
+"""Cuckoo filter: fingerprints in one of two buckets of 4 cells (Fan, Andersen, Kaminsky, Mitzenmacher 2014).
+
+Any number of buckets: the partner of bucket i is (H(fingerprint) - i) mod buckets. Cells are packed to the bit; 0 is
+a free one. What finds no room, not even by moving others, goes to the exact stash.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Mask
+from streamdedup.filters.cuckoo.buckets import free_cells, layout_fields
+from streamdedup.filters.cuckoo.rows import (
+    TAKEN,
+    add_row,
+    add_rows,
+    contains_row,
+    contains_rows,
+    insert_row,
+    remove_row,
+    remove_rows,
+)
+from streamdedup.filters.cuckoo.search import search_queue
+from streamdedup.filters.keyed import KEYS, Keyed, answered, empty_mask, number, sliced
+from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
+from streamdedup.filters.sizing import CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_error, cuckoo_size
+from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+
+FINGERPRINT_BITS_MAX = 60  # a cell is read out of two words
+SEARCH_LOAD = 0.97  # of the cells; above it hardly a search succeeds, so none is begun
+ROWS_A_CALL = 1 << 12  # of a kernel that changes cells
+BUCKETS_A_SLICE = 1 << 17
+
+
+class Cuckoo(Keyed):
+    """A cuckoo filter for `capacity` keys, at most `error_rate` false positives when that many are in."""
+
+    kind = "cuckoo"
+    copies_max: ClassVar[int] = 1 << 32  # 8 in the two buckets, the rest in the stash
+    sticky: ClassVar[bool] = False
+
+    def __init__(self, capacity: int, error_rate: float = 1e-6, *, hash_: Hash = MURMUR3) -> None:
+        super().__init__(capacity, error_rate, hash_)
+        self._size(*cuckoo_size(capacity, error_rate))
+        self._words = aligned_words(self._words_needed)
+        self._stash = Stash()
+
+    def _size(self, buckets: int, fingerprint_bits: int) -> None:
+        bits = buckets * CUCKOO_CELLS * fingerprint_bits
+        if fingerprint_bits > FINGERPRINT_BITS_MAX or bits > TABLE_BITS_MAX:
+            raise ConfigError(
+                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {bits} bits, of at most"
+                f" {TABLE_BITS_MAX}, in fingerprints of {fingerprint_bits}, of at most {FINGERPRINT_BITS_MAX}; lower"
+                " the one or raise the other"
+            )
+        self.buckets, self.fingerprint_bits, self._cells = buckets, fingerprint_bits, 4 * buckets
+        self._words_needed = -(-bits // 64) + 1  # the last cell, too, is read out of two words
+        searched = int(SEARCH_LOAD * self._cells)
+        self._fields = layout_fields(buckets, fingerprint_bits, searched)
+        self._counts: Counts = np.zeros(2, dtype=np.int64)
+        self._queue = search_queue()
+
+    @property
+    def error_rate_now(self) -> float:
+        """What the cells in use give; the stash makes no errors."""
+        return cuckoo_error(self.buckets, self.fingerprint_bits, int(self._counts[TAKEN]))
+
+    @property
+    def fill_ratio(self) -> float:
+        """The share of cells in use; 0.95 at capacity."""
+        return float(self._counts[TAKEN] / self._cells)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of cells and stash, in bytes."""
+        return int(self._words.nbytes) + self._stash.size_bytes
+
+    def expected_error(self, keys: int) -> float:
+        """1 - (1 - 1/(2^f - 1))^(8 load) at the load that `keys` give."""
+        return cuckoo_error(self.buckets, self.fingerprint_bits, keys)
+
+    def add_many(self, digests: Digests) -> Mask:
+        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        return self._add_all(digests, once=False)
+
+    def add_absent(self, digests: Digests) -> Mask:
+        """As `add_many`, without copies of what is there."""
+        return self._add_all(digests, once=True)
+
+    def contains_many(self, digests: Digests) -> Mask:
+        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        return answered(digests, self._look_up)
+
+    def discard(self, key: str | bytes) -> bool:
+        """Take one addition of `key` back; False where it was not there."""
+        writable(self._words)
+        a, b = self._hash.signed(key)
+        stash = self._stash
+        return bool(
+            remove_row(self._words, self._fields, stash.table, stash.used, self._counts, a, b)
+        )
+
+    def remove_many(self, digests: Digests) -> Mask:
+        """Take one addition of each of `digests` (n, 2) back; True, shape (n,), where it was there.
+
+        Remove only what was added: what merely looks present takes the fingerprint of another key with it.
+        """
+        writable(self._words)
+        stash = self._stash
+        table = self._words, self._fields, stash.table, stash.used, self._counts
+        return answered(digests, partial(remove_rows, *table), ROWS_A_CALL)
+
+    def header(self) -> dict[str, Any]:
+        """Kind, parameters, sizes and the number of keys."""
+        return self._header(
+            buckets=self.buckets, fingerprint_bits=self.fingerprint_bits, keys=len(self)
+        )
+
+    def buffers(self) -> list[memoryview]:
+        """The cells, cell i from bit i * f on, least bit first, in little-endian uint64 words; and the stash."""
+        return [self._words.data.cast("B"), self._stash.buffer()]
+
+    @classmethod
+    def from_parts(
+        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        restored = cls._of_header(header, hash_)
+        stated_size = (
+            number(header, "buckets", 1, TABLE_BITS_MAX),
+            number(header, "fingerprint_bits", 1, FINGERPRINT_BITS_MAX),
+        )
+        follow = cuckoo_size(restored.capacity, restored.error_rate)
+        if stated_size != follow:
+            raise ValueError(
+                f"{follow} buckets and bits of a fingerprint follow from capacity and error rate, not {stated_size}"
+            )
+        restored._size(*follow)
+        table, stash = buffers
+        restored._words = words_over(table, restored._words_needed)
+        restored._stash = Stash.over(stash)
+        restored._recount()
+        restored._counts[KEYS] = number(header, "keys", 0, restored._additions)
+        return restored
+
+    @property
+    def _additions(self) -> int:
+        """All that is in it, copies included."""
+        return int(self._counts[TAKEN] + self._stash.used[COPIES])
+
+    def _recount(self) -> None:
+        self._counts[TAKEN] = self._cells
+        for start in range(0, self.buckets, BUCKETS_A_SLICE):
+            end = min(start + BUCKETS_A_SLICE, self.buckets)
+            self._counts[TAKEN] -= int(free_cells(self._words, self._fields, start, end))
+        bits = self._cells * self.fingerprint_bits
+        tail = int(self._words[-2]) | int(self._words[-1]) << 64
+        if tail >> (bits % 64 or 64):
+            raise ValueError(f"bits are set beyond the last cell of {self._cells}")
+
+    def _add_all(self, digests: Digests, *, once: bool) -> Mask:
+        writable(self._words)
+        fresh = empty_mask(digests)
+        for part, rows in sliced(digests, ROWS_A_CALL):
+            self._stash.feed(partial(self._add_from, part, once, fresh[rows]), len(part))
+        return fresh
+
+    def _add_from(self, part: Digests, once: bool, fresh: Mask, start: int) -> int:
+        return int(
+            add_rows(
+                self._words,
+                self._fields,
+                self._stash.table,
+                self._stash.used,
+                self._queue,
+                self._counts,
+                part,
+                once,
+                fresh,
+                start,
+            )
+        )
+
+    def _look_up(self, part: Digests, present: Mask) -> None:
+        contains_rows(self._words, self._fields, part, present)
+        self._stash.find(part, present)
+
+    def _add_one(self, a: int, b: int) -> bool:
+        writable(self._words)
+        words, fields, counts, stash = self._words, self._fields, self._counts, self._stash
+        said = NOT_DONE
+        if not stash.used[ROWS]:  # a kernel with few arrays is entered sooner
+            said = add_row(words, fields, counts, a, b)
+        if said == NOT_DONE:
+            said = insert_row(words, fields, stash.table, stash.used, self._queue, counts, a, b)
+            stash.make_room()
+        return bool(said == NEW)
+
+    def _contains_one(self, a: int, b: int) -> bool:
+        return bool(contains_row(self._words, self._fields, a, b)) or self._stash.has(a, b)

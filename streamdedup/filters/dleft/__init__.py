@@ -1,0 +1,1 @@
+"""The d-left hash table of fingerprints, and the counting Bloom filter that it was published as."""

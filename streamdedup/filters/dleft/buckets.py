@@ -1,0 +1,163 @@
+"""What is done with one bucket of a d-left table. Its cells in use come first; a free one is 0 throughout.
+
+All remainders of a run are looked at together, without branches: whoever asks many buckets need not wait for each.
+"""
+
+import numpy as np
+
+from streamdedup.filters.dleft.shape import Layout, layout_of
+from streamdedup.filters.memory import Counts, Words
+from streamdedup.filters.packing import lanes_set, mask, read, write
+from streamdedup.kernel import inlined, kernel
+
+NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
+_12, _2, _1, _0 = np.uint64(12), np.uint64(2), np.uint64(1), np.uint64(0)
+_PAIRS, _FOURS, _SUM_OF_FOURS, _FOUR = (np.uint64(i) for i in (0x5555, 0x3333, 0x1111, 0xF))
+
+
+@inlined
+def matches(
+    words: Words, layout: Layout, bucket: np.uint64, run: np.uint64, remainder: np.uint64
+) -> np.uint64:
+    """The highest bits of lanes of a run: of the first that has the remainder, perhaps of later ones; 0 if none has.
+
+    In (x - ones) & ~x the highest bits of lanes are set where a lane of x is 0, and else only above such a lane.
+    """
+    at = _remainder(layout, bucket, run * layout.lanes)
+    difference = read(words, at) ^ (remainder * layout.ones)
+    return (difference - layout.ones) & ~difference & _tops(layout, run)
+
+
+@inlined
+def holding(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) -> np.uint64:
+    """Not 0 where a cell has the remainder: one in use or, if it is 0, a free one."""
+    found = _0
+    for run in range(layout.runs):
+        found |= matches(words, layout, bucket, np.uint64(run), remainder)
+    return found
+
+
+@inlined
+def find(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) -> np.uint64:
+    """The first cell in use that has the remainder; NOWHERE where none has."""
+    cell = NOWHERE
+    run = _0
+    while run < layout.runs and cell == NOWHERE:
+        match = matches(words, layout, bucket, run, remainder)
+        if match != _0:
+            before = ((match & (~match + _1)) - _1) & layout.tops
+            ones, bits, lanes = layout.ones, layout.remainder_bits, layout.lanes
+            cell = run * lanes + lanes_set(before, ones, bits, lanes)
+        run += _1
+    return cell if cell < load(words, layout, bucket) else NOWHERE
+
+
+@inlined
+def load(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
+    """How many cells of the bucket are in use."""
+    if layout.counter_bits != _0:
+        in_use = _counters_in_use(words, layout, bucket)
+    else:
+        in_use = _remainders_in_use(words, layout, bucket)
+    return in_use
+
+
+@inlined
+def _counters_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
+    """The number of counters of the bucket, of two bits each, that are not 0."""
+    counters = read(words, bucket * layout.bucket_bits) & mask(layout.cells << _1)
+    pairs = (counters | (counters >> _1)) & _PAIRS
+    fours = (pairs & _FOURS) + ((pairs >> _2) & _FOURS)
+    return ((fours * _SUM_OF_FOURS) >> _12) & _FOUR
+
+
+@inlined
+def _remainders_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
+    """The number of remainders of the bucket that are not 0.
+
+    Adding all but the highest bit to each lane carries into it, unless the lane is 0.
+    """
+    below, in_use = layout.tops - layout.ones, _0
+    for i in range(layout.runs):
+        run = np.uint64(i)
+        lanes = read(words, _remainder(layout, bucket, run * layout.lanes))
+        tops = (((lanes & below) + below) | lanes) & _tops(layout, run)
+        in_use += lanes_set(tops, layout.ones, layout.remainder_bits, layout.lanes)
+    return in_use
+
+
+@inlined
+def fill_cell(
+    words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64, remainder: np.uint64
+) -> None:
+    """Put the first addition of a remainder into the first free cell."""
+    write(words, _remainder(layout, bucket, cell), layout.remainder_bits, remainder)
+    write(words, _counter(layout, bucket, cell), layout.counter_bits, _1)
+
+
+@inlined
+def free_cell(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> None:
+    """Take out what is in a cell in use: the last one moves to it."""
+    last = load(words, layout, bucket) - _1
+    remainder = read(words, _remainder(layout, bucket, last))
+    write(words, _remainder(layout, bucket, cell), layout.remainder_bits, remainder)
+    count = read(words, _counter(layout, bucket, last))
+    write(words, _counter(layout, bucket, cell), layout.counter_bits, count)
+    write(words, _remainder(layout, bucket, last), layout.remainder_bits, _0)
+    write(words, _counter(layout, bucket, last), layout.counter_bits, _0)
+
+
+@inlined
+def count_up(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> bool:
+    """Up to the highest count, from which none leads down; False where cells have no counter."""
+    at, highest = _counter(layout, bucket, cell), mask(layout.counter_bits)
+    count = read(words, at) & highest
+    if count < highest:
+        write(words, at, layout.counter_bits, count + _1)
+    return bool(highest != _0)
+
+
+@inlined
+def count_down(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> bool:
+    """False where the cell stands for one addition, so that it must be freed."""
+    at, highest = _counter(layout, bucket, cell), mask(layout.counter_bits)
+    count = read(words, at) & highest
+    if _1 < count < highest:
+        write(words, at, layout.counter_bits, count - _1)
+    return bool(count > _1)
+
+
+@inlined
+def _tops(layout: Layout, run: np.uint64) -> np.uint64:
+    return np.uint64(layout.tops if run + _1 < layout.runs else layout.tops_last)
+
+
+@inlined
+def _counter(layout: Layout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
+    """The bit at which the cell's counter begins."""
+    return np.uint64(bucket * layout.bucket_bits + cell * layout.counter_bits)
+
+
+@inlined
+def _remainder(layout: Layout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
+    """The bit at which the cell's remainder begins."""
+    counters = layout.cells * layout.counter_bits
+    return np.uint64(bucket * layout.bucket_bits + counters + cell * layout.remainder_bits)
+
+
+@kernel
+def census(words: Words, fields: Words, start: int, stop: int, loads: Counts) -> bool:
+    """Count buckets by their cells in use; False at one with a cell in use behind a free one, or a free one not 0."""
+    layout = layout_of(fields)
+    for i in range(start, stop):
+        bucket = np.uint64(i)
+        in_use = load(words, layout, bucket)
+        for j in range(layout.cells):
+            cell = np.uint64(j)
+            remainder = read(words, _remainder(layout, bucket, cell)) & mask(layout.remainder_bits)
+            count = read(words, _counter(layout, bucket, cell)) & mask(layout.counter_bits)
+            taken = (count if layout.counter_bits != _0 else remainder) != _0
+            if taken != (cell < in_use) or (not taken and remainder != _0):
+                return False
+        loads[in_use] += 1
+    return True

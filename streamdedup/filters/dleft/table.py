@@ -1,0 +1,143 @@
+"""d-left table: a multiset of digests in d subtables of buckets of cells, and a stash (Bonomi et al. 2006).
+
+A key goes to the least loaded of its d buckets, leftmost on ties; what fits into none, to the exact stash. Subtable i
+holds a fingerprint (bucket, remainder) as its permutation P_i: equal cells of one bucket mean equal fingerprints, so
+a removal cannot take another's cell.
+"""
+
+from functools import partial
+from typing import Self
+
+import numpy as np
+
+from streamdedup.filters.base import Mask
+from streamdedup.filters.dleft.buckets import census
+from streamdedup.filters.dleft.rows import (
+    add_row,
+    add_rows,
+    contains_row,
+    contains_rows,
+    remove_row,
+    remove_rows,
+)
+from streamdedup.filters.dleft.shape import Shape
+from streamdedup.filters.keyed import KEYS, answered, empty_mask, sliced
+from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
+from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, Stash
+from streamdedup.keys.hashing import Digests
+
+BUCKETS_A_CALL = 1 << 15  # of the census: below 10 ms
+
+
+class Table:
+    """The cells, packed into `words`, and the stash: a multiset of digests of shape (n, 2), dtype uint64."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape, self._fields = shape, shape.layout
+        self.words: Words = aligned_words(shape.words)
+        self.stash = Stash()
+        self.counts: Counts = np.zeros(2, dtype=np.int64)
+        self._read_only = False
+
+    @classmethod
+    def over(cls, shape: Shape, words: memoryview, stash: memoryview) -> Self:
+        """The table over these very buffers, as if no fingerprint were in two cells; ValueError where it is none."""
+        table = cls.__new__(cls)
+        table.shape, table._fields = shape, shape.layout
+        table.words = words_over(words, shape.words)
+        table.stash = Stash.over(stash)
+        loads = table.loads()
+        start = shape.bits >> 6
+        if int(table.words[start]) >> (shape.bits & 63) or table.words[start + 1 :].any():
+            raise ValueError(f"bits are set beyond the last of {shape.bits}")
+        table.counts = np.full(2, np.arange(len(loads)) @ loads, dtype=np.int64)
+        flags = table.words.flags, table.stash.table.flags
+        table._read_only = not all(flag.writeable for flag in flags)
+        return table
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of cells and stash, in bytes."""
+        return int(self.words.nbytes) + self.stash.size_bytes
+
+    def __len__(self) -> int:
+        return int(self.counts[KEYS] + self.stash.used[ROWS])
+
+    def loads(self) -> Counts:
+        """How many buckets have 0, 1, .. w cells in use; ValueError where a bucket is as no kernel leaves it."""
+        loads: Counts = np.zeros(self.shape.cells + 1, dtype=np.int64)
+        buckets = self.shape.tables * self.shape.buckets
+        for start in range(0, buckets, BUCKETS_A_CALL):
+            stop = min(start + BUCKETS_A_CALL, buckets)
+            if not census(self.words, self._fields, start, stop, loads):
+                raise ValueError(
+                    "a bucket of the table has a free cell before one in use, or holds what none may"
+                )
+        return loads
+
+    def add(self, digests: Digests, *, once: bool = False) -> Mask:
+        """Add all, or with `once` what is not there; True, shape (n,), where it was not there."""
+        self.writable()
+        fresh = empty_mask(digests)
+        for part, rows in sliced(digests):
+            self.stash.feed(partial(self._add_from, part, once, fresh[rows]), len(part))
+        return fresh
+
+    def _add_from(self, part: Digests, once: bool, fresh: Mask, start: int) -> int:
+        stash = self.stash
+        return int(
+            add_rows(
+                self.words,
+                self._fields,
+                stash.table,
+                stash.used,
+                self.counts,
+                part,
+                once,
+                start,
+                fresh,
+            )
+        )
+
+    def contains(self, digests: Digests) -> Mask:
+        """True, shape (n,), where it is present."""
+        stash = self.stash
+        table = self.words, self._fields, stash.table, stash.used
+        return answered(digests, partial(contains_rows, *table))
+
+    def remove(self, digests: Digests) -> Mask:
+        """Take one addition of each back; True, shape (n,), where it was there."""
+        self.writable()
+        stash = self.stash
+        table = self.words, self._fields, stash.table, stash.used, self.counts
+        return answered(digests, partial(remove_rows, *table))
+
+    def add_one(self, a: int, b: int) -> bool:
+        """As `add`, of one digest as signed integers."""
+        self.writable()
+        if not self.stash.used[ROWS]:  # a kernel with few arrays is entered sooner
+            said = add_row(self.words, self._fields, self.counts, a, b)
+            if said != NOT_DONE:
+                return bool(said == NEW)
+        return bool(self.add(_row(a, b))[0])
+
+    def contains_one(self, a: int, b: int) -> bool:
+        """As `contains`, of one digest as signed integers."""
+        return bool(contains_row(self.words, self._fields, a, b)) or self.stash.has(a, b)
+
+    def remove_one(self, a: int, b: int) -> bool:
+        """As `remove`, of one digest as signed integers."""
+        self.writable()
+        if self.stash.used[ROWS]:
+            return bool(self.remove(_row(a, b))[0])
+        return bool(remove_row(self.words, self._fields, self.counts, a, b))
+
+    def writable(self) -> None:
+        """ConfigError where it stands on read-only buffers."""
+        if self._read_only:
+            writable(self.words)
+            writable(self.stash.table)
+
+
+def _row(a: int, b: int) -> Digests:
+    return np.array([[a, b]], dtype=np.int64).view(np.uint64)

@@ -1,0 +1,1 @@
+"""The binary fuse filter: static, built once from all of its keys."""

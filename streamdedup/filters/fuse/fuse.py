@@ -1,0 +1,299 @@
+"""Binary fuse filter: a list built once; 1.13 r bits a key for an error of 2^-r (Graf, Lemire 2022). Any r.
+
+The first half of a digest chooses the part, the second is the key in it. Building takes the memory of one part at a
+time; a query reads the directory of the parts and three slots. The same set of digests in another order gives the same
+filter, to the bit; with repetitions, too, unless they make for another number of parts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Mask
+from streamdedup.filters.fuse.peeling import (
+    LENGTH_MAX,
+    LINE_WORDS,
+    SEEDS_MAX,
+    Part,
+    State,
+    build_part,
+    fingerprint,
+    mixed,
+    slots,
+    words_of,
+)
+from streamdedup.filters.keyed import (
+    CAPACITY_MAX,
+    Keyed,
+    empty_mask,
+    is_rate,
+    number,
+    sliced,
+    stated,
+)
+from streamdedup.filters.memory import Words, aligned_words, fill, words_over
+from streamdedup.filters.packing import mask, read
+from streamdedup.filters.sizing import fuse_bits
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
+
+BITS_MAX = 32
+PART_KEYS = 1 << 22  # on average; a part takes 140 MB while it is built
+PARTS_MAX = -(-CAPACITY_MAX // PART_KEYS)
+
+START, KEYS, SEED, LENGTH, SEGMENTS, COLUMNS = 0, 1, 2, 3, 4, 5  # of a part's row in the directory
+
+
+class Fuse(Keyed):
+    """A list of keys, built by `from_digests` and never changed.
+
+    `error_rate` is what the filter has: 2^-bits, at most what was asked for. `len` is the number of distinct keys.
+    """
+
+    kind = "fuse"
+
+    _keys: int
+    _bits: np.uint64
+    _words: Words  # read-only views: a kernel is compiled once, for memory and mapped files alike
+    _directory: Words
+
+    def __init__(self, **_: object) -> None:
+        raise ConfigError(
+            "filter.kind fuse takes no keys one after the other: it is built once, by build with its keys, or by"
+            " Fuse.from_digests; choose another kind"
+        )
+
+    @classmethod
+    def from_digests(
+        cls, digests: Digests, error_rate: float = 1e-6, hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter of `digests` (n, 2); equal ones count once. ConfigError where `error_rate` is below 2^-32.
+
+        Takes the filter, 8 bytes a digest, and 140 MB for the part that is being built.
+        """
+        return cls.from_chunks([digests], len(checked(digests)), error_rate, hash_)
+
+    @classmethod
+    def from_chunks(
+        cls, chunks: Iterable[Digests], count_hint: int, error_rate: float, hash_: Hash = MURMUR3
+    ) -> Self:
+        """As `from_digests`, of all rows of `chunks`, (n, 2) each, which need not be kept.
+
+        `count_hint` is about how many rows will come. Of another count, too, a filter results, but its parts are
+        larger or more than is best; ConfigError where a part has more than 16 times what it should.
+        """
+        if not is_rate(error_rate) or fuse_bits(error_rate) > BITS_MAX:
+            raise ConfigError(
+                f"filter.error_rate is {error_rate!r}; it must be a number below 1, and for fuse at least"
+                f" {2.0**-BITS_MAX}"
+            )
+        if not 0 <= count_hint <= CAPACITY_MAX:
+            raise ConfigError(f"a list of {count_hint} keys; it may have up to {CAPACITY_MAX}")
+        parts, bits = max(1, -(-count_hint // PART_KEYS)), fuse_bits(error_rate)
+        held = [divided(chunk, parts) for chunk in chunks]
+        return cls.of_parts((build_part(_joined(held, i), bits) for i in range(parts)), bits, hash_)
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[Part], bits: int, hash_: Hash = MURMUR3) -> Self:
+        """The filter of all parts, in order, as `build_part` gives them for what `divided` puts into each."""
+        rows, tables, start = [], [], 0
+        for part in parts:
+            rows.append((start, part.keys, part.seed, part.length, part.segments))
+            tables.append(part.table)
+            start += words_of(part.length, part.segments, bits)
+        words = aligned_words(start + LINE_WORDS)
+        for row in reversed(rows):
+            table = tables.pop()[:-LINE_WORDS]  # given back once copied: no table is there twice
+            target = words[row[START] : row[START] + len(table)]
+            fill(target.data.cast("B"), table.data.cast("B"))
+        directory = aligned_words(len(rows) * COLUMNS).reshape(-1, COLUMNS)
+        directory[:] = rows
+        return cls._over(words, directory, bits, hash_)
+
+    @classmethod
+    def _over(cls, words: Words, directory: Words, bits: int, hash_: Hash) -> Self:
+        made = cls.__new__(cls)
+        made._keys = int(directory[:, KEYS].sum())
+        Keyed.__init__(made, max(1, made._keys), 2.0**-bits, hash_)
+        made._bits, made._words, made._directory = np.uint64(bits), words.view(), directory.view()
+        made._words.flags.writeable = made._directory.flags.writeable = False
+        return made
+
+    @property
+    def bits(self) -> int:
+        """Bits of fingerprint, r."""
+        return int(self._bits)
+
+    @property
+    def error_rate_now(self) -> float:
+        """2^-r, and none without keys."""
+        return self.expected_error(self._keys)
+
+    @property
+    def fill_ratio(self) -> float:
+        """The share of slots that a key set; 0.885 for a long list."""
+        lengths, segments = self._directory[:, LENGTH], self._directory[:, SEGMENTS]
+        return self._keys / max(
+            1, int((lengths * (segments + np.uint64(2)) * (segments > 0)).sum())
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the slots and the directory, in bytes."""
+        return int(self._words.nbytes + self._directory.nbytes)
+
+    def __len__(self) -> int:
+        return self._keys
+
+    def expected_error(self, keys: int) -> float:
+        """2^-r for any number of keys; that two keys share 64 bits of their digests adds less than 1e-11."""
+        return self._error_rate if keys else 0.0
+
+    def contains_many(self, digests: Digests) -> Mask:
+        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        present = empty_mask(digests)
+        for part, rows in sliced(digests):
+            _contains(self._words, self._directory, self._bits, part, present[rows])
+        return present
+
+    def header(self) -> dict[str, Any]:
+        """Kind, parameters, and the numbers of keys and parts."""
+        return self._header(bits=self.bits, keys=self._keys, parts=len(self._directory))
+
+    def buffers(self) -> list[memoryview]:
+        """The slots of all parts, and their directory, little-endian in uint64 words; read-only.
+
+        A part has (segments + 2) * length slots of r bits, slot i from bit i * r of the part on, and begins on a cache
+        line at word `start`; a line of zeros ends the table. A row of the directory is start, keys, seed, length,
+        segments.
+        """
+        return [self._words.data.cast("B"), self._directory.data.cast("B")]
+
+    @classmethod
+    def from_parts(
+        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another.
+
+        Reads the directory and not the table, which may be larger than memory.
+        """
+        if header.get("kind") != cls.kind:
+            raise ValueError(f"kind {header.get('kind')!r} is not {cls.kind}")
+        capacity, error_rate = stated(header, hash_)
+        bits, keys = number(header, "bits", 1, BITS_MAX), number(header, "keys", 0, CAPACITY_MAX)
+        if (capacity, error_rate) != (max(1, keys), 2.0**-bits):
+            raise ValueError(
+                f"capacity {capacity} and error rate {error_rate} do not follow from {keys} keys and {bits} bits"
+            )
+        parts = number(header, "parts", 1, PARTS_MAX)
+        table, rows = buffers
+        directory = words_over(rows, parts * COLUMNS).reshape(-1, COLUMNS)
+        words = words_over(table, _checked(directory, keys, bits) + LINE_WORDS)
+        return cls._over(words, directory, bits, hash_)
+
+    def _add_one(self, _a: int, _b: int) -> bool:
+        raise ConfigError(
+            "a fuse filter takes no keys any more; build it again, of the longer list"
+        )
+
+    def _contains_one(self, a: int, b: int) -> bool:
+        return bool(_contains_one(self._words, self._directory, self._bits, a, b))
+
+
+def divided(digests: Digests, parts: int) -> tuple[Words, State]:
+    """The second halves of `digests` (n, 2), part after part, and where in them each of the `parts` begins and ends.
+
+    Part i has those from `ends[i]` to `ends[i + 1]`; `ends` has shape (parts + 1,).
+    """
+    ends: State = np.zeros(parts + 1, dtype=np.int64)
+    for some, _ in sliced(digests):
+        _count_parts(some, np.uint64(parts), ends)
+    np.cumsum(ends, out=ends)
+    keys, filled = np.empty(len(digests), dtype=np.uint64), ends.copy()
+    for some, _ in sliced(digests):
+        _divide(some, np.uint64(parts), keys, filled)
+    return keys, ends
+
+
+def _joined(held: Sequence[tuple[Words, State]], part: int) -> Words:
+    """The keys of one part, of all chunks."""
+    pieces = [keys[ends[part] : ends[part + 1]] for keys, ends in held]
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint64), *pieces])
+
+
+def _checked(directory: Words, keys: int, bits: int) -> int:
+    """The words of all parts; ValueError where a kernel could be led out of the table, or the sums are wrong."""
+    start = 0
+    for row in directory.tolist():
+        length, segments = row[LENGTH], row[SEGMENTS]
+        table_slots = (segments + 2) * length if segments else 0
+        if (
+            row[START] != start
+            or row[SEED] >= SEEDS_MAX
+            or not 1 <= length <= LENGTH_MAX
+            or length & (length - 1)
+            or row[KEYS] > table_slots
+            or (row[KEYS] == 0) != (segments == 0)
+        ):
+            raise ValueError(
+                f"a part of a list cannot have {row} as start, keys, seed, length, segments"
+            )
+        start += words_of(length, segments, bits)
+        keys -= row[KEYS]
+    if keys:
+        raise ValueError(f"the header says {keys} keys more than the parts have")
+    return start
+
+
+_0, _1, _6, _32 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(32)
+
+
+@inlined
+def _part_of(a: np.uint64, parts: np.uint64) -> np.uint64:
+    return ((a >> _32) * parts) >> _32
+
+
+@kernel
+def _count_parts(digests: Digests, parts: np.uint64, counts: State) -> None:
+    """Count part i at i + 1."""
+    for i in range(digests.shape[0]):
+        counts[_part_of(digests[i, 0], parts) + _1] += 1
+
+
+@kernel
+def _divide(digests: Digests, parts: np.uint64, keys: Words, filled: State) -> None:
+    for i in range(digests.shape[0]):
+        part = _part_of(digests[i, 0], parts)
+        keys[filled[part]] = digests[i, 1]
+        filled[part] += 1
+
+
+@inlined
+def _present(words: Words, directory: Words, bits: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+    """No branch depends on a slot, so that the reads of many keys are under way at once."""
+    part = _part_of(a, np.uint64(directory.shape[0]))
+    start, length = directory[part, START], directory[part, LENGTH]
+    first = length * directory[part, SEGMENTS]
+    if first == _0:
+        return False
+    hash_ = mixed(b, directory[part, SEED])
+    one, two, three = slots(hash_, length, first)
+    at = start << _6
+    left = fingerprint(hash_, bits) ^ read(words, at + one * bits)
+    left ^= read(words, at + two * bits) ^ read(words, at + three * bits)
+    return bool(left & mask(bits) == _0)
+
+
+@kernel
+def _contains(
+    words: Words, directory: Words, bits: np.uint64, digests: Digests, present: Mask
+) -> None:
+    for i in range(digests.shape[0]):
+        present[i] = _present(words, directory, bits, digests[i, 0], digests[i, 1])
+
+
+@kernel
+def _contains_one(words: Words, directory: Words, bits: np.uint64, a: int, b: int) -> bool:
+    return _present(words, directory, bits, np.uint64(a), np.uint64(b))

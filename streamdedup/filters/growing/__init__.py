@@ -1,0 +1,1 @@
+"""A chain of filters that grows in stages and keeps its total error rate."""

@@ -1,0 +1,311 @@
+"""A filter that grows: a chain of filters of one kind, each twice as large as the one before (Almeida et al. 2007).
+
+Keys go to the newest stage until it holds as many as it was made for, and are looked for in all. `stages` has the
+sizes. A chain is a set, also of kinds that are multisets: what is in one stage is added to no other, nor twice.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters import OPTIONS, kind_of
+from streamdedup.filters.base import Addable, Mask, Removable
+from streamdedup.filters.growing.stages import (
+    Stage,
+    adding_up,
+    bound,
+    follows,
+    stages,
+    stated_for,
+    stated_stages,
+    within,
+)
+from streamdedup.filters.keyed import Keyed, described, empty_mask, number, sliced
+from streamdedup.filters.memory import READ_ONLY, touch
+from streamdedup.filters.sizing import any_of
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.units import counted
+
+Rows = npt.NDArray[np.intp]
+
+
+class _Stage(Addable, Protocol):
+    """What is used of a stage: the kinds that are `GROWABLE` have it from `Keyed`."""
+
+    def _add_one(self, a: int, b: int) -> bool: ...
+
+    def _contains_one(self, a: int, b: int) -> bool: ...
+
+
+class Chain(Keyed):
+    """A filter of kind `of` that begins with `capacity` keys and stays within `error_rate` while it grows.
+
+    `of` is one of `filters.GROWABLE`, and `options` are its own. `max_size`, in bytes or as text ("4GiB"), bounds all
+    stages together; it is 16 times the first one's size unless given. When the last stage that it permits is full,
+    additions go on into that one, as into any filter beyond its capacity, and none is refused: `error_rate` is not kept
+    then, nor is `max_size` by kinds that grow by themselves there (`exact`, and the stash of `cuckoo`, `dleft` and
+    `dlcbf`). Whoever adds sees it by `len(f) > f.capacity`, the effect by `error_rate_now` and `size_bytes`.
+
+    It is only `Addable`: no `discard`, no `|=`. A removal could take a look-alike out of the wrong stage, so that a key
+    that is in would be absent; and two chains with keys in different stages have no union that
+    keeps each stage within its capacity.
+    """
+
+    kind = "chain"
+
+    def __init__(
+        self,
+        of: str,
+        /,
+        capacity: int,
+        error_rate: float = 1e-6,
+        *,
+        max_size: int | str | None = None,
+        hash_: Hash = MURMUR3,
+        **options: object,
+    ) -> None:
+        super().__init__(capacity, error_rate, hash_)
+        self._of, self._options = of, options
+        first = self._first()
+        self._hold([first], self._permitted(first, max_size))
+
+    def permit(self, max_size: int | str | None) -> None:
+        """Another `max_size`, from now on. Stages that are there stay; ConfigError where the first would not fit."""
+        plan = self._permitted(self._stages[0], max_size)
+        there = islice(stages(self._of, *self._stated, self._options), self._next)
+        self._plan = max(plan, tuple(there), key=len)
+
+    def _permitted(self, first: _Stage, max_size: int | str | None) -> tuple[Stage, ...]:
+        size_bytes_max = bound(max_size, first.size_bytes, self._capacity)
+        return within(size_bytes_max, self._of, *self._stated, self._options)
+
+    def _hold(self, made: list[_Stage], plan: tuple[Stage, ...]) -> None:
+        self._stages, self._plan = made, plan
+        self._parked: dict[int, _Stage] = {}
+        self._multiset = isinstance(made[0], Removable)
+        self._read_only = any(part.readonly for stage in made for part in stage.buffers())
+        self.only_sets_bits = made[0].only_sets_bits
+
+    @property
+    def stages(self) -> str:
+        """What it is, for people: "bloom in 2 stages"."""
+        return f"{self._of} in {counted(len(self._stages), 'stage')}"
+
+    def __repr__(self) -> str:
+        return described(self, self.stages)
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys up to which `error_rate` holds: that of all stages that `max_size` permits."""
+        return sum(stage.capacity for stage in self._plan)
+
+    @property
+    def error_rate_now(self) -> float:
+        """The probability that one stage or another errs: 1 - prod(1 - e_i) over their present errors."""
+        return any_of(stage.error_rate_now for stage in self._stages)
+
+    @property
+    def fill_ratio(self) -> float:
+        """The share in use of all the memory that it may come to take."""
+        taken = zip(self._stages, self._plan, strict=False)
+        used = sum(stage.fill_ratio * planned.size_bytes for stage, planned in taken)
+        return used / self.size_bytes_max
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all stages, also of those that `grow` has made ahead, in bytes."""
+        return sum(stage.size_bytes for stage in [*self._stages, *self._parked.values()])
+
+    @property
+    def size_bytes_max(self) -> int:
+        """The memory of all stages that `max_size` permits, in bytes."""
+        return sum(stage.size_bytes for stage in self._plan)
+
+    @property
+    def layout(self) -> int:
+        """The number of stages. Where it has changed, so have the number and the sizes of the buffers."""
+        return len(self._stages)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._stages))
+
+    def expected_error(self, keys: int) -> float:
+        """1 - prod(1 - e_i) for stages that are filled in order; what is beyond capacity goes to the last."""
+        errors, left = [], keys
+        for stage in self._plan:
+            here = left if stage is self._plan[-1] else min(left, stage.capacity)
+            errors.append(stage.error(here) if here else 0.0)
+            left -= here
+        return any_of(errors)
+
+    def grows_within(self, rows: int) -> bool:
+        """Whether `rows` more keys may need a stage that is not there yet."""
+        there = self._next
+        room = sum(stage.capacity for stage in self._plan[:there]) - sum(
+            min(len(stage), planned.capacity)
+            for stage, planned in zip(self._stages, self._plan, strict=False)
+        )
+        return there < len(self._plan) and rows > room
+
+    def grow(self) -> None:
+        """Make the next stage now, its memory in place, for `add_many` to use when it is due. Blocking.
+
+        For a thread, while others add. Nothing happens where `max_size` permits no further stage.
+        """
+        self._writable()
+        due = self._next
+        if due == len(self._plan):
+            return
+        made = self._made(due)
+        for buffer in made.buffers():
+            touch(buffer)
+        self._parked[due] = made
+        if due < len(self._stages):  # meanwhile `add_many` has made it
+            self._parked.pop(due, None)
+
+    def add_many(self, digests: Digests) -> Mask:
+        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        self._writable()
+        fresh = empty_mask(digests)
+        for part, rows in sliced(digests):
+            self._add(part, fresh[rows])
+        return fresh
+
+    def contains_many(self, digests: Digests) -> Mask:
+        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        present = empty_mask(digests)
+        for part, rows in sliced(digests):
+            present[rows] = self._stages[-1].contains_many(part)
+            for stage in reversed(self._stages[:-1]):
+                left = np.flatnonzero(~present[rows])
+                present[rows][left] = stage.contains_many(part[left])
+        return present
+
+    def header(self) -> dict[str, Any]:
+        """Kind, the first stage's capacity, the whole error rate and size, and of each stage header and buffers."""
+        return self._header(
+            size_bytes_max=self.size_bytes_max,
+            stages=[stage.header() for stage in self._stages],
+            buffers=[len(stage.buffers()) for stage in self._stages],
+        )
+
+    def buffers(self) -> list[memoryview]:
+        """Those of all stages, the oldest first."""
+        return [buffer for stage in self._stages for buffer in stage.buffers()]
+
+    @classmethod
+    def from_parts(
+        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        restored = cls._of_header(header, hash_)
+        headers, counts = stated_stages(header, len(buffers))
+        restored._of = str(headers[0].get("kind"))
+        names = OPTIONS[restored._of]
+        restored._options = {name: headers[0].get(name) for name in names}
+        made, left = [], list(buffers)
+        for place, (of_stage, parts) in enumerate(zip(headers, counts, strict=True)):
+            follows(place, of_stage, restored._of, *restored._stated, restored._options)
+            made.append(kind_of(restored._of).from_parts(of_stage, left[:parts], hash_))
+            del left[:parts]
+        plan = adding_up(
+            number(header, "size_bytes_max", 1, sys.maxsize),
+            len(made),
+            restored._of,
+            *restored._stated,
+            restored._options,
+        )
+        restored._hold(made, plan)
+        return restored
+
+    @property
+    def _next(self) -> int:
+        """The number of the first stage that is not there, not even made ahead."""
+        there = len(self._stages)
+        while there in self._parked:
+            there += 1
+        return there
+
+    @property
+    def _room(self) -> int:
+        """How many keys the newest stage takes before another is due; of the last one no end is seen."""
+        if len(self._stages) == len(self._plan):
+            return sys.maxsize
+        newest = self._stages[-1]
+        return max(0, newest.capacity - len(newest))
+
+    @property
+    def _stated(self) -> tuple[int, float]:
+        return self._capacity, self._error_rate
+
+    def _first(self) -> _Stage:
+        try:
+            return self._made(0)
+        except ConfigError as error:
+            raise ConfigError(
+                f"the first stage of a filter that grows has half of its error rate: {error}"
+            ) from None
+
+    def _made(self, place: int) -> _Stage:
+        capacity, error_rate = stated_for(place, *self._stated)
+        kind = kind_of(self._of)
+        return cast(
+            "_Stage",
+            kind(capacity=capacity, error_rate=error_rate, hash_=self._hash, **self._options),
+        )
+
+    def _append(self) -> None:
+        due = len(self._stages)
+        stage = self._parked.get(due)
+        self._stages.append(self._made(due) if stage is None else stage)
+        self._parked.pop(due, None)  # now: so `grow` in another thread sees it there or here
+
+    def _add(self, digests: Digests, fresh: Mask) -> None:
+        """Add a slice, split where the newest stage is full. Each round adds a key at least, and as a rule all."""
+        if len(self._stages) == 1 and len(digests) <= self._room:
+            fresh[:] = self._add_to_newest(digests)
+            return
+        rows = _absent(digests, self._stages[:-1])
+        while len(rows):
+            room = self._room
+            if len(rows) > room:  # the border is near: what the newest stage has takes none of it
+                rows = rows[_absent(digests[rows], self._stages[-1:])]
+                if room == 0 and len(rows):
+                    self._append()
+                    continue
+            here, rows = rows[:room], rows[room:]
+            fresh[here] = self._add_to_newest(digests[here])
+
+    def _add_to_newest(self, digests: Digests) -> Mask:
+        newest = self._stages[-1]
+        if self._multiset:
+            return cast("Removable", newest).add_absent(digests)
+        return newest.add_many(digests)
+
+    def _add_one(self, a: int, b: int) -> bool:
+        self._writable()
+        if self._contains_one(a, b):
+            return False
+        if self._room == 0:
+            self._append()
+        return self._stages[-1]._add_one(a, b)
+
+    def _contains_one(self, a: int, b: int) -> bool:
+        return any(stage._contains_one(a, b) for stage in reversed(self._stages))
+
+    def _writable(self) -> None:
+        if self._read_only:
+            raise ConfigError(READ_ONLY)
+
+
+def _absent(digests: Digests, among: Sequence[_Stage]) -> Rows:
+    """The rows of `digests` that are in no stage; the newest is asked first, which has half of the keys."""
+    rows: Rows = np.arange(len(digests))
+    for stage in reversed(among):
+        rows = rows[~stage.contains_many(digests[rows])]
+    return rows

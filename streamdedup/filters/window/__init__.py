@@ -1,0 +1,1 @@
+"""Filters that forget: a ring of generations over event time or counts."""

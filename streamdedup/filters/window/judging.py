@@ -1,0 +1,153 @@
+"""Verdicts of a window before anything is added: on what it holds, what is pending, and the rows judged before.
+
+As `add_many` would decide, row by row, but nothing changes: who judges admits later, or not at all. O(n + p).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.filters.base import Mask, Times
+from streamdedup.filters.keyed import ROWS_A_CALL
+from streamdedup.filters.window.clock import (
+    FRESH,
+    LATE,
+    NEVER,
+    TAKEN,
+    Clock,
+    Generations,
+    Mark,
+    bit_of,
+    checked_times,
+    decided,
+    generation_of,
+    live_bits,
+    moment,
+    told,
+)
+from streamdedup.filters.window.equals import Table, place, table_for
+from streamdedup.kernel import kernel
+from streamdedup.keys.hashing import Digests, checked
+
+
+class Pending(NamedTuple):
+    """What was judged fresh, or was refreshed, and is not in the filter yet: `digests` (p, 2), `generations` (p,).
+
+    `watermark` is where those rows have moved it, None where there was none and they are none.
+    """
+
+    digests: Digests
+    generations: Generations
+    watermark: int | None
+
+
+class Judged(NamedTuple):
+    """Verdicts, each of shape (n,), and the watermark behind them."""
+
+    fresh: Mask
+    """Passes: it was not there; of late ones only where `late` is "pass"."""
+    late: Mask
+    """Not there, and older than the window: never to be added."""
+    generations: Generations
+    """Where it belongs, if it is fresh and not late, or is refreshed."""
+    watermark: int | None
+
+
+NOTHING = Pending(np.empty((0, 2), dtype=np.uint64), np.empty(0, dtype=np.int64), None)
+
+
+def judge(
+    clock: Clock,
+    watermark: int | None,
+    masks: npt.NDArray[np.uint64],
+    digests: Digests,
+    times: Times | None,
+    *,
+    late_passes: bool,
+    refresh: bool,
+    pending: Pending = NOTHING,
+) -> Judged:
+    """As `Window.judge`; `masks` (n,) are the bits of live generations, at `watermark`, that each digest has."""
+    rows, before = len(digests), len(pending.digests)
+    moments = checked_times(clock, times, rows)
+    together = checked(np.concatenate((pending.digests, digests)))
+    generations = np.concatenate((pending.generations, np.zeros(rows, dtype=np.int64)))
+    table = table_for(len(together))
+    for start in range(0, before, ROWS_A_CALL):
+        _enter(together, generations, table, start, min(start + ROWS_A_CALL, before))
+    held = NEVER if watermark is None else watermark
+    mark = np.array(
+        [held if pending.watermark is None else max(held, pending.watermark)], dtype=np.int64
+    )
+    judged = Judged(np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_), generations, 0)
+    for start in range(0, rows, ROWS_A_CALL):
+        part = slice(start, start + ROWS_A_CALL)
+        _judge(
+            clock,
+            held // clock.slot,
+            late_passes,
+            refresh,
+            masks[part],
+            moments[part],
+            together,
+            before + start,
+            table,
+            generations,
+            mark,
+            judged.fresh[part],
+            judged.late[part],
+        )
+    return judged._replace(generations=generations[before:], watermark=told(mark[0]))
+
+
+_NONE = np.uint64(0)
+
+
+@kernel
+def _enter(digests: Digests, generations: Generations, table: Table, start: int, stop: int) -> None:
+    """Put pending rows into `table`; of equal ones the newest generation counts."""
+    for row in range(start, stop):
+        at = place(digests, table, row)
+        if table[at] < 0 or generations[table[at]] < generations[row]:
+            table[at] = row
+
+
+@kernel
+def _judge(
+    clock: Clock,
+    filled: int,
+    late_passes: bool,
+    refresh: bool,
+    masks: npt.NDArray[np.uint64],
+    times: Times,
+    digests: Digests,
+    first: int,
+    table: Table,
+    generations: Generations,
+    mark: Mark,
+    fresh: Mask,
+    late: Mask,
+) -> None:
+    watermark = mark[0]
+    current = watermark // clock.slot
+    live = live_bits(clock, filled, current)
+    for row in range(fresh.shape[0]):
+        time = moment(clock, watermark, 0 if clock.by_count else times[row])
+        reach = generation_of(clock, max(watermark, time), current)
+        at = place(digests, table, first + row)
+        last = generations[table[at]] if table[at] >= 0 else NEVER
+        held = masks[row] & (live if reach == current else live_bits(clock, filled, reach))
+        present = held != _NONE or last > reach - clock.generations
+        newest = last == reach or held & bit_of(reach, clock.generations) != _NONE
+        flags, watermark, reached, generation = decided(
+            clock, watermark, current, time, present, newest, late_passes, refresh
+        )
+        fresh[row], late[row] = flags & FRESH != 0, flags & LATE != 0
+        generations[first + row] = generation
+        if flags & TAKEN and last < generation:
+            table[at] = first + row
+        if reached != current:
+            current = reached
+            live = live_bits(clock, filled, current)
+    mark[0] = watermark

@@ -1,0 +1,127 @@
+"""A ring in time: its cells, where the watermark stands, and how one generation gives way to the next.
+
+The kernels stop where the current generation changes; then what leaves is cleared, in pieces, and they go on.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamdedup.filters.base import Mask, Times
+from streamdedup.filters.keyed import empty_mask, number, sliced
+from streamdedup.filters.sizing import TABLE_BITS_MAX
+from streamdedup.filters.window.clock import FRESH, NEVER, TIME_MAX, Generations, clipped, told
+from streamdedup.filters.window.ring import BITS_SET, KEYS, Ring
+from streamdedup.filters.window.rows import (
+    GENERATION,
+    REACHED,
+    TURNS,
+    WATERMARK,
+    add_row,
+    add_rows,
+    contains_row,
+    state_of,
+)
+from streamdedup.filters.window.rules import Rules
+from streamdedup.keys.hashing import Digests, checked
+
+
+class Table:
+    """`ring` under `rules`, empty and without a watermark."""
+
+    def __init__(self, rules: Rules, ring: Ring) -> None:
+        self.ring, self.rules, self.clock = ring, rules, rules.clock
+        self._state = state_of(rules, ring.sizes, NEVER)
+
+    def obey(self, rules: Rules) -> None:
+        """From now on by these rules, of the same clock."""
+        self.rules = rules
+        self._state = state_of(rules, self.ring.sizes, self._state[WATERMARK])
+
+    @property
+    def watermark(self) -> int | None:
+        """The greatest time of the keys that were added; None before the first."""
+        return told(self._state[WATERMARK])
+
+    @property
+    def current(self) -> int | None:
+        """The generation of the watermark."""
+        return self.clock.current(self.watermark)
+
+    def add(self, digests: Digests, moments: Times) -> Mask:
+        """Add all, at times that are as the kernels want them; True, shape (n,), where new, or late and passing."""
+        ring = self.ring
+        ring.change()
+        fresh = empty_mask(digests)
+        for part, rows in sliced(digests, ring.rows_a_call):
+            args = ring.cells, ring.counts, self._state, part, moments[rows]
+            start = 0
+            while (stop := add_rows(*args, start, fresh[rows])) < len(part):
+                self._turn(part[stop : stop + 1])
+                start = stop + 1
+        return fresh
+
+    def add_one(self, a: int, b: int, moment: int) -> bool:
+        """As `add`, of one digest as signed integers."""
+        ring = self.ring
+        if not ring.changeable:
+            ring.change()
+        flags = add_row(ring.cells, ring.counts, self._state, a, b, moment)
+        if flags & TURNS:
+            self._turn(checked(np.array([[a, b]], dtype=np.int64).view(np.uint64)))
+        return bool(flags & FRESH)
+
+    def contains_one(self, a: int, b: int) -> bool:
+        """Whether one digest, as signed integers, is present."""
+        self.ring.settle()
+        return bool(contains_row(self.ring.cells, self._state, a, b))
+
+    def rotate(self, watermark: int | None) -> Iterator[None]:
+        """As `Window.rotate`."""
+        before = self.watermark
+        if watermark is None or watermark < (before if before is not None else -TIME_MAX):
+            if watermark == before:
+                return self.ring.clear(())  # what may be left of the last time
+            raise ValueError(f"the watermark is {before} and cannot go back to {watermark}")
+        self.ring.change()
+        sweep = self.ring.clear(self.clock.leaving(before, watermark))  # `layout` tells first
+        self._state[WATERMARK] = clipped(watermark)
+        return sweep
+
+    def put(self, digests: Digests, generations: Generations) -> None:
+        """As `Window.put_many`, of one digest at least."""
+        current = self.current
+        if current is None or int(generations.max()) > current:
+            raise ValueError(
+                f"generation {generations.max()} is above the current, {current}; rotate to its time before"
+            )
+        self.ring.change()
+        self.ring.put(digests, generations, current - self.clock.generations + 1)
+
+    def restore(self, header: Mapping[str, Any]) -> None:
+        """Take watermark and counts from a header; ValueError where they contradict one another, or the cells."""
+        if "watermark" not in header or header["watermark"] is not None:
+            self._state[WATERMARK] = number(header, "watermark", -TIME_MAX, TIME_MAX)
+        if header.get("current", ...) != (current := self.current):
+            raise ValueError(f"current {header.get('current')!r} is not {current}, the watermark's")
+        keys, bits = header.get("generation_keys"), self.ring.counts[BITS_SET]
+        if (
+            not isinstance(keys, list)
+            or len(keys) != self.clock.generations
+            or not all(type(count) is int and 0 <= count <= TABLE_BITS_MAX for count in keys)
+        ):
+            raise ValueError(f"generation_keys are not {self.clock.generations} numbers of keys")
+        if self.watermark is None and (any(keys) or bits.any()):
+            raise ValueError(
+                f"generation_keys are {keys}, or bits are set, but there is no watermark"
+            )
+        # Additions go on while a snapshot is written: its counts may be before or behind its bits.
+        self.ring.counts[KEYS] = np.clip(keys, -(-bits // self.ring.hashes), bits)
+
+    def _turn(self, row: Digests) -> None:
+        """Add the one digest at which a kernel stopped, as it lets another generation become the current one."""
+        generations = self._state[GENERATION : GENERATION + 1].copy()
+        for _ in self.rotate(int(self._state[REACHED])):
+            pass
+        self.ring.put(row, generations, int(generations[0]))

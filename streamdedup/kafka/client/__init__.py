@@ -1,0 +1,1 @@
+"""What touches aiokafka's private parts: connections, requests, the seams for columns."""

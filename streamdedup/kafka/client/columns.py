@@ -1,0 +1,274 @@
+"""The consume seam: an aiokafka consumer that gives events as columns, not one object for each.
+
+Membership, positions, fetching ahead and seeks stay aiokafka's. Of its private names we rely on these, all in
+`aiokafka.consumer.fetcher` unless told otherwise: `Fetcher._proc_fetch_request`, a coroutine function that makes
+`MemoryRecords(data)` of what came, asks it `has_next()` and `size_in_bytes()`, and gives it to `PartitionRecords`;
+`PartitionRecords`, an iterator that calls its `_unpack_records()` at its making, with `_tp`, `_records`,
+`_isolation_level`, `_aborted_producers`, `_consume_aborted_up_to` and `next_fetch_offset`; `READ_COMMITTED`; and
+of `AIOKafkaConsumer`, `_client`, and `_fetcher`, which is set once, when it starts. `answers` has those of connections.
+`unfit` looks at the version, and at what can be seen of them from outside.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from types import FunctionType, MethodType
+from typing import Any
+
+import aiokafka
+import numpy as np
+from aiokafka import TopicPartition
+from aiokafka.consumer import fetcher
+
+from streamdedup.events import Column, EventBatch, Origin
+from streamdedup.kafka.client import answers
+from streamdedup.kafka.records.decoding import Decoding, first_of, origins
+from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.records import CHUNK_EVENTS as OBJECTS_MAX
+from streamdedup.kafka.records.records import EventConsumer, to_batch
+from streamdedup.kafka.records.wire import (
+    LENGTH_END,
+    MAGIC,
+    MAGIC_AT,
+    DamagedError,
+    RecordBatch,
+    Records,
+    check_first,
+    columns_of,
+    decode,
+    is_abort,
+    record_batches,
+)
+
+CHUNK_EVENTS, CHUNK_BYTES = 8_192, 1 << 20  # handled between two turns of the loop: below 10 ms
+TOGETHER_MAX = 500  # record batches looked at in one turn, each some 5 us before its events
+LEGACY_BYTES = 26  # of a message before Kafka 0.11, at least
+KNOWN = "0.14."  # the versions of aiokafka that this was written for
+_ARGUMENTS = (
+    *("tp", "records", "aborted_transactions", "fetch_offset"),
+    *("key_deserializer", "value_deserializer", "check_crcs", "isolation_level"),
+)
+_USED = {"PartitionRecords", "MemoryRecords", "has_next", "size_in_bytes"}
+_TAKEN = ("_consume_aborted_up_to", "_unpack_records", "__next__")
+
+
+class ColumnarConsumer(EventConsumer):
+    """The same, made of columns: its `getmany` gives an EventBatch, which may be empty, in place of each record."""
+
+    def __init__(self, **options: Any) -> None:
+        self._events_max: dict[TopicPartition, int] = {}  # of the next EventBatch
+        self._own_fetcher: Any = None
+        super().__init__(**options)
+        answers.read_in_one_piece(self._client)
+
+    async def next_batch(
+        self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | None:
+        """As `EventConsumer.next_batch`. DamagedError where what was fetched is not as its format wants it."""
+        self._events_max[where] = min(events_max, CHUNK_EVENTS)
+        while True:
+            polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
+            [found] = polled.get(where, [None])
+            if not isinstance(found, Decoding):
+                return found or None
+            await found.done()
+
+    @property
+    def _fetcher(self) -> Any:
+        return self._own_fetcher
+
+    @_fetcher.setter
+    def _fetcher(self, made: Any) -> None:
+        """From its making on; nothing is fetched before."""
+        if made is not None:
+            made._proc_fetch_request = MethodType(_columnar(self._events_max.__getitem__), made)
+        self._own_fetcher = made
+
+
+def unfit() -> str | None:
+    """Why the aiokafka that is installed cannot be relied on for this; None where it can."""
+    version = aiokafka.__version__
+    if not version.startswith(KNOWN):
+        return f"aiokafka {version} is not one of {KNOWN}x"
+    records = getattr(fetcher, "PartitionRecords", None)
+    process = getattr(getattr(fetcher, "Fetcher", None), "_proc_fetch_request", None)
+    if not inspect.iscoroutinefunction(process) or not isinstance(records, type):
+        return "Fetcher._proc_fetch_request or PartitionRecords is not what it was"
+    code = process.__code__
+    changed = {
+        "PartitionRecords is made of other arguments": (
+            tuple(inspect.signature(records).parameters) != _ARGUMENTS
+        ),
+        "PartitionRecords lacks a name": not all(hasattr(records, name) for name in _TAKEN),
+        "Fetcher._proc_fetch_request uses other names": not set(code.co_names) >= _USED,
+        "Fetcher._proc_fetch_request is a closure": bool(code.co_freevars),
+    }
+    return next((what for what, is_so in changed.items() if is_so), None) or answers.lacking()
+
+
+class RawRecords:
+    """The bytes of a fetch, in the place of `MemoryRecords`."""
+
+    def __init__(self, data: bytes | None) -> None:
+        self.data = data or b""
+
+    def size_in_bytes(self) -> int:
+        """All of them."""
+        return len(self.data)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it begins in a format before that of record batches."""
+        return len(self.data) > MAGIC_AT and self.data[MAGIC_AT] < MAGIC
+
+    def has_next(self) -> bool:
+        """Whether there is something to read; of message sets, a whole one: aiokafka tells where there is not.
+
+        It then goes on behind the first offset, so we tell it ourselves of what is ours to read.
+        """
+        if not self.is_old:
+            return bool(self.data)
+        size = LENGTH_END + int.from_bytes(self.data[8:LENGTH_END], "big", signed=True)
+        return len(self.data) >= max(size, LEGACY_BYTES)
+
+
+def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
+    """`Fetcher._proc_fetch_request`, with our two classes in the place of its own."""
+    theirs = fetcher.Fetcher._proc_fetch_request
+
+    def made(*arguments: Any) -> _PartitionColumns:
+        return _PartitionColumns(events_max, *arguments)
+
+    own = {**vars(fetcher), "MemoryRecords": RawRecords, "PartitionRecords": made}
+    return FunctionType(theirs.__code__, own, theirs.__name__, theirs.__defaults__)
+
+
+class _PartitionColumns(fetcher.PartitionRecords):
+    """What was fetched of one partition, EventBatch by EventBatch; an empty one where much of it is hidden."""
+
+    next_fetch_offset: int
+
+    def __init__(self, events_max: Callable[[TopicPartition], int], *arguments: Any) -> None:
+        self._events_max = events_max
+        self._records: Any
+        super().__init__(*arguments)
+
+    def _unpack_records(self) -> Iterator[EventBatch | Decoding]:
+        """Sets `next_fetch_offset` behind each before it is given, and at the end behind all."""
+        if self._records.is_old:
+            yield from self._of_objects()
+            return
+        check_first(self._records.data)
+        for together, behind in self._joined(self._visible()):
+            if together:
+                yield from self._decoded(together, behind)
+            else:  # so that the loop has a turn
+                yield self._batch(decode([]), slice(0), ())
+            self.next_fetch_offset = max(self.next_fetch_offset, behind)
+
+    def _of_objects(self) -> Iterator[EventBatch]:
+        """What was written before Kafka 0.11, as aiokafka parses it."""
+        self._records = fetcher.MemoryRecords(self._records.data)
+        parsed = super()._unpack_records()
+        while records := list(islice(parsed, min(OBJECTS_MAX, self._events_max(self._tp)))):
+            yield to_batch(self._tp.topic, self._tp.partition, records, self.next_fetch_offset)
+
+    def _visible(self) -> Iterator[RecordBatch | int]:
+        """The record batches of committed events, and the offsets behind all others."""
+        committed_only = self._isolation_level == fetcher.READ_COMMITTED
+        for batch in record_batches(self._records.data):
+            if committed_only and batch.producer_id >= 0:
+                self._consume_aborted_up_to(batch.base_offset)
+                ends = batch.is_control and batch.producer_id in self._aborted_producers
+                if ends and is_abort(batch):
+                    self._aborted_producers.discard(batch.producer_id)
+            hidden = batch.is_transactional and batch.producer_id in self._aborted_producers
+            if batch.is_control or (committed_only and hidden):
+                yield batch.last_offset + 1
+            elif batch.last_offset + 1 > self.next_fetch_offset:
+                yield batch
+
+    def _joined(
+        self, visible: Iterator[RecordBatch | int]
+    ) -> Iterator[tuple[list[RecordBatch], int]]:
+        """Small ones together, with the offset behind them and what is hidden after them; none where much is hidden."""
+        together: list[RecordBatch] = []
+        events = size_bytes = passed = behind = 0
+        try:
+            for batch in visible:
+                most, is_full = self._events_max(self._tp), passed >= TOGETHER_MAX
+                if not isinstance(batch, int):
+                    more = size_bytes + len(batch.raw) > CHUNK_BYTES or events + batch.count > most
+                    is_full |= bool(together) and more
+                if is_full:
+                    yield together, behind
+                    together, events, size_bytes, passed = [], 0, 0, 0
+                passed += 1
+                if isinstance(batch, int):
+                    behind = batch
+                    continue
+                together.append(batch)
+                events, size_bytes = events + batch.count, size_bytes + len(batch.raw)
+                behind = batch.last_offset + 1
+        except DamagedError:
+            if passed:  # it is of no use to those before it
+                yield together, behind
+            raise
+        if passed:
+            yield together, behind
+
+    def _decoded(
+        self, together: Sequence[RecordBatch], behind: int
+    ) -> Iterator[EventBatch | Decoding]:
+        """The events of consecutive record batches, as many at once as a turn of the loop may decompress."""
+        while together:
+            if parts := first_of(together):
+                records = columns_of(parts)
+            else:
+                large = Decoding(together[0])
+                while not large.is_done:
+                    yield large
+                records = large.records
+            count = len(parts) or 1
+            taken, together = together[:count], together[count:]
+            yield from self._cut(taken, records, taken[-1].last_offset + 1 if together else behind)
+
+    def _cut(
+        self, together: Sequence[RecordBatch], records: Records, behind: int
+    ) -> Iterator[EventBatch]:
+        """The events of consecutive record batches from `next_fetch_offset` on, and then `behind`."""
+        row = int(np.searchsorted(records.offsets, self.next_fetch_offset))
+        count = len(records.offsets)
+        size_bytes = np.cumsum(records.bodies.sizes)
+        ends = np.cumsum([batch.count for batch in together])
+        large = origins(together, size_bytes)
+        while row < count:
+            most = self._events_max(self._tp)
+            fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))
+            end = max(row + 1, min(count, row + most, fits))
+            if (cut := int(ends[ends <= end].max(initial=0))) > row:
+                end = cut  # a record batch that is not cut may be written as it is
+            self.next_fetch_offset = behind if end == count else int(records.offsets[end - 1]) + 1
+            whole = [
+                Origin(start - row, stop - row, batch)
+                for start, stop, batch in large
+                if row <= start and stop <= end
+            ]
+            yield self._batch(records, slice(row, end), whole)
+            row = end
+
+    def _batch(self, records: Records, rows: slice, whole: Sequence[Origin]) -> EventBatch:
+        bodies, starts = records.bodies.take(rows), records.header_starts[rows]
+        header_sizes = bodies.starts + bodies.sizes - starts
+        return EventBatch(
+            self._tp.topic,
+            self._tp.partition,
+            records.offsets[rows],
+            records.timestamps[rows],
+            records.keys.take(rows),
+            records.values.take(rows),
+            RawHeaders(Column(bodies.buffer, starts, header_sizes)),
+            self.next_fetch_offset,
+            bodies,
+            whole,
+        )

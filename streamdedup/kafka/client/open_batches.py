@@ -1,0 +1,139 @@
+"""The record batches of a transaction that can still take events, by topic, and the produce seam of aiokafka.
+
+Events that were read as columns are copied by a kernel, or their whole record batch is; others are appended one by one.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from streamdedup.events import EventBatch, Integers, Origin
+from streamdedup.kafka.records.encoding import BatchEncoder, EncodedBatch, verbatim
+from streamdedup.kafka.records.records import Record, copies
+from streamdedup.kafka.records.wire import RecordBatch
+
+RECORD_BYTES_MAX = 21  # what stands before a body: size, attributes, time, offset
+
+
+class ReadyBatch:
+    """An encoded record batch in the place of aiokafka's `BatchBuilder`: the produce seam.
+
+    aiokafka calls what is defined here, and of `AIOKafkaProducer.send_batch` nothing else is relied on.
+    """
+
+    def __init__(self, batch: EncodedBatch) -> None:
+        self._batch = batch
+        self._state = (-1, -1, -1)  # producer id, epoch and sequence of one without idempotence
+
+    def record_count(self) -> int:
+        """The number of its records."""
+        return self._batch.count
+
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self._batch.data)
+
+    def closed(self) -> bool:
+        """Whether it takes no more records: always."""
+        return True
+
+    def close(self) -> None:
+        """It is closed."""
+
+    def append(self, **_record: object) -> None:
+        """Refuse, as a full one does."""
+
+    def _set_producer_state(self, producer_id: int, epoch: int, sequence: int) -> None:
+        self._state = (producer_id, epoch, sequence)
+
+    def _build(self) -> bytearray:
+        self._batch.stamp(*self._state)
+        return self._batch.data
+
+
+class OpenBatches:
+    """Record batches of one partition of each topic; what is given to be sent is full, in the order of its events."""
+
+    def __init__(self, codec: int, *, transactional: bool) -> None:
+        self._codec, self._transactional = codec, transactional
+        self._builders: dict[str, BatchBuilder] = {}
+        self._encoders: dict[str, BatchEncoder] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Those of which something is not sent yet."""
+        return sorted(self._builders.keys() | self._encoders.keys())
+
+    def clear(self) -> None:
+        """What is not sent yet never will be."""
+        self._builders, self._encoders = {}, {}
+
+    def copy(self, topic: str, batch: EventBatch, rows: Integers, size_max: int) -> Iterator[Any]:
+        """Take the events of `rows`, ascending, as they are; record batches have at most `size_max` bytes."""
+        if not len(rows):
+            return
+        if batch.bodies is None:
+            yield from self.send(topic, copies(batch, rows), size_max)
+            return
+        at = 0
+        for origin in batch.origins:
+            first, behind = np.searchsorted(rows, origin[:2]).tolist()
+            survives = behind - first == origin.end - origin.start
+            if survives and (whole := self._verbatim(batch, origin, size_max)):
+                yield from self._encoded(topic, batch, rows[at:first], size_max)
+                yield from self.finish(topic)
+                yield ReadyBatch(whole)
+                at = behind
+        yield from self._encoded(topic, batch, rows[at:], size_max)
+
+    def send(self, topic: str, records: Iterable[Record], size_max: int) -> Iterator[Any]:
+        """Take `records`, otherwise as `copy`."""
+        if topic in self._encoders:
+            yield from self.finish(topic)
+        builder = self._builders.get(topic) or self._builder(size_max)
+        for timestamp, key, value, headers in records:
+            event = {"timestamp": timestamp, "key": key, "value": value, "headers": list(headers)}
+            if builder.append(**event) is None:
+                yield builder
+                builder = self._builder(size_max)
+                builder.append(**event)
+        self._builders[topic] = builder
+
+    def finish(self, topic: str) -> Iterator[Any]:
+        """The rest of `topic`."""
+        if encoder := self._encoders.pop(topic, None):
+            yield from map(ReadyBatch, encoder.finish())
+        builder = self._builders.pop(topic, None)
+        if builder is not None and builder.record_count():
+            yield builder
+
+    def _builder(self, size_max: int) -> BatchBuilder:
+        return BatchBuilder(size_max, self._codec, is_transactional=int(self._transactional))
+
+    def _encoded(
+        self, topic: str, batch: EventBatch, rows: Integers, size_max: int
+    ) -> Iterator[Any]:
+        """Take the events of `rows` by their bodies."""
+        if batch.bodies is None or not len(rows):
+            return
+        if topic in self._builders:
+            yield from self.finish(topic)
+        encoder = self._encoders.get(topic) or BatchEncoder(
+            codec=self._codec, transactional=self._transactional, bytes_max=size_max
+        )
+        self._encoders[topic] = encoder
+        encoder.add(batch.bodies.take(rows), batch.timestamps[rows])
+        yield from map(ReadyBatch, encoder.full())
+
+    def _verbatim(self, batch: EventBatch, origin: Origin, size_max: int) -> EncodedBatch | None:
+        """The record batch that is to be copied as a whole, where nothing has to be compressed anew."""
+        source, bodies = origin.batch, batch.bodies
+        if not isinstance(source, RecordBatch) or bodies is None or source.codec != self._codec:
+            return None
+        # Before compression, as all that we write: a broker may compress it otherwise, and measure it then.
+        body_bytes = int(bodies.sizes[origin.start : origin.end].sum())
+        if body_bytes + RECORD_BYTES_MAX * source.count > size_max:
+            return None
+        return verbatim(source, transactional=self._transactional)

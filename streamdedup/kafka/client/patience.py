@@ -1,0 +1,134 @@
+"""Waiting for brokers that are away: with back-off, jitter and a cap, one log line a minute, for as long as was asked.
+
+One `Patience` is shared by all that talk to a cluster, so that many shards in the same trouble say it once.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.client.connection import describe_error
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+BACKOFF_S = 0.2
+BACKOFF_S_MAX = 15.0
+LOG_EVERY_S = 60.0
+
+_REMEDY = "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
+
+
+class Backoff:
+    """Waiting times that double from `first_s` to `most_s`, each with jitter, so that many do not wait in step."""
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        self._first_s, self._most_s = first_s, most_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the first again."""
+        self._wait_s = self._first_s
+
+    def next_s(self) -> float:
+        """How long to wait this time."""
+        wait_s, self._wait_s = self._wait_s, min(self._wait_s * 2, self._most_s)
+        return wait_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, no secret
+
+
+class Patience:
+    """Who cannot go on for want of a broker, and since when. `give_up_after_s` bounds that; None: never."""
+
+    def __init__(self, give_up_after_s: float | None = None) -> None:
+        self._give_up_after_s = give_up_after_s
+        self._since: dict[str, float] = {}
+        self._told_at = float("-inf")
+
+    @property
+    def away_s(self) -> float:
+        """For how long brokers have been away for somebody; 0 where all go on."""
+        if not self._since:
+            return 0.0
+        return asyncio.get_running_loop().time() - min(self._since.values())
+
+    @property
+    def since(self) -> float | None:
+        """Since when, by the loop's clock; None where all go on. Any thread may ask."""
+        return min(list(self._since.values()), default=None)
+
+    def away(self, what: str, error: BaseException) -> None:
+        """`what` cannot go on. Told once a minute, whoever it is."""
+        now = asyncio.get_running_loop().time()
+        self._since.setdefault(what, now)
+        if now - self._told_at >= LOG_EVERY_S:
+            self._told_at = now
+            log.warning(
+                "broker_away",
+                what=what,
+                waiting=len(self._since),
+                seconds=round(self.away_s, 1),
+                remedy=_REMEDY,
+                **describe_error(error),
+            )
+
+    def back(self, what: str) -> None:
+        """`what` goes on."""
+        if what not in self._since:
+            return
+        away_s = self.away_s
+        self.forget(what)
+        if not self._since and self._told_at > float("-inf"):
+            self._told_at = float("-inf")
+            log.info("broker_back", seconds=round(away_s, 1))
+
+    def forget(self, what: str) -> None:
+        """`what` waits no more, which says nothing of the brokers."""
+        self._since.pop(what, None)
+
+    def check(self) -> None:
+        """DeliveryError where the time is over that the operator gave."""
+        limit_s = self._give_up_after_s
+        if limit_s is not None and self.away_s > limit_s:
+            raise DeliveryError(
+                f"no broker was there for {self.away_s:.0f} s ({', '.join(sorted(self._since)[:3])}), longer than"
+                f" kafka.give_up_after_s: {limit_s:g}; look at the brokers, then restart the worker"
+            )
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether waiting may help: nobody answers, or a broker that is not ready to."""
+    if isinstance(error, KafkaError):
+        return isinstance(error, KafkaConnectionError) or bool(error.retriable)
+    return isinstance(error, OSError)  # TimeoutError is one
+
+
+async def start_patiently(
+    start: Callable[[], Awaitable[T]], what: str, patience: Patience, *, ends: bool = True
+) -> T:
+    """The result of `start`, tried again while the broker is away; cancel it to give up before `patience` does.
+
+    DeliveryError where that gives up; never with `ends` false: then others see to it.
+    """
+    backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+    try:
+        while True:
+            try:
+                started = await start()
+            except (KafkaError, OSError) as error:
+                if not is_away(error):
+                    raise
+                patience.away(what, error)
+            else:
+                patience.back(what)
+                return started
+            if ends:
+                patience.check()
+            await asyncio.sleep(backoff.next_s())
+    finally:
+        patience.forget(what)

@@ -1,0 +1,1 @@
+"""The wire format of record batches: reading, writing, compression. No I/O."""

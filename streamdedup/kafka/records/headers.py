@@ -1,0 +1,119 @@
+"""Headers as the wire has them, left where they are: read where somebody asks, found and appended by kernels."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import overload
+
+import numpy as np
+from aiokafka.record.util import encode_varint
+
+from streamdedup.events import NULL, Column, HeaderColumn, Headers, Integers
+from streamdedup.kafka.records import walking, writing
+from streamdedup.kafka.records.wire import read_headers
+from streamdedup.keys import cells
+from streamdedup.keys.hashing import frozen
+
+REPLACEMENT = "\ufffd"  # what is read for bytes of a name that are no UTF-8
+COUNT_GROWTH_BYTES = 4  # of the varint that counts headers, at most
+NUMBER_BYTES_MAX = 21  # its size, a sign, 19 digits
+
+
+class RawHeaders(HeaderColumn):
+    """The headers of each event: cells of `column` begin with their count, as behind the value of a record."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, at: int) -> Headers: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Headers]: ...
+    def __getitem__(self, at: int | slice) -> Headers | Sequence[Headers]:
+        if isinstance(at, slice):
+            return self.take(at)
+        start, size = int(self._column.starts[at]), int(self._column.sizes[at])
+        return read_headers(self._column.buffer, start, start + size)
+
+    def take(self, rows: Integers | slice) -> "RawHeaders":
+        """The headers of `rows`, over the same buffer."""
+        return RawHeaders(self._column.take(rows))
+
+    def located(self, name: str) -> Column:
+        """As `HeaderColumn.located`: found by a kernel, which tells no null header from one that is missing."""
+        wanted = name.encode("utf-8", "surrogatepass")
+        if REPLACEMENT in wanted.decode(errors="replace"):  # the name of many, or of none
+            count = len(self)
+            return Column(b"", np.zeros(count, np.int64), np.full(count, NULL, np.int64))
+        name_bytes = frozen(np.frombuffer(wanted, dtype=np.uint8), np.uint8)
+        return cells.located(self._column, partial(walking.last_header, name_bytes))
+
+    def appended(
+        self,
+        bodies: Column,
+        rows: Integers,
+        tails: Sequence[Headers],
+        which: Integers,
+        numbers: Mapping[str, Integers],
+    ) -> tuple[Column, "RawHeaders"]:
+        """The bodies (n,) of records, whose headers these are, and those headers, once more are behind some of them.
+
+        `rows` (k,) ascend; the headers `tails[which[i]]` come to stand behind those of `rows[i]`, and behind them each
+        of `numbers`, of which the i-th, in decimal digits, is that header's value.
+        """
+        heads = self._column.starts - bodies.starts  # from the beginning of a body
+        longer = _appended(bodies.take(rows), self._column.starts[rows], tails, which, numbers)
+        bodies = bodies.replaced(rows, longer)
+        return bodies, RawHeaders(
+            Column(bodies.buffer, bodies.starts + heads, bodies.sizes - heads)
+        )
+
+
+def _appended(
+    bodies: Column,
+    header_starts: Integers,
+    tails: Sequence[Headers],
+    which: Integers,
+    numbers: Mapping[str, Integers],
+) -> Column:
+    written = Column.of([_written(headers) for headers in tails])
+    counts = np.array([len(headers) for headers in tails], dtype=np.int64)
+    names = [_sized(name.encode()) for name in numbers]
+    besides = COUNT_GROWTH_BYTES + sum(len(name) + NUMBER_BYTES_MAX for name in names)
+    room = int((bodies.sizes + written.sizes[which] + besides).sum())
+    out = np.empty(room, dtype=np.uint8)
+    starts, sizes = np.empty((2, len(bodies)), dtype=np.int64)
+    done = writing.append_headers(
+        frozen(np.frombuffer(bodies.buffer, dtype=np.uint8), np.uint8),
+        frozen(bodies.starts, np.int64),
+        frozen(bodies.sizes, np.int64),
+        frozen(header_starts, np.int64),
+        frozen(np.frombuffer(written.buffer, dtype=np.uint8), np.uint8),
+        frozen(written.starts, np.int64),
+        frozen(written.sizes, np.int64),
+        frozen(counts, np.int64),
+        frozen(which, np.int64),
+        frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8),
+        frozen(np.cumsum([0, *map(len, names)])[1:], np.int64),
+        frozen(np.array([*numbers.values()]).reshape(len(names), len(bodies)), np.int64),
+        out,
+        starts,
+        sizes,
+    )
+    if done < len(bodies):
+        raise ValueError(f"the headers of row {done} do not lie in its body")
+    return Column(out.tobytes(), starts, sizes)
+
+
+def _written(headers: Headers) -> bytes:
+    """They, without their count."""
+    return b"".join(_sized(part) for name, value in headers for part in (name.encode(), value))
+
+
+def _sized(part: bytes | None) -> bytes:
+    """Its size, or that it is null, and it."""
+    size = bytearray()
+    encode_varint(-1 if part is None else len(part), size.append)
+    return bytes(size) + (part or b"")

@@ -1,0 +1,312 @@
+"""Record batches of Kafka's format v2, as bytes: to columns of events and back, without an object an event.
+
+Public format: https://kafka.apache.org/documentation/#recordbatch. Numbers are big-endian, CRC-32C covers all from
+`attributes` on. Varints are those of protocol buffers, zigzag: of a size, a count or an offset delta five bytes at
+most, of a timestamp delta ten.
+
+    offset  bytes  field of the head
+         0      8  base offset
+         8      4  bytes behind this field
+        12      4  leader epoch, or -1
+        16      1  magic: 2
+        17      4  CRC-32C
+        21      2  attributes: codec (bits 0-2), append time (3), transactional (4), control (5), delete horizon (6)
+        23      4  delta of the last offset
+        27      8  base timestamp, ms since 1970; it counts from the delete horizon, where that bit is set
+        35      8  highest timestamp, or the append time of all
+        43      8  producer id, or -1
+        51      2  producer epoch, or -1
+        53      4  sequence number of the first record, or -1
+        57      4  count of records
+        61         records, compressed as one
+
+A record is: varint of the bytes behind it, one byte of attributes, timestamp delta, offset delta, and its body: size of
+the key (-1 is null), key, size of the value (-1 is null), value, count of headers, and of each header size of the name,
+name, size of the value (-1 is null), value.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.events import Column, Integers
+from streamdedup.kafka.records import walking
+from streamdedup.kafka.records.codecs import NAMES, NONE, RECORDS_BYTES_MAX, CodecError, decompress
+
+HEAD = struct.Struct(">qiibIhiqqqhii")
+HEAD_BYTES = HEAD.size  # 61
+LENGTH_END, CRC_FROM = 12, 21
+MAGIC = 2
+TRANSACTIONAL = 1 << 4
+
+MAGIC_AT = 16
+RECORDS_MAX = 1 << 21  # of one batch: each takes 72 bytes as columns, however small it is
+
+_LENGTH = struct.Struct(">qi")
+_CODEC, _APPENDED, _CONTROL = 7, 1 << 3, 1 << 5
+_MARKER = struct.Struct(">hh")  # version and type, the key of a control record
+_ABORT = 0
+
+
+class DamagedError(StreamdedupError):
+    """A record batch that contradicts the format; the message names its base offset and what is wrong, no data."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """One record batch: its head, parsed, and `raw`, all of it, from `position` on in what it was read from."""
+
+    base_offset: int
+    last_offset: int
+    codec: int  # 0 to 4
+    first_ms: int  # what timestamp deltas count from
+    last_ms: int  # the highest timestamp, or the append time
+    producer_id: int
+    epoch: int
+    count: int
+    is_transactional: bool
+    is_control: bool
+    is_appended: bool  # the broker's time of appending is that of all records
+    raw: memoryview
+    position: int
+
+    @property
+    def records(self) -> memoryview:
+        """What follows the head."""
+        return self.raw[HEAD_BYTES:]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of consecutive batches as columns over one buffer, (n,) each.
+
+    A `body` is what of a record does not depend on where it stands, from the size of its key to its end;
+    `header_starts` is where in it the count of headers stands. Timestamps are ms since 1970, -1 for none.
+    """
+
+    offsets: Integers
+    timestamps: Integers
+    keys: Column
+    values: Column
+    bodies: Column
+    header_starts: Integers
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+def record_batches(data: bytes) -> Iterator[RecordBatch]:
+    """The record batches in `data`, in their order, without a partial one at its end. DamagedError at one that is."""
+    view, at, after = memoryview(data), 0, -1
+    while len(view) - at > MAGIC_AT:
+        base, length = _LENGTH.unpack_from(view, at)
+        if view[at + MAGIC_AT] != MAGIC:
+            raise _damaged(base, f"its format is {view[at + MAGIC_AT]}; only {MAGIC} is read")
+        end = at + LENGTH_END + length
+        if end < at + HEAD_BYTES:
+            raise _damaged(base, f"its length is {length}")
+        if end > len(view):
+            return
+        batch = _parsed(view[at:end], at)
+        if base <= after:
+            raise _damaged(base, f"it follows offset {after}")
+        yield batch
+        at, after = end, batch.last_offset
+
+
+def check_first(data: bytes) -> None:
+    """DamagedError where the first record batch in `data` is not all there: a broker gives that one whole."""
+    base, length = _LENGTH.unpack_from(data.ljust(LENGTH_END, b"\0"))
+    if LENGTH_END + length > len(data) or len(data) < HEAD_BYTES:
+        raise _damaged(base, f"its length is {length}, and {len(data)} bytes were there to be read")
+
+
+def _damaged(base_offset: int, what: str) -> DamagedError:
+    return DamagedError(f"the record batch at offset {base_offset} is damaged: {what}")
+
+
+def _parsed(raw: memoryview, position: int) -> RecordBatch:
+    head = HEAD.unpack_from(raw)
+    base, _length, _leader, _magic, crc, attributes, delta, first_ms, last_ms = head[:9]
+    producer_id, epoch, _sequence, count = head[9:]
+    if crc32c(raw[CRC_FROM:]) != crc:
+        raise _damaged(base, "its CRC-32C does not match")
+    codec = attributes & _CODEC
+    if codec >= len(NAMES):
+        raise _damaged(base, f"codec {codec} is unknown")
+    if base < 0 or delta < 0 or not 0 <= count <= delta + 1:
+        raise _damaged(base, f"{count} records up to offset delta {delta}")
+    if not count and len(raw) > HEAD_BYTES:  # as compaction leaves it, there is nothing
+        raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes")
+    return RecordBatch(
+        base,
+        base + delta,
+        codec,
+        first_ms,
+        last_ms,
+        producer_id,
+        epoch,
+        count,
+        bool(attributes & TRANSACTIONAL),
+        bool(attributes & _CONTROL),
+        bool(attributes & _APPENDED),
+        raw,
+        position,
+    )
+
+
+def is_abort(batch: RecordBatch) -> bool:
+    """Whether a control batch tells of an abort, not of a commit; one that compaction emptied tells of neither."""
+    for key in decode([batch]).keys:
+        if key is None or len(key) < _MARKER.size:
+            raise _damaged(batch.base_offset, "its control record has no type")
+        return bool(_MARKER.unpack_from(key)[1] == _ABORT)
+    return False
+
+
+class Unpacked(NamedTuple):
+    """A record batch, and where its records lie, decompressed: in `data`, from `start` to `end`."""
+
+    batch: RecordBatch
+    data: bytes | memoryview
+    start: int
+    end: int
+
+
+def unpack(batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX) -> Unpacked:
+    """DamagedError where its records cannot be had, are too many, or are above `bytes_max` and were compressed."""
+    if batch.count > RECORDS_MAX:
+        what = f"{batch.count} records are above the limit of {RECORDS_MAX}"
+        raise _damaged(batch.base_offset, what)
+    whole, is_plain = batch.raw.obj, batch.codec == NONE or not batch.count
+    if is_plain and isinstance(whole, bytes):
+        start, end = batch.position + HEAD_BYTES, batch.position + len(batch.raw)
+        return Unpacked(batch, whole, start, end)
+    try:
+        data = decompress(batch.codec, batch.records, bytes_max)
+    except CodecError as error:
+        raise _damaged(batch.base_offset, str(error)) from None
+    return Unpacked(batch, data, 0, len(data))
+
+
+def decode(batches: Sequence[RecordBatch]) -> Records:
+    """The records of consecutive batches. DamagedError where one is not as its head says."""
+    return columns_of([unpack(batch) for batch in batches])
+
+
+def columns_of(batches: Sequence[Unpacked]) -> Records:
+    """The records of consecutive batches. DamagedError where one is not as its head says.
+
+    Batches that lie uncompressed in the same `bytes` are left there; others are joined into new ones.
+    """
+    buffer, spans = _joined([one for one in batches if one.batch.count])
+    rows = sum(span.batch.count for span in spans)
+    table = np.empty((walking.COLUMNS, rows), dtype=np.int64)
+    numbers, row = np.frombuffer(buffer, dtype=np.uint8), 0
+    for span in spans:
+        _walk(numbers, table, row, span)
+        row += span.batch.count
+    keys, values, bodies = (
+        Column(buffer, table[column], table[column + 1])
+        for column in (walking.KEY, walking.VALUE, walking.BODY)
+    )
+    return Records(
+        table[walking.OFFSET],
+        table[walking.TIMESTAMP],
+        keys,
+        values,
+        bodies,
+        table[walking.HEADERS],
+    )
+
+
+class _Span(NamedTuple):
+    """Where in a buffer the records of a batch lie."""
+
+    batch: RecordBatch
+    start: int
+    end: int
+
+
+def _joined(batches: Sequence[Unpacked]) -> tuple[bytes, list[_Span]]:
+    """One buffer, and where in it the records of each batch lie."""
+    source = batches[0].data if batches else b""
+    if isinstance(source, bytes) and all(one.data is source for one in batches):
+        return source, _checked([_Span(one.batch, one.start, one.end) for one in batches])
+    parts, spans, at = [], [], 0
+    for batch, data, start, end in batches:
+        parts.append(memoryview(data)[start:end])
+        spans.append(_Span(batch, at, at + end - start))
+        at += end - start
+    return b"".join(parts), _checked(spans)
+
+
+def _checked(spans: list[_Span]) -> list[_Span]:
+    """The same, once no batch claims more records than fit: columns are made for as many as it claims."""
+    for batch, start, end in spans:
+        if batch.count * walking.RECORD_BYTES_MIN > end - start:
+            raise _damaged(batch.base_offset, f"{batch.count} records in {end - start} bytes")
+    return spans
+
+
+def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span) -> None:
+    """Fill in the columns of one batch, in calls that are short."""
+    batch, position, end = span
+    append_ms = batch.last_ms if batch.is_appended else -1
+    rows = row + batch.count
+    while row < rows:
+        row, position = walking.walk(
+            numbers,
+            position,
+            end,
+            table,
+            row,
+            rows,
+            batch.base_offset,
+            batch.last_offset,
+            batch.first_ms,
+            append_ms,
+        )
+        if position == walking.DISORDER:
+            raise _damaged(batch.base_offset, "the offsets in it do not ascend")
+        if position == walking.MISFIT:
+            raise _damaged(batch.base_offset, "a record does not fit into it")
+    if position != end:
+        raise _damaged(batch.base_offset, "more is in it than its records")
+
+
+def read_headers(buffer: bytes, start: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of one record of `decode`, from its `header_starts` to its end.
+
+    What in a name is no UTF-8 is replaced, as Java's clients do.
+    """
+    count, at = _varint(buffer, start)
+    headers = []
+    for _ in range(count):
+        size, at = _varint(buffer, at)
+        name = buffer[at : at + size].decode(errors="replace")
+        at += size
+        size, at = _varint(buffer, at)
+        value = None if size < 0 else buffer[at : at + size]
+        at += max(size, 0)
+        headers.append((name, value))
+    if at != end:
+        raise ValueError(f"no headers lie between {start} and {end}")
+    return tuple(headers)
+
+
+def _varint(buffer: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = buffer[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7

@@ -1,0 +1,191 @@
+"""The loops that write records: bodies behind new heads, and further headers behind those of a body. All as kernels.
+
+`wire` documents the format. Whatever the bytes, nothing outside of what is given is read or written.
+"""
+
+import numpy as np
+
+from streamdedup.events import Integers
+from streamdedup.kafka.records.walking import INT32, Bytes, varint
+from streamdedup.kernel import inlined, kernel
+
+LEAST_MS = -(1 << 63)
+
+_0, _1, _2, _7, _10, _127, _128 = (np.uint64(number) for number in (0, 1, 2, 7, 10, 127, 128))
+_45, _48 = np.uint64(ord("-")), np.uint64(ord("0"))
+
+
+@kernel
+def emit(
+    buffer: Bytes,
+    starts: Integers,
+    sizes: Integers,
+    timestamps: Integers,
+    row: int,
+    rows: int,
+    base_ms: int,
+    delta: int,
+    out: Bytes,
+    position: int,
+) -> tuple[int, int, int]:
+    """Write records of the bodies in rows `row` to `rows`, without, to `out` from `position` on, while they fit.
+
+    Their offset deltas count from `delta`. Gives the row that comes next, where it would stand, and the highest
+    timestamp written, or LEAST_MS. It stops, too, before a row that does not lie in the buffer.
+    """
+    at, room = np.uint64(position), np.uint64(out.shape[0])
+    max_ms: int = LEAST_MS
+    while row < rows:
+        start, size = starts[row], sizes[row]
+        if start < 0 or size < 0 or start > buffer.shape[0] - size:
+            break
+        since = _unsigned(timestamps[row] - base_ms)
+        number = _unsigned(delta)
+        body = np.uint64(size)
+        record = _1 + _size(since) + _size(number) + body
+        if at + _size(record << _1) + record > room:
+            break
+        at = _put(out, at, record << _1)
+        out[at] = 0
+        at = _put(out, at + _1, since)
+        at = _put(out, at, number)
+        source, behind = np.uint64(start), at + body
+        while at < behind:
+            out[at] = buffer[source]
+            at += _1
+            source += _1
+        max_ms = max(max_ms, timestamps[row])
+        delta += 1
+        row += 1
+    return row, int(np.int64(at)), max_ms
+
+
+@kernel
+def append_headers(
+    buffer: Bytes,
+    starts: Integers,
+    sizes: Integers,
+    header_starts: Integers,
+    tails: Bytes,
+    tail_starts: Integers,
+    tail_sizes: Integers,
+    tail_counts: Integers,
+    which: Integers,
+    names: Bytes,
+    name_ends: Integers,
+    numbers: Integers,
+    out: Bytes,
+    out_starts: Integers,
+    out_sizes: Integers,
+) -> int:
+    """Write the bodies in all rows to `out`, each with a tail and its numbers behind its headers; where they are.
+
+    `header_starts` is where in `buffer` the count of headers stands, `which` the row of each body's tail, `tail_counts`
+    how many headers that has. `numbers` (k, n) become headers of their decimal digits, of which `names` has the names,
+    each behind its size, up to `name_ends` (k,), ascending. Gives the number of rows that are done: it stops before a
+    row of which a part does not lie where it should, or has no room.
+    """
+    at, room = _0, np.uint64(out.shape[0])
+    for row in range(starts.shape[0]):
+        start, size, head, tail = starts[row], sizes[row], header_starts[row], which[row]
+        if start < 0 or size < 0 or start > buffer.shape[0] - size:
+            return row
+        if head < start or head > start + size or tail < 0 or tail >= tail_starts.shape[0]:
+            return row
+        tail_start, tail_size = tail_starts[tail], tail_sizes[tail]
+        if tail_start < 0 or tail_size < 0 or tail_start > tails.shape[0] - tail_size:
+            return row
+        end = np.uint64(start + size)
+        number, behind = varint(buffer, np.uint64(head), end, INT32)
+        count = number + np.uint64((tail_counts[tail] + numbers.shape[0]) << 1)
+        fixed = np.uint64(head - start) + _size(count) + np.uint64(tail_size)
+        fixed += _numbers_size(names, numbers, row)
+        if behind > end or fixed + (end - behind) > room - at:
+            return row
+        out_starts[row], out_sizes[row] = np.int64(at), np.int64(fixed + (end - behind))
+        at = _copied(buffer, np.uint64(start), np.uint64(head), out, at)
+        at = _put(out, at, count)
+        at = _copied(buffer, behind, end, out, at)
+        at = _copied(tails, np.uint64(tail_start), np.uint64(tail_start + tail_size), out, at)
+        at = _put_numbers(names, name_ends, numbers, row, out, at)
+    return len(starts)
+
+
+@inlined
+def _numbers_size(names: Bytes, numbers: Integers, row: int) -> np.uint64:
+    """What the headers of a row's numbers take: their values have less than 64 bytes, so their sizes have one."""
+    size = np.uint64(names.shape[0])
+    for column in range(numbers.shape[0]):
+        size += _1 + _digits(numbers[column, row])
+    return size
+
+
+@inlined
+def _digits(number: int) -> np.uint64:
+    """The bytes of its decimal digits, and of its sign."""
+    size = _2 if number < 0 else _1
+    left = np.uint64(abs(number))
+    while left >= _10:
+        left //= _10
+        size += _1
+    return size
+
+
+@inlined
+def _put_numbers(
+    names: Bytes, name_ends: Integers, numbers: Integers, row: int, out: Bytes, at: np.uint64
+) -> np.uint64:
+    start = _0
+    for column in range(numbers.shape[0]):
+        end = np.uint64(name_ends[column])
+        at = _copied(names, start, end, out, at)
+        start = end
+        size = _digits(numbers[column, row])
+        out[at] = np.uint8(size << _1)
+        at += _1 + size
+        left, place = np.uint64(abs(numbers[column, row])), at
+        while left >= _10:
+            place -= _1
+            out[place] = np.uint8(_48 + left % _10)
+            left //= _10
+        place -= _1
+        out[place] = np.uint8(_48 + left)
+        if numbers[column, row] < 0:
+            out[place - _1] = np.uint8(_45)
+    return at
+
+
+@inlined
+def _copied(
+    source: Bytes, start: np.uint64, end: np.uint64, out: Bytes, at: np.uint64
+) -> np.uint64:
+    while start < end:
+        out[at] = source[start]
+        at += _1
+        start += _1
+    return at
+
+
+@inlined
+def _unsigned(number: int) -> np.uint64:
+    """What a varint holds of a signed number."""
+    return np.uint64(number << 1) ^ np.uint64(number >> 63)
+
+
+@inlined
+def _size(number: np.uint64) -> np.uint64:
+    size = _1
+    while number >= _128:
+        number >>= _7
+        size += _1
+    return size
+
+
+@inlined
+def _put(out: Bytes, at: np.uint64, number: np.uint64) -> np.uint64:
+    while number >= _128:
+        out[at] = np.uint8(number & _127 | _128)
+        at += _1
+        number >>= _7
+    out[at] = np.uint8(number)
+    return at + _1

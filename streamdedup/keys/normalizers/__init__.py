@@ -1,0 +1,1 @@
+"""How different spellings of one key become the same bytes."""

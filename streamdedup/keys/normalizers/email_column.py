@@ -1,0 +1,273 @@
+"""The addresses of a column that are plain ASCII, by kernel, as `email` has them: checked, and as their providers do.
+
+What is left null is for the exact reader: other letters, Punycode, quotes, names that no address has, what is no
+address. So this grammar is a part of email-validator's: it may know less, and never says otherwise.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from email_validator import SPECIAL_USE_DOMAIN_NAMES
+
+from streamdedup.events import NULL, Column, Integers
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.normalizers.letters import stripped
+from streamdedup.keys.normalizers.providers import providers
+from streamdedup.keys.options import EmailRules
+from streamdedup.keys.words import BYTES_A_CALL, Bytes
+
+Words = npt.NDArray[np.uint64]
+
+ADDRESS_BYTES_MAX, DOMAIN_BYTES_MAX, LABEL_BYTES_MAX = 254, 253, np.uint64(63)
+NOWHERE = np.uint64(1 << 63)
+
+_0, _1, _3, _8 = (np.uint64(number) for number in (0, 1, 3, 8))
+_AT, _POINT, _DASH, _CAPITAL_A, _A, _Z = (np.uint8(ord(char)) for char in "@.-Aaz")
+_LETTERS, _TO_LOWER, _NO_TAG = np.uint8(26), np.uint8(0x20), np.uint8(0)
+_FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+_ATOM, _HOST = np.uint8(1), np.uint8(2)
+_LETTERS_AND_DIGITS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_USES: Bytes = np.zeros(256, dtype=np.uint8)  # where a byte may stand
+_USES[list(_LETTERS_AND_DIGITS + b"!#$%&'*+-/=?^_`{|}~")] |= _ATOM  # RFC 5322, 3.2.3
+_USES[list(_LETTERS_AND_DIGITS)] |= _HOST  # RFC 1123, 2.1; a dash only within
+
+_FROM, _SIZE, _TO, _TO_SIZE, _TAG, _IGNORES_DOTS = range(6)  # of a row of rules
+
+
+class _Table(NamedTuple):
+    """Providers as the kernel looks them up: `slots`, by the hash of a domain, have a row of `rules`, or -1.
+
+    A row has where in `names` the domain stands, and its mailboxes' domain; the byte before a tag, or 0; 1 where dots
+    do not count.
+    """
+
+    names: Bytes
+    rules: Integers
+    slots: Integers
+
+
+def plain(keys: Column, rules: EmailRules) -> Column:
+    """The addresses that are plain, normalized, over a new buffer with nothing else; null where it is not known."""
+    table, special = _table(rules), _special()
+    longer = int((table.rules[:, _TO_SIZE] - table.rules[:, _SIZE]).max(initial=0))
+    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
+    taken = int(np.minimum(np.maximum(keys.sizes, 0), ADDRESS_BYTES_MAX).sum())
+    out = np.empty(taken + longer * len(keys), dtype=np.uint8)
+    starts, sizes = np.empty((2, len(keys)), dtype=np.int64)
+    end: Integers = np.zeros(1, dtype=np.int64)
+    at = 0
+    while at < len(keys):
+        part = slice(at, at + ROWS_A_CALL)
+        cells = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
+        at += fill(*table, special, buffer, *cells, out, end, starts[part], sizes[part])
+    return Column(out[: end[0]].tobytes(), starts, sizes)
+
+
+def warm_up() -> None:
+    """Compile the kernel, or load it from the cache: at set-up, so that no batch waits for it."""
+    plain(Column.of([b""]), EmailRules.of("provider"))
+
+
+@cache
+def _table(rules: EmailRules) -> _Table:
+    found = providers(rules)
+    names, rows = bytearray(), []
+    for domain, provider in found.items():
+        row = [len(names), len(domain), len(names) + len(domain), len(provider.domain)]
+        names += (domain + provider.domain).encode()
+        rows.append([*row, *(provider.tag.encode() or b"\0"), int(provider.ignores_dots)])
+    size = 1 << max(1, 2 * len(found)).bit_length()  # a power of two, at most half full
+    slots: Integers = np.full(size, -1, dtype=np.int64)
+    for number, domain in enumerate(found):
+        slot = _fnv(domain.encode()) % size
+        while slots[slot] >= 0:
+            slot = (slot + 1) % size
+        slots[slot] = number
+    table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+    return _Table(
+        frozen(np.frombuffer(bytes(names), dtype=np.uint8), np.uint8),
+        frozen(table, np.int64),
+        frozen(slots, np.int64),
+    )
+
+
+def _fnv(name: bytes) -> int:
+    hashed = int(_FNV_START)
+    for byte in name:
+        hashed = (hashed ^ byte) * int(_FNV_PRIME) % (1 << 64)
+    return hashed
+
+
+@cache
+def _special() -> Words:
+    """The last labels of names that no address has, each as its last eight bytes: others may look so, and are asked."""
+    labels = {name.rpartition(".")[2].encode()[-8:] for name in SPECIAL_USE_DOMAIN_NAMES}
+    words = [int.from_bytes(label, "big") for label in sorted(labels)]
+    return frozen(np.array(words, dtype=np.uint64), np.uint64)
+
+
+@kernel
+def fill(
+    names: Bytes,
+    rules: Integers,
+    slots: Integers,
+    special: Words,
+    buffer: Bytes,
+    starts: Integers,
+    sizes: Integers,
+    out: Bytes,
+    end: Integers,
+    to_starts: Integers,
+    to_sizes: Integers,
+) -> int:
+    """Append to `out`, from `end[0]` on, the addresses at `starts`, of `sizes` bytes, and write where they are.
+
+    NULL where one is not plain. `out` must have room for all of them, of ADDRESS_BYTES_MAX at most, each with the most
+    that a rule makes it longer. Gives the number of rows that are done, at least one: it stops once it has read
+    `BYTES_A_CALL` bytes.
+    """
+    taken = 0
+    for row in range(starts.shape[0]):
+        start, size = starts[row], sizes[row]
+        if taken > BYTES_A_CALL:
+            return row
+        to_starts[row], to_sizes[row] = 0, NULL
+        # In the buffer? Without start + size, which may overflow.
+        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+            at, last = stripped(buffer, np.uint64(start), np.uint64(start + size))
+            taken += size
+            if np.int64(last - at) <= ADDRESS_BYTES_MAX:
+                sign = _sign(buffer, at, last)
+                if sign != NOWHERE and np.int64(last - sign) - 1 <= DOMAIN_BYTES_MAX:
+                    hashed, is_name = _host(buffer, sign + _1, last, special)
+                    if is_name:
+                        rule = _rule(names, rules, slots, buffer, sign + _1, last, hashed)
+                        to = np.uint64(end[0])
+                        to_starts[row] = end[0]
+                        to = _write(names, rules, rule, buffer, at, sign, last, out, to)
+                        to_sizes[row] = np.int64(to) - end[0]
+                        end[0] = np.int64(to)
+    return len(starts)
+
+
+@inlined
+def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Where the @ behind a dot-atom is; NOWHERE where there is none."""
+    before = _POINT  # none may come first
+    while at < end:
+        found = buffer[at]
+        if found == _AT:
+            return NOWHERE if before == _POINT else at
+        if found == _POINT:
+            if before == _POINT:
+                return NOWHERE
+        elif not _USES[found] & _ATOM:
+            return NOWHERE
+        before = found
+        at += _1
+    return NOWHERE
+
+
+@inlined
+def _host(buffer: Bytes, at: np.uint64, end: np.uint64, special: Words) -> tuple[np.uint64, bool]:
+    """The hash of a domain in small letters, and whether it is one that addresses have; of two labels at least."""
+    hashed, label, word, points, before = _FNV_START, _0, _0, _0, _POINT
+    while at < end:
+        found = _lower(buffer[at])
+        if found == _POINT:
+            if before in (_POINT, _DASH):
+                return hashed, False
+            label, word, points = _0, _0, points + _1
+        else:
+            # A dash may not come first in a label, and two at its fourth byte are for Punycode and such.
+            if found == _DASH:
+                if before == _POINT or (label == _3 and before == _DASH):
+                    return hashed, False
+            elif not _USES[found] & _HOST:
+                return hashed, False
+            label, word = label + _1, word << _8 | np.uint64(found)
+            if label > LABEL_BYTES_MAX:
+                return hashed, False
+        hashed = (hashed ^ np.uint64(found)) * _FNV_PRIME
+        before = found
+        at += _1
+    for i in range(special.shape[0]):
+        if word == special[i]:
+            return hashed, False
+    return hashed, bool(points > _0 and _A <= before <= _Z)
+
+
+@inlined
+def _rule(
+    names: Bytes,
+    rules: Integers,
+    slots: Integers,
+    buffer: Bytes,
+    at: np.uint64,
+    end: np.uint64,
+    hashed: np.uint64,
+) -> int:
+    """The row of the rules for a domain; -1 where there is none."""
+    last = np.uint64(slots.shape[0]) - _1
+    slot = hashed & last
+    while slots[slot] >= 0:
+        row = slots[slot]
+        if rules[row, _SIZE] == np.int64(end - at):
+            start, i = np.uint64(rules[row, _FROM]), _0
+            while at + i < end and _lower(buffer[at + i]) == names[start + i]:
+                i += _1
+            if at + i == end:
+                return int(row)
+        slot = (slot + _1) & last
+    return -1
+
+
+@inlined
+def _write(
+    names: Bytes,
+    rules: Integers,
+    rule: int,
+    buffer: Bytes,
+    at: np.uint64,
+    sign: np.uint64,
+    end: np.uint64,
+    out: Bytes,
+    to: np.uint64,
+) -> np.uint64:
+    """Write an address by the row `rule`, where that is not -1; gives where it ends."""
+    tag = np.uint8(rules[rule, _TAG]) if rule >= 0 else _NO_TAG
+    ignores_dots = rule >= 0 and rules[rule, _IGNORES_DOTS] == 1
+    start = to
+    while at < sign:
+        found = _lower(buffer[at])
+        at += _1
+        if found == tag:
+            if to > start and out[to - _1] != _POINT:
+                break
+            tag = _NO_TAG  # no address would be left: it stays
+        if found != _POINT or not ignores_dots:
+            out[to] = found
+            to += _1
+    out[to] = _AT
+    to += _1
+    if rule >= 0:
+        at = np.uint64(rules[rule, _TO])
+        last = at + np.uint64(rules[rule, _TO_SIZE])
+        while at < last:
+            out[to] = names[at]
+            at, to = at + _1, to + _1
+        return to
+    at = sign + _1
+    while at < end:
+        out[to] = _lower(buffer[at])
+        at, to = at + _1, to + _1
+    return to
+
+
+@inlined
+def _lower(byte: np.uint8) -> np.uint8:
+    return byte | _TO_LOWER if np.uint8(byte - _CAPITAL_A) < _LETTERS else byte

@@ -1,0 +1,294 @@
+"""A list built from its inputs: counted first, so that memory is stated and reserved, then read into its filters.
+
+The file is published by a rename, once all is in it: a build that fails leaves the old one as it was. The same entries
+in another order make the same table, where the kind's follows from the set of its keys alone.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup import filters
+from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.filters.base import Addable, Filter
+from streamdedup.filters.fuse.fuse import Fuse
+from streamdedup.filters.memory import Words
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.lists.exact_store import EXACT_KIND
+from streamdedup.lists.facts import Counts, check_name
+from streamdedup.lists.build.inputs import STDIN, Input, size_bytes
+from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.build.keying import Keying
+from streamdedup.lists.build.needs import Needs, available_bytes, needs
+from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing
+from streamdedup.lists.progress import Progress, sized
+from streamdedup.lists.build.rejects import Rejects
+from streamdedup.lists.build.storing import Storing
+from streamdedup.rules.duplicates import adder
+from streamdedup.snapshot import files
+from streamdedup.units import counted
+
+UNCOUNTED_MAX = 100_000_000  # entries of standard input whose digests are kept until all are there
+UNCOUNTED_BYTES = 14  # of one: 12 are kept, and while they are divided some are there twice
+DOMAINS_MAX = 20_000_000
+_32 = np.uint64(32)
+
+Upper = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be built. `capacity` is how many entries come at most; None has them counted.
+
+    `exact`: an exact store beside it. ConfigError where the name will not do, or such a store would be of no use.
+    """
+
+    name: str
+    kind: str = "fuse"
+    error_rate: float = 1e-6
+    normalizing: Normalizing = AS_THEY_ARE
+    hash: Hash = MURMUR3
+    capacity: int | None = None
+    allow_empty: bool = False
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.exact and self.kind == EXACT_KIND:
+            raise ConfigError(
+                "--exact is for kinds that err, and --kind exact errs with n/2^64 only; delete one of the two"
+            )
+
+    @property
+    def keying(self) -> Keying:
+        """How its entries become digests."""
+        return Keying(self.normalizing.normalizer(), self.hash)
+
+
+class _Count(NamedTuple):
+    """What the inputs have at most, by their lines, and the bytes of those."""
+
+    entries: int
+    domains: int
+    size_bytes: int | None
+
+
+def build(
+    recipe: Recipe,
+    inputs: Sequence[Input],
+    output: Path,
+    rejects: Rejects,
+    progress: Progress,
+    *,
+    wall_clock: Callable[[], float] = time.time,
+) -> KeyList:
+    """Put the list of all entries of `inputs` at `output`, and give it. Blocking.
+
+    ConfigError where something does not fit, StreamdedupError where an input cannot be read to its end or has too many
+    bad lines, SnapshotError where the output cannot be written.
+    """
+    files.check_target(output)
+    _refuse_clashes(inputs, output, rejects.path)
+    storing = Storing(output) if recipe.exact else None
+    count = _counted(recipe, inputs, progress)
+    needed = _state_needs(recipe, count, progress)
+    with storing or nullcontext():
+        if storing is not None:  # which has removed what a build before had left there
+            needed.refuse_disk_above(storing.place)
+        progress.begin("reading", None if count is None else count.size_bytes)
+        gathered = _Gathered(recipe, inputs, rejects, progress, storing)
+        made = _list_of(recipe, count, gathered, int(wall_clock()))
+        if storing is not None:
+            storing.publish(made, progress)
+        files.save(made, output, wall_clock=wall_clock)
+    return made
+
+
+def _refuse_clashes(inputs: Sequence[Input], output: Path, rejects: Path) -> None:
+    """ConfigError where what is written is what is read."""
+    if output.absolute() == rejects.absolute():
+        raise ConfigError(
+            f"{output} cannot be the list and the file of bad lines; name another by --rejects"
+        )
+    for given in inputs:
+        for path in (output, rejects):
+            if _is_same(path, given):
+                raise ConfigError(
+                    f"{path} is an input, and would be written over; name another file"
+                )
+
+
+def _is_same(path: Path, given: Input) -> bool:
+    there = given.name != STDIN and path.exists() and Path(given.name).exists()
+    return there and path.samefile(given.name)
+
+
+def _counted(recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> _Count | None:
+    """None where nobody knows: standard input can be read once only."""
+    if recipe.capacity is not None:
+        return _Count(recipe.capacity, 0, size_bytes(inputs))
+    if any(given.name == STDIN for given in inputs):
+        if recipe.kind not in filters.STATIC:
+            raise ConfigError(
+                f"--capacity is required: standard input cannot be counted, and --kind {recipe.kind} is made for a"
+                " number of entries; give it, or name files"
+            )
+        return None
+    progress.begin("counting", size_bytes(inputs))
+    lines = marked = size = 0
+    for given in inputs:
+        for chunk in progress.through(given.chunks()):
+            size += len(chunk)
+            marked += 1 + chunk.count(b"\n@") + chunk.count(b"\n.")
+        lines = progress.lines
+    progress.end()
+    return _Count(lines, marked if recipe.normalizing.name == "email" else 0, size)
+
+
+def _state_needs(recipe: Recipe, count: _Count | None, progress: Progress) -> Needs:
+    """Tell what memory and disk it takes; ConfigError where there is not so much memory, or no such filter at all."""
+    if count is None:
+        least = needs(recipe.kind, 1, 0, recipe.error_rate, exact=recipe.exact)
+        progress.say(
+            f"needs about {sized(least.besides_bytes)} of memory, the filter, and {UNCOUNTED_BYTES} bytes for each"
+            f" entry{_and_disk(recipe, least.disk_bytes)}, of which standard input does not tell how many there are"
+        )
+        least.refuse_above(available_bytes())
+        return least
+    needed = needs(recipe.kind, count.entries, count.domains, recipe.error_rate, exact=recipe.exact)
+    progress.say(f"needs about {needed}{_and_disk(recipe, needed.disk_bytes)}")
+    needed.refuse_above(available_bytes())
+    return needed
+
+
+def _and_disk(recipe: Recipe, disk_bytes: int) -> str:
+    return f", and {sized(disk_bytes)} of disk for the exact store" if recipe.exact else ""
+
+
+class _Gathered:
+    """What comes out of the inputs besides digests of addresses."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        inputs: Sequence[Input],
+        rejects: Rejects,
+        progress: Progress,
+        storing: Storing | None,
+    ) -> None:
+        self._pieces = recipe.keying.pieces(inputs, progress)
+        self.rejects, self.progress, self._storing = rejects, progress, storing
+        self.domains: list[Digests] = []
+        self.keys = self._domain_keys = 0
+
+    def addresses(self) -> Iterator[Digests]:
+        """Their digests, piece by piece, (n, 2); what else there is is noted on the way."""
+        for given, piece, keyed in self._pieces:
+            self.rejects.note(given.name, piece, keyed.bad)
+            self.keys += len(keyed.rows) + len(keyed.domain_rows)
+            self._domain_keys += len(keyed.domains)
+            if self._domain_keys > DOMAINS_MAX:
+                raise StreamdedupError(
+                    f"more than {DOMAINS_MAX:,} keys of domain entries; a list holds no more of them"
+                )
+            if len(keyed.domains):
+                self.domains.append(keyed.domains)
+            if self._storing is not None:
+                self._storing.add(keyed.digests)
+                self._storing.add(keyed.domains)
+            yield keyed.digests
+        self.progress.end()
+
+
+def _list_of(recipe: Recipe, count: _Count | None, gathered: _Gathered, built_at: int) -> KeyList:
+    rejects = gathered.rejects
+    with rejects.opened():
+        entries = None if count is None else count.entries
+        addresses = _filter(recipe, gathered.addresses(), entries)
+        domains = _domains(gathered, recipe.hash)
+    if not gathered.keys and not recipe.allow_empty:
+        lines = counted(gathered.progress.lines, "line")
+        raise StreamdedupError(
+            f"the list would be empty, so nothing was written: of {lines} none is an entry;"
+            f" {rejects.told() or 'see that the inputs are the right ones'}; or give --allow-empty"
+        )
+    held = len(addresses), 0 if domains is None else len(domains)
+    return KeyList.of(
+        addresses,
+        domains,
+        name=recipe.name,
+        built_at=built_at,
+        normalizing=recipe.normalizing,
+        counts=Counts(*held, duplicates=gathered.keys - sum(held), bad=rejects.count),
+    )
+
+
+def _filter(recipe: Recipe, chunks: Iterator[Digests], entries: int | None) -> Filter:
+    """The filter of addresses of all rows of `chunks`, at most `entries` where that is known."""
+    if recipe.kind in filters.STATIC:
+        if entries is None:
+            chunks, entries = _uncounted(chunks)
+        return Fuse.from_chunks(chunks, entries, recipe.error_rate, recipe.hash)
+    seen = filters.build(
+        {
+            "kind": recipe.kind,
+            "capacity": max(1, entries or 0),
+            "error_rate": recipe.error_rate,
+            "hash": recipe.hash.name,
+            "hash_key": recipe.hash.key,
+        }
+    )
+    _add(seen, chunks)
+    return seen
+
+
+def _add(seen: Addable, chunks: Iterator[Digests]) -> None:
+    add = adder(seen)
+    for digests in chunks:
+        add(digests)
+        if len(seen) > seen.capacity:
+            raise ConfigError(
+                f"more than {seen.capacity:,} entries came, for which the filter was made; give a larger"
+                " --capacity, or see that nobody writes to the inputs meanwhile"
+            )
+
+
+def _uncounted(chunks: Iterator[Digests]) -> tuple[Iterator[Digests], int]:
+    """The rows of `chunks` for a fuse filter, once all are there, and how many they are.
+
+    Of a digest it asks for the upper half of the first word, which chooses the part, and for the second.
+    """
+    kept: list[tuple[Upper, Words]] = []
+    rows = 0
+    for digests in chunks:
+        rows += len(digests)
+        if rows > UNCOUNTED_MAX:
+            raise ConfigError(
+                f"standard input has more than {UNCOUNTED_MAX:,} entries; say how many by --capacity, which takes less"
+                " memory, or name files"
+            )
+        kept.append(((digests[:, 0] >> _32).astype(np.uint32), digests[:, 1].copy()))
+
+    def again() -> Iterator[Digests]:
+        while kept:  # each is given back once it is used
+            upper, second = kept.pop()
+            yield np.column_stack((upper.astype(np.uint64) << _32, second))
+
+    return again(), rows
+
+
+def _domains(gathered: _Gathered, hash_: Hash) -> Filter | None:
+    """The exact set of all domain entries; None where there are none."""
+    if not gathered.domains:
+        return None
+    distinct = np.unique(np.concatenate(gathered.domains), axis=0)
+    config = {"kind": "exact", "capacity": len(distinct), "hash": hash_.name, "hash_key": hash_.key}
+    held = filters.build(config)
+    held.add_many(distinct)
+    return held

@@ -1,0 +1,62 @@
+"""From the lines of an input to its entries, by its format.
+
+Blank lines have none, nor have comments in text: what begins with #. Empty cells and fields are passed over.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.events import Column, Integers
+from streamdedup.keys.extract import json_keys
+from streamdedup.keys.normalizers.letters import trimmed
+from streamdedup.lists.build.csv_cells import csv_entries
+from streamdedup.lists.build.entries import NOT_UTF8, TOO_LONG, Entries, first_bytes, is_utf8
+from streamdedup.lists.build.inputs import Input
+from streamdedup.lists.build.reading import LINE_BYTES_MAX, Block, blocks
+
+_COMMENT = ord("#")
+
+
+def entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
+    """All entries of `chunks`, which are those of `given`."""
+    match given.format:
+        case "csv":
+            yield from csv_entries(given, blocks(chunks))
+        case "jsonl":
+            yield from (_of_json(block, given.field) for block in blocks(chunks))
+        case _:
+            yield from map(_of_text, blocks(chunks))
+
+
+def _of_text(block: Block) -> Entries:
+    rows = np.flatnonzero((first_bytes(block.lines) != _COMMENT) & ~_blank(block.lines))
+    lines = block.lines.take(rows)
+    long = _long(lines)
+    bad = dict.fromkeys(long.tolist(), TOO_LONG)
+    if not is_utf8(lines.buffer):
+        for row, line in enumerate(lines):
+            if row not in bad and not is_utf8(line or b""):
+                bad[row] = NOT_UTF8
+        bad = dict(sorted(bad.items()))
+    cells = lines.nulled(np.array(list(bad), dtype=np.int64)) if bad else lines
+    return Entries(cells, lines, block.first + rows, bad)
+
+
+def _of_json(block: Block, field: str) -> Entries:
+    rows = np.flatnonzero(~_blank(block.lines))
+    lines = block.lines.take(rows)
+    long = _long(lines)
+    cells, bad = json_keys((field,), lines.nulled(long))
+    bad |= dict.fromkeys(long.tolist(), TOO_LONG)
+    return Entries(cells, lines, block.first + rows, dict(sorted(bad.items())))
+
+
+def _blank(lines: Column) -> npt.NDArray[np.bool_]:
+    sizes = trimmed(lines).sizes
+    return np.equal(sizes, 0)
+
+
+def _long(lines: Column) -> Integers:
+    return np.flatnonzero(lines.sizes > LINE_BYTES_MAX)

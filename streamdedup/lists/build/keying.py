@@ -1,0 +1,89 @@
+"""From entries to the digests by which a list holds them: of addresses, and of domains that entries stand for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdedup.errors import MalformedError
+from streamdedup.events import Column, Integers
+from streamdedup.keys.normalizers.email import BELOW, EXACT, EmailNormalizer
+from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.normalizers.letters import trimmed
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.lists.build.entries import Entries, first_bytes
+from streamdedup.lists.build.formats import entries
+from streamdedup.lists.build.inputs import Input
+from streamdedup.lists.progress import Progress
+
+_MARKS = np.frombuffer(EXACT + BELOW, dtype=np.uint8)
+_TEXT_MARKS = (EXACT.decode(), BELOW.decode())
+
+
+class Keyed(NamedTuple):
+    """The keys of a piece, and of which of its rows each is, ascending; `bad` has why others have none, ascending.
+
+    `keys` (n,) of addresses have the digests (n, 2); domain entries have several, or one, each: (m, 2).
+    """
+
+    keys: Column
+    digests: Digests
+    rows: Integers
+    domains: Digests
+    domain_rows: Integers
+    bad: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Keying:
+    """How entries become digests: what is done to their text, and the hash."""
+
+    normalizer: Normalizer | None
+    hash: Hash
+
+    def pieces(
+        self, inputs: Sequence[Input], progress: Progress
+    ) -> Iterator[tuple[Input, Entries, Keyed]]:
+        """All inputs, read once, piece by piece."""
+        for given in inputs:
+            for piece in entries(given, progress.through(given.chunks())):
+                yield given, piece, self.keyed(piece)
+
+    def keyed(self, piece: Entries) -> Keyed:
+        """The keys of one piece. What is empty, before or after it is normalized, is no key, and not bad."""
+        cells, bad = piece.cells, dict(piece.bad)
+        domains: list[bytes] = []
+        domain_rows: list[int] = []
+        if isinstance(self.normalizer, EmailNormalizer):
+            marked = _marked(cells)
+            for row in marked.tolist():
+                try:
+                    found = self.normalizer.of_domain_entry(cells[row] or b"")
+                except MalformedError as error:
+                    bad[row] = str(error)
+                else:
+                    domains += found
+                    domain_rows += [row] * len(found)
+            cells = cells.nulled(marked)
+        cells = cells.nulled(np.flatnonzero(cells.sizes == 0))
+        keys, malformed = self.normalizer.of_column(cells) if self.normalizer else (cells, {})
+        rows = np.flatnonzero(keys.sizes > 0)
+        keys = keys.take(rows)
+        return Keyed(
+            keys=keys,
+            digests=self.hash.of_column(keys.buffer, keys.starts, keys.sizes),
+            rows=rows,
+            domains=self.hash.digests(domains),
+            domain_rows=np.array(domain_rows, dtype=np.int64),
+            bad=dict(sorted((bad | malformed).items())),
+        )
+
+
+def _marked(cells: Column) -> Integers:
+    """The rows that begin, but for white space, as a domain entry does."""
+    found = trimmed(cells)
+    marked = np.isin(first_bytes(found), _MARKS)
+    for row in np.flatnonzero((found.sizes < 0) & (cells.sizes > 0)).tolist():  # not ASCII
+        marked[row] = (cells[row] or b"").decode(errors="replace").lstrip()[:1] in _TEXT_MARKS
+    return np.flatnonzero(marked)

@@ -1,0 +1,59 @@
+"""What `lists build --check` does: all inputs are read once more, and every entry found in the file, as by a worker.
+
+Where an exact store was built with it, it must have every entry, too.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.events import Integers
+from streamdedup.filters.base import Mask
+from streamdedup.lists.build.building import Recipe
+from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.build.inputs import Input, size_bytes
+from streamdedup.lists.key_list import KeyList, load
+from streamdedup.lists.build.keying import Keyed
+from streamdedup.lists.progress import Progress
+from streamdedup.lists.store_facts import place_of
+from streamdedup.rules.listed import Match
+
+
+def prove(path: Path, recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> int:
+    """How many entries were looked for, and all found; StreamdedupError with the line of the first that was not."""
+    listed = load(path, hash_key=recipe.hash.key)
+    listed.refuse_unless(recipe.normalizing.normalizer())
+    store = ExactStore.open(place_of(path), listed) if recipe.exact else None
+    progress.begin("checking", size_bytes(inputs))
+    found = 0
+    for given, piece, keyed in recipe.keying.pieces(inputs, progress):
+        for place, rows in _missing(listed, store, keyed):
+            if len(rows):
+                raise StreamdedupError(
+                    f"{given.name} line {int(piece.numbers[rows[0]]):,}: its entry is not found in {place}; do not use"
+                    " that; see whether the inputs or the file were changed meanwhile, and build it again"
+                )
+        found += len(keyed.rows) + len(keyed.domain_rows)
+    progress.end()
+    return found
+
+
+def _missing(
+    listed: KeyList, store: ExactStore | None, keyed: Keyed
+) -> Iterator[tuple[Path | None, Integers]]:
+    """Where a key should be, and the rows of a piece, ascending, with one that is not there."""
+    addresses = listed.match(keyed.keys, keyed.digests) == Match.ADDRESS
+    domains = np.zeros(len(keyed.domains), dtype=np.bool_)
+    if listed.domains is not None:
+        domains = listed.domains.contains_many(keyed.domains)
+    yield listed.path, _others(keyed, addresses, domains)
+    if store is not None:
+        there = store.holds(keyed.digests), store.holds(keyed.domains)
+        yield store.path, _others(keyed, *there)
+
+
+def _others(keyed: Keyed, addresses: Mask, domains: Mask) -> Integers:
+    """The rows, ascending, of the addresses and the domains that are not marked."""
+    return np.sort(np.concatenate([keyed.rows[~addresses], keyed.domain_rows[~domains]]))

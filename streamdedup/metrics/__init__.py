@@ -1,0 +1,1 @@
+"""The metrics: the catalogue of their names, and the counts behind them."""

@@ -1,0 +1,1 @@
+"""The process: start-up, the assignment, supervision, the lists in force."""

@@ -1,0 +1,185 @@
+"""The control topic of a list, as a worker reads it: all of it before it serves, then what comes.
+
+Each worker reads all partitions, in no group. The messages of one key are in one partition, so their order holds; what
+is no message is counted, told now and then by its offset, and changes nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import structlog
+
+from streamdedup.delivery.context import Context
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
+from streamdedup.events import EventBatch
+from streamdedup.filters.exact.digest_map import warm_up
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.client.connection import describe_error
+from streamdedup.kafka.client.patience import is_away
+from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.topics import Topic
+from streamdedup.lists.control import read_change
+from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
+from streamdedup.rate_limit import RateLimit
+
+LOOK_EVERY_S = 0.5
+PARTITIONS_EVERY_S = 10.0
+AGAIN_S = 1.0
+STALL_S_MAX = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class ControlTopic:
+    """What the messages of `topic` say of keys.
+
+    `overlay` is what they come to below `position`, the sum of the offsets of all partitions up to which they were
+    read: the same on each worker, whenever it began. Both are replaced as a whole, while a thread reads on.
+    """
+
+    def __init__(self, context: Context, topic: str) -> None:
+        self.overlay, self.position = NO_CHANGES, 0
+        self._changes = Changes()
+        self._context, self._cluster, self._topic = context, context.cluster, topic
+        self._normal, self._hash = context.extractor().normalizer, context.hash
+        self._positions: dict[int, int] = {}
+        self._newest_ms = 0
+        self._malformed, self._trouble = RateLimit(), RateLimit()
+
+    async def catch_up(self) -> None:
+        """Read all that is there now. ConfigError where the topic is missing, or forgets otherwise than by key."""
+        self._changes, self._positions = Changes(), {}
+        await asyncio.to_thread(warm_up)
+        await self._look_for_partitions()
+        await self._read_on()
+
+    async def news(self) -> AsyncIterator[None]:
+        """Go on for ever, and give the loop back each time that something came.
+
+        What goes wrong meanwhile is told, and tried again: what is known stays in force.
+        """
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                if loop.time() - looked_at >= PARTITIONS_EVERY_S:
+                    looked_at = loop.time()
+                    await self._look_for_partitions()
+                came = await self._read_on()
+            except TrimmedError:
+                self._positions = {}  # what was deleted was said again later, or taken back
+            except Exception as error:
+                if not (is_away(error) or isinstance(error, StreamdedupError)):
+                    raise
+                self._tell_trouble(error)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                if came:
+                    yield
+
+    def tell(self) -> None:
+        """How many changes are in force now, and how old the newest message was when it was."""
+        log.info(
+            "list_changed",
+            topic=self._topic,
+            position=self.position,
+            malformed=self._context.meters.changes_malformed,
+            keys_changed=len(self.overlay),
+            followed_s=max(0, self._context.now_ms() - self._newest_ms) / 1000
+            if self._newest_ms
+            else None,
+        )
+
+    async def _look_for_partitions(self) -> None:
+        """Begin those that are new, or were trimmed, at their start."""
+        async with asyncio.timeout(ANSWER_S_MAX):
+            found = await described(self._cluster, self._topic)
+            for partition in {*range(found.partitions)} - self._positions.keys():
+                first = await self._cluster.first_offset(self._topic, partition)
+                self._positions[partition] = first
+
+    async def _read_on(self) -> bool:
+        """Read what came; whether anything did that is not in `overlay` yet."""
+        if not self._positions:
+            await self._look_for_partitions()
+        for partition, position in self._positions.items():
+            async with asyncio.timeout(ANSWER_S_MAX):
+                end = await self._cluster.stable_offset(self._topic, partition)
+            if end < position:
+                raise DeliveryError(
+                    f"{self._topic}/{partition} ends at offset {end}, and was read up to {position}: it lost its end,"
+                    " or was deleted and made again; if it stays so, restart the worker, which reads it from its start"
+                )
+            if end > position:
+                await self._read_part(partition, position, end)
+        self._context.meters.changes_read_at = time.monotonic()
+        position = sum(self._positions.values())
+        came = position != self.position
+        if came:
+            overlay = await asyncio.to_thread(self._changes.overlay)
+            self.overlay, self.position = overlay, position
+        return came
+
+    async def _read_part(self, partition: int, start: int, end: int) -> None:
+        reading = self._cluster.committed_events(
+            self._topic, partition, start, end, stall_s=STALL_S_MAX
+        )
+        async for batch in reading:
+            await asyncio.to_thread(self._apply, batch)
+            self._positions[partition] = batch.next_offset
+        self._positions[partition] = end
+
+    def _apply(self, batch: EventBatch) -> None:
+        for row in range(len(batch)):
+            try:
+                change = read_change(batch.keys[row], batch.values[row], self._normal)
+            except MalformedError as reason:
+                self._tell_malformed(batch, row, str(reason))
+            else:
+                self._changes.apply(self._hash.digests(change.keys), change.change)
+        self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
+        if self._changes.more_than(CHANGES_MAX):
+            raise ConfigError(
+                f"the topic {self._topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and"
+                " write null values for their keys"
+            )
+
+    def _tell_trouble(self, error: Exception) -> None:
+        if self._trouble.due(time.monotonic()):
+            log.warning(
+                "changes_behind",
+                topic=self._topic,
+                remedy="still trying; what was read before stays in force: look at the topic and its brokers",
+                **describe_error(error),
+            )
+
+    def _tell_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
+        self._context.meters.changes_malformed += 1
+        if messages := self._malformed.due(time.monotonic()):
+            log.warning(
+                "change_malformed",
+                topic=batch.topic,
+                partition=batch.partition,
+                offset=int(batch.offsets[row]),
+                reason=reason,
+                messages=messages,
+                note="such messages change nothing; write the entry again as `streamdedup lists add` does",
+            )
+
+
+async def described(cluster: Cluster, topic: str) -> Topic:
+    """A control topic; ConfigError where it is missing, or forgets otherwise than by key."""
+    found = (await cluster.describe([topic])).topics.get(topic)
+    if found is None:
+        raise ConfigError(
+            f"the topic {topic} does not exist or may not be seen; create it with cleanup.policy=compact, or delete"
+            " blocklist.control_topic"
+        )
+    if found.settings and (not found.compacted or found.deletes_by_age):
+        raise ConfigError(
+            f"the topic {topic} deletes what is old, so changes of the list would be forgotten; set its"
+            " cleanup.policy to compact"
+        )
+    return found

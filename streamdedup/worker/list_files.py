@@ -1,0 +1,69 @@
+"""The lists that a configuration names, loaded and seen to fit: what a worker does before it joins its group.
+
+A list is asked for the digests of the filters, of keys as they are normalized here: what was built otherwise would miss
+every key that is on it, so it is refused. So is one without its exact store, where that is to be asked.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from streamdedup.delivery.context import Context
+from streamdedup.errors import ConfigError
+from streamdedup.lists import KeyList, load
+from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.store_facts import place_of
+
+ALLOW, BLOCK = "allowlist", "blocklist"
+
+log = structlog.get_logger(__name__)
+
+
+class Loaded(NamedTuple):
+    """A list, and its exact store where that is to be asked."""
+
+    listed: KeyList
+    store: ExactStore | None
+
+
+def load_list(context: Context, which: str, path: Path) -> Loaded:
+    """Map the list at `path`, which is `allowlist` or `blocklist`, and open its store: both are read, so it blocks.
+
+    ConfigError where it is none, or does not fit hash or normalization, or has no store that fits; SnapshotError where
+    it is damaged.
+    """
+    try:
+        listed = load(path, hash_key=context.hash.key)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{which}.file: {error}; filter.hash is {context.hash.name}: a list is built with the same hash, and the"
+            " same key where that is siphash; with filter: null it is murmur3"
+        ) from None
+    listed.refuse_unless(context.extractor().normalizer)
+    listed.warm_up()
+    store = _store_of(context, listed, path) if which == BLOCK else None
+    log.info(
+        "list_in_force",
+        list=which,
+        file=str(path),
+        name=listed.name,
+        version=listed.version,
+        addresses=listed.facts.counts.addresses,
+        domains=listed.facts.counts.domains,
+        error_rate=listed.error_rate,
+        exact_keys=store.facts.entries if store else None,
+    )
+    return Loaded(listed, store)
+
+
+def _store_of(context: Context, listed: KeyList, path: Path) -> ExactStore | None:
+    options = context.settings.blocklist
+    if options.on_positive == "drop":
+        return None
+    try:
+        return ExactStore.open(options.exact or place_of(path), listed)
+    except ConfigError as error:
+        raise ConfigError(
+            f"blocklist.on_positive = verify: {error}; or set blocklist.on_positive: drop"
+        ) from None

@@ -1,0 +1,151 @@
+"""The lists of a running worker: loaded before it joins its group, then replaced and changed between two batches.
+
+A file that is replaced is read again, by itself or at SIGHUP. It is checked first: what is damaged or does not fit is
+refused, and the list before stays in force. It is tried again now and then, since what it wants may come after it.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from streamdedup.delivery.context import Context
+from streamdedup.delivery.transactions import together
+from streamdedup.errors import StreamdedupError
+from streamdedup.kafka.client.patience import Backoff
+from streamdedup.lists.changed_list import ChangedList
+from streamdedup.lists.verified_list import VerifiedList
+from streamdedup.rules.listed import Lists, Matcher
+from streamdedup.threads import THE_WORKER
+from streamdedup.worker.list_changes import ControlTopic
+from streamdedup.worker.list_files import ALLOW, BLOCK, Loaded, load_list
+
+LOOK_EVERY_S = 1.0
+AGAIN_S = 2.0  # after a refusal, then twice that, and so on
+AGAIN_S_MAX = 60.0
+
+log = structlog.get_logger(__name__)
+
+# Which file it is, and when it was written; None where there is none.
+Stamp = tuple[int, ...] | None
+
+
+@dataclass
+class _File:
+    """The file of a list, as it was last seen, and the list that it holds, or held before it was damaged.
+
+    `refusal` is why it is not in force as it is now; it is tried again `again_at`, by the loop's clock.
+    """
+
+    which: str
+    path: Path
+    stamp: Stamp = None
+    loaded: Loaded | None = None
+    refusal: str | None = None
+    again_at: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(AGAIN_S, AGAIN_S_MAX))
+
+    def due(self, now_s: float) -> bool:
+        """Whether to try it again."""
+        return self.refusal is not None and now_s >= self.again_at
+
+
+class Reloading:
+    """Keeps `context.lists` as the files and the control topic have them."""
+
+    def __init__(self, context: Context) -> None:
+        settings, self._context = context.settings, context
+        paths = {ALLOW: settings.allowlist.file, BLOCK: settings.blocklist.file}
+        self._files = {which: _File(which, path) for which, path in paths.items() if path}
+        topic = settings.blocklist.control_topic
+        self._control = ControlTopic(context, topic) if topic else None
+        self._asked = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Have the lists in force, with all changes that there are; what is wrong with one of them is raised."""
+        for file in self._files.values():
+            file.stamp = await self._stamp(file)
+            file.loaded = await self._load(file)
+        if self._control:
+            await self._control.catch_up()
+            self._control.tell()
+        self._put_in_force()
+
+    async def run(self) -> None:
+        """Keep them so, for ever."""
+        await together(self._watch(), *([self._follow(self._control)] if self._control else []))
+
+    def reload(self) -> None:
+        """Read the files again now, also where they look as they did."""
+        self._asked.set()
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), LOOK_EVERY_S)
+            asked = self._asked.is_set()
+            self._asked.clear()
+            for file in self._files.values():
+                stamp = await self._stamp(file)
+                is_new = asked or stamp != file.stamp
+                if is_new or file.due(asyncio.get_running_loop().time()):
+                    await self._replace(file, is_new=is_new)
+                    file.stamp = stamp
+
+    async def _replace(self, file: _File, *, is_new: bool) -> None:
+        try:
+            file.loaded = await self._load(file)
+        except StreamdedupError as error:
+            self._refuse(file, str(error), is_new=is_new)
+        else:
+            file.refusal = None
+            self._put_in_force()
+
+    def _refuse(self, file: _File, reason: str, *, is_new: bool) -> None:
+        """Keep what is in force. Of a file that was refused before, only another reason is told."""
+        if is_new:
+            self._context.meters.lists_refused[file.which] += 1
+            file.backoff.reset()
+        if is_new or reason != file.refusal:
+            stays = file.loaded.listed.version if file.loaded else None
+            log.error("list_refused", list=file.which, reason=reason, stays_in_force=stays)
+        file.refusal = reason
+        file.again_at = asyncio.get_running_loop().time() + file.backoff.next_s()
+
+    async def _stamp(self, file: _File) -> Stamp:
+        run = self._context.threads.loads.run
+        return await run(THE_WORKER, "the files of its lists", _stamp, file.path)
+
+    async def _load(self, file: _File) -> Loaded:
+        run = self._context.threads.loads.run
+        return await run(THE_WORKER, "its lists", load_list, self._context, file.which, file.path)
+
+    async def _follow(self, control: ControlTopic) -> None:
+        async for _ in control.news():
+            self._put_in_force()
+            control.tell()
+
+    def _put_in_force(self) -> None:
+        """Between two batches: each reads them once."""
+        allow, block = (self._loaded(which) for which in (ALLOW, BLOCK))
+        self._context.lists.now = Lists(allow and allow.listed, block and self._changed(block))
+
+    def _changed(self, block: Loaded) -> Matcher:
+        """The block list, with what the control topic and the store say; the three are one until the next change."""
+        listed, control = block.listed, self._control
+        changed = ChangedList(listed, control.overlay, control.position) if control else listed
+        return VerifiedList(changed, block.store) if block.store else changed
+
+    def _loaded(self, which: str) -> Loaded | None:
+        file = self._files.get(which)
+        return file.loaded if file else None
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,55 @@
+"""A worker as a process: signals, exit status, and an end that no hanging thread holds up.
+
+A first interrupt drains, within `delivery.drain_s`; a second exits at once. SIGHUP has the lists read again.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from itertools import count
+
+import structlog
+
+from streamdedup.errors import StreamdedupError, trace
+from streamdedup.settings import Settings
+from streamdedup.worker.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+def serve(settings: Settings) -> int:
+    """Run a worker until it is interrupted; the process's exit status. What ends it otherwise is in the log.
+
+    Where a thread hangs, as in a call to a dead disk, the process exits here: leaving Python would wait for it.
+    """
+    worker, status = Worker(settings), 0
+
+    async def main() -> None:
+        loop, interrupts = asyncio.get_running_loop(), count(1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, _interrupt, worker, number, interrupts)
+        loop.add_signal_handler(signal.SIGHUP, worker.reload)
+        await worker.run()
+
+    try:
+        asyncio.run(main())
+    except StreamdedupError as error:
+        status = error.exit_status
+        log.error("worker_failed", error=str(error), status=status)
+    except Exception as error:
+        if not worker.hangs:
+            raise
+        status = 1
+        log.error("worker_failed", error=f"a fault of ours, report it: {trace(error)}", status=1)
+    if worker.hangs:
+        os._exit(status)
+    return status
+
+
+def _interrupt(worker: Worker, number: int, interrupts: Iterator[int]) -> None:
+    """The first drains; the second exits at once, with the status that a shell gives."""
+    if next(interrupts) > 1:
+        os._exit(128 + number)
+    log.info("draining", signal=signal.Signals(number).name, hint="a second signal exits at once")
+    worker.stop()

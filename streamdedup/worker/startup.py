@@ -1,0 +1,144 @@
+"""Before the group is joined: the topics are seen to, and what the configuration means is said once."""
+
+import asyncio
+
+import structlog
+
+from streamdedup.delivery.context import Context
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Filter, Growing
+from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.options import MARK
+from streamdedup.kafka.records import encoding
+from streamdedup.kafka.topics import (
+    FOREVER,
+    Topology,
+    check,
+    sink_topics,
+)
+from streamdedup.kernel import compiling
+from streamdedup.rules import warm_up
+from streamdedup.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+TOPIC_WAIT_S = 30.0
+TOPIC_POLL_S = 0.1
+
+_UNKNOWN_SETTINGS = (
+    "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
+)
+
+
+_COMPILING = (
+    "inner loops that were not run here before are compiled, for some seconds, on a busy machine half a minute; they"
+    " are kept for the next start, and `streamdedup compile` does it ahead"
+)
+
+
+async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
+    """The topics, checked, and made where that is asked for. ConfigError where one does not fit.
+
+    That of the changes of a list is among them, to be watched like the others; who reads it checks it.
+    """
+    names = [settings.source.topic, *sink_topics(settings.sink)]
+    all_names = [*names, *filter(None, [settings.blocklist.control_topic])]
+    topology = await cluster.describe(all_names)
+    if settings.sink.create_topics and settings.source.topic in topology.topics:
+        source = topology[settings.source.topic]
+        created = await cluster.create_missing(
+            settings.sink, source, topology, settings.filter.window_ms
+        )
+        async with asyncio.timeout(TOPIC_WAIT_S):
+            while created and not set(names) <= set(topology.topics):
+                await asyncio.sleep(TOPIC_POLL_S)
+                topology = await cluster.describe(all_names)
+        for name in created:
+            log.info("topic_created", topic=name, partitions=source.partitions)
+    check(
+        topology,
+        settings.source.topic,
+        settings.sink,
+        remembers=settings.filter.remembers,
+        by_event_time=settings.filter.by_event_time,
+    )
+    await _check_guarantee(settings, cluster)
+    return topology
+
+
+def try_filter(context: Context, topology: Topology) -> None:
+    """Make one filter, say what it means, and compile what keys and rule run. Blocking, for seconds at first."""
+    with compiling(lambda: log.info("compiling", note=_COMPILING)):
+        empty = context.empty_filter()
+        _announce(context, topology, empty)
+        warm_up(empty)
+        context.extractor().warm_up()
+        encoding.warm_up()
+
+
+def _announce(context: Context, topology: Topology, empty: Filter) -> None:
+    """Say once what the configuration means; `empty` is what every shard begins with."""
+    settings, output = context.settings, topology[context.settings.sink.topic]
+    if settings.sink.shadow:
+        log.warning(
+            "shadow_mode",
+            reason=f"nothing is dropped: every event goes to {output.name}, its verdict in the header {MARK}",
+            remedy="unset sink.shadow once the verdicts are as they should be",
+        )
+    promise = _promise(settings)
+    if not settings.filter.remembers:
+        log.info(
+            "worker_starts",
+            source=settings.source.topic,
+            sink=settings.sink.topic,
+            guarantee=settings.delivery.guarantee,
+            partitions=context.partitions,
+            promise=promise,
+        )
+        return
+    grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
+    log.info(
+        "worker_starts",
+        source=settings.source.topic,
+        sink=settings.sink.topic,
+        guarantee=settings.delivery.guarantee,
+        partitions=context.partitions,
+        keys_a_partition=context.shard_capacity,
+        filter_bytes_in_all=context.partitions * empty.size_bytes,
+        filter_bytes_max=context.partitions * grown,
+        topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
+        promise=promise,
+    )
+    if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
+        log.warning(
+            "output_forgets_first",
+            reason=f"{output.name} forgets before filter.retention is over: without a snapshot, keys are missing",
+            remedy=f"set retention.ms of {output.name} to {settings.filter.window_ms} or more",
+        )
+    unlimited = settings.filter.max_jump is None and output.ahead_ms_max >= FOREVER
+    if settings.filter.by_event_time and unlimited:
+        log.warning(
+            "window_unprotected",
+            reason=f"{output.name} takes any timestamp, and one far ahead would empty the windows",
+            remedy=f"set message.timestamp.after.max.ms of {output.name}, or filter.max_jump",
+        )
+
+
+def _promise(settings: Settings) -> str:
+    if settings.sink.shadow:
+        return "every event passes, as often as it comes: sink.shadow is set"
+    if not settings.filter.remembers:
+        return "what is not blocked passes, as often as it comes: there is no filter"
+    rate = settings.filter.error_rate
+    return f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates"
+
+
+async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:
+    if not settings.delivery.exactly_once:
+        return
+    group, topic = settings.kafka.group_id, settings.source.topic
+    if not await cluster.tells_stable_offsets(group, topic):
+        raise ConfigError(
+            "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
+            " has none: set at_least_once"
+        )

@@ -1,0 +1,319 @@
+"""The worker's life: prepare -> join -> supervise -> shut down.
+
+The supervisor only follows assignments, keeps the member alive and takes snapshots when they are due; every shard runs
+by itself.
+"""
+
+import asyncio
+import gc
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+from streamdedup import __version__
+from streamdedup.delivery.context import Context, wall_clock_ms
+from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
+from streamdedup.delivery.lifecycle import Delivery, State
+from streamdedup.delivery.shard import Tally
+from streamdedup.delivery.snapshots import check_directory
+from streamdedup.errors import DeliveryError
+from streamdedup.events import Verdict
+from streamdedup.kafka.base import Connect, Source
+from streamdedup.kafka.client.connection import describe_error, refusal
+from streamdedup.kafka.client.patience import is_away, start_patiently
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.source import ConsumerDiedError
+from streamdedup.kafka.topics import Topology
+from streamdedup.metrics.counts import Meters
+from streamdedup.rate_limit import RateLimit
+from streamdedup.server import Phase, Status, serving
+from streamdedup.settings import Settings
+from streamdedup.snapshot.files import FileSystem
+from streamdedup.threads import THE_WORKER, Threads
+from streamdedup.worker.assignment import Shards
+from streamdedup.worker.lists import Reloading
+from streamdedup.worker.startup import prepared_topics, try_filter
+
+log = structlog.get_logger(__name__)
+
+TURN_S = 0.2
+TOPICS_EVERY_S = 10.0
+AWAY_EVERY_S = 1.0
+TROUBLE_S = 1.0
+ENDS_EVERY_S = 10.0
+PROGRESS_EVERY_S = 60.0
+RETENTION_EVERY_S = 30.0
+FOLDS_MAX = 4
+
+
+class Worker:
+    """One member of the group: reads, de-duplicates and emits the partitions that it is assigned."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Connect = kafka_cluster,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        fs: FileSystem = os,
+    ) -> None:
+        self._settings, self._connect = settings, connect
+        self._now_ms, self._fs = now_ms, fs
+        self._source: Source | None = None
+        self._lists: Reloading | None = None
+        self._deliveries: dict[int, Delivery] = {}
+        self._shards = Shards(self._deliveries)
+        self._threads = Threads()
+        self._told_unseen = False
+        self._trouble = RateLimit()
+        shadow = settings.sink.shadow
+        self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
+        self._stop = asyncio.Event()
+
+    @property
+    def deliveries(self) -> Mapping[int, Delivery]:
+        """What is known of every partition that is, or was last, ours."""
+        return self._deliveries
+
+    @property
+    def tally(self) -> Tally:
+        """What became of all events since the start."""
+        return self._status.meters.tally
+
+    @property
+    def status(self) -> Status:
+        """How we are, as the pages of the server tell it."""
+        return self._status
+
+    def stop(self) -> None:
+        """Drain and end; `run` then returns."""
+        self._status.phase = Phase.DRAINING
+        self._stop.set()
+
+    def reload(self) -> None:
+        """Read the files of the lists again, as if they had been replaced."""
+        if self._lists:
+            self._lists.reload()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a thread is still at work, though the time for it is over: the process should not wait for it."""
+        return self._threads.busy
+
+    async def run(self) -> None:
+        """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(serving(self._settings.server, self._status))
+            work = asyncio.create_task(self._work(stack))
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            work.cancel()
+            try:
+                await work
+            except asyncio.CancelledError:
+                if not self._stop.is_set():  # nobody asked: a client library may cancel its caller
+                    raise DeliveryError(
+                        "the worker was cancelled from within; restart it, and tell us what its log says"
+                    ) from None
+            except Exception as error:
+                if refused := refusal(error):
+                    raise refused from error
+                raise
+            finally:
+                await self._shut_down()
+
+    async def _work(self, stack: AsyncExitStack) -> None:
+        kafka = self._settings.kafka
+        log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
+        directory, threads = self._settings.snapshot.directory, self._threads
+        if self._settings.filter.remembers:
+            await threads.loads.run(THE_WORKER, "its directory", check_directory, directory)
+        status = self._status
+        cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
+        topology = await start_patiently(
+            lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
+        )
+        partitions = topology[self._settings.source.topic].partitions
+        source = cluster.source(self._settings.source.topic)
+        folds = asyncio.Semaphore(FOLDS_MAX)
+        context = Context(
+            self._settings,
+            cluster,
+            source,
+            partitions,
+            folds,
+            self._now_ms,
+            self._fs,
+            status.watch,
+            status.meters,
+            threads,
+            status.lists,
+        )
+        self._lists = Reloading(context)
+        await start_patiently(self._lists.begin, "the lists", cluster.patience)
+        what = "memory for a filter, and compiled code"
+        await threads.memory.run(THE_WORKER, what, try_filter, context, topology)
+        gc.collect()
+        gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
+        log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
+        self._source = status.source = source
+        status.phase = Phase.JOINING
+        await source.start()
+        status.phase = Phase.SERVING
+        await self._supervise(context, topology)
+
+    async def _supervise(self, context: Context, topology: Topology) -> None:
+        loop, patience = asyncio.get_running_loop(), context.cluster.patience
+        beside = [
+            asyncio.create_task(task)
+            for task in (
+                self._save_periodically(context),
+                self._look_up_ends(),
+                self._watch_topics(context, topology),
+                *([self._lists.run()] if self._lists else []),
+            )
+        ]
+        progress_at = loop.time()
+        try:
+            while not any(task.done() for task in beside):
+                if context.source.epoch != self._status.epoch:
+                    self._status.epoch = await self._shards.reassign(
+                        context, self._settings.delivery.drain_s
+                    )
+                self._shards.revive(self._status.epoch)
+                await self._keep_alive(context)
+                patience.check()
+                self._tell_unseen(context.watch)
+                if loop.time() - progress_at >= PROGRESS_EVERY_S:
+                    progress_at = loop.time()
+                    progress = self._progress()
+                    trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
+                    tell = log.warning if trouble & progress.keys() else log.info
+                    tell("progress", **progress)
+            for task in beside:
+                if task.done():
+                    task.result()
+        finally:
+            for task in beside:
+                task.cancel()
+
+    async def _keep_alive(self, context: Context) -> None:
+        patience, what = context.cluster.patience, "the consumer"
+        try:
+            await context.source.keep_alive(TURN_S)
+        except ConsumerDiedError as error:
+            raise DeliveryError(f"{error}; restart the worker") from error
+        except DeliveryError:
+            raise
+        except Exception as error:
+            if refusal(error):
+                raise
+            if is_away(error):
+                patience.away(what, error)
+            else:
+                self._tell_trouble(error)
+            await asyncio.sleep(TROUBLE_S)
+        else:
+            patience.back(what)
+
+    def _tell_trouble(self, error: Exception) -> None:
+        if self._trouble.due(asyncio.get_running_loop().time()):
+            remedy = "still trying; if it stays so, restart the worker, and tell us"
+            log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
+
+    def _tell_unseen(self, watch: Watch) -> None:
+        """Once: the same key comes in two partitions."""
+        if watch.unseen and not self._told_unseen:
+            self._told_unseen = True
+            log.warning(
+                "duplicates_across_partitions",
+                sampled_events=watch.unseen,
+                share_of_duplicates=round(watch.unseen_share, 3),
+                remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
+            )
+
+    async def _save_periodically(self, context: Context) -> None:
+        """Every `interval_s`; and at once where the output's retention comes too near to what is saved."""
+        loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
+        saves_at = loop.time() + interval_s
+        while True:
+            await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, saves_at - loop.time())))
+            await self._shards.outrun_retention(context)
+            if loop.time() >= saves_at:
+                await self._shards.save()
+                saves_at = loop.time() + interval_s
+
+    async def _look_up_ends(self) -> None:
+        while True:
+            await asyncio.sleep(ENDS_EVERY_S)
+            await self._shards.look_up_ends(ENDS_EVERY_S)
+
+    async def _watch_topics(self, context: Context, topology: Topology) -> None:
+        while True:
+            away = context.cluster.patience.away_s > 0
+            await asyncio.sleep(AWAY_EVERY_S if away else TOPICS_EVERY_S)
+            await self._check_topics(context, topology)
+
+    async def _check_topics(self, context: Context, topology: Topology) -> None:
+        """A topic that was made again keeps its name and offsets: only its id tells."""
+        patience, what = context.cluster.patience, "the cluster"
+        try:
+            remade = await context.cluster.changed(topology)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            patience.away(what, error)
+            return
+        patience.back(what)
+        if remade:
+            raise DeliveryError(
+                f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
+            )
+
+    async def _shut_down(self) -> None:
+        self._status.phase = Phase.DRAINING
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._settings.delivery.drain_s
+
+        def left_s() -> float:
+            return max(0.1, ends_at - loop.time())
+
+        await self._shards.end(left_s())
+        if self._source and not await self._source.stop(left_s() / 2):
+            log.warning(
+                "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
+            )
+        try:
+            saving = self._shards.save(min(LOG_ANSWER_S_MAX, left_s() / 2))
+            await asyncio.wait_for(saving, left_s())
+        except TimeoutError:
+            for delivery in self._shards.all():
+                delivery.snapshots.cut_short()
+            log.warning("snapshots_cut_short", remedy="the next start folds the output instead")
+        log.info("stopped", **self._progress())
+
+    def _progress(self) -> dict[str, Any]:
+        """Counts of events, of partitions that are live, and which partitions are in trouble."""
+        tally, deliveries = self.tally, self._deliveries.items()
+        in_state = {
+            state: [p for p, delivery in deliveries if delivery.state is state] for state in State
+        }
+        beyond = [p for p, delivery in deliveries if delivery.beyond_capacity]
+        lists = {
+            "full": in_state[State.FULL],
+            "stopped": in_state[State.STOPPED],
+            "beyond_capacity": beyond,
+        }
+        return {
+            "consumed": tally.consumed,
+            **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
+            **({"late": tally.late} if tally.late else {}),
+            "lag": sum(delivery.lag or 0 for delivery in self._deliveries.values()),
+            "partitions": self._shards.running,
+            "live": len(in_state[State.LIVE]),
+            **{name: partitions for name, partitions in lists.items() if partitions},
+        }
