@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from streamdedup.version import __version__
+
 if TYPE_CHECKING:  # they bring numpy and numba, which importing this package does without
     import os
     from collections.abc import Mapping
@@ -10,7 +12,6 @@ if TYPE_CHECKING:  # they bring numpy and numba, which importing this package do
     from streamdedup.filters.base import Addable, Filter
     from streamdedup.filters.bloom.classic import ClassicBloom
 
-__version__ = "0.1.0"
 __all__ = ["ClassicBloom", "__version__", "build", "load", "save"]
 
 

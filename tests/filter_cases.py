@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
-from streamdedup.filters.base import Addable, Filter, Removable, Unionable, Windowed
+from streamdedup.filters.base import Addable, Filter, Removable, Unionable
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 
 HASH_KEY = bytes(range(16))

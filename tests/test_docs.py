@@ -25,7 +25,8 @@ from streamdedup.commands.audit import Counts, Report
 from streamdedup.commands.audit.limits import FINDINGS
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.normalizers.base import Normalizer, normalizer
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Origin
 from streamdedup.settings import load
 

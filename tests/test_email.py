@@ -13,7 +13,7 @@ from streamdedup.delivery.context import keys_of
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.keys.normalizers.email import EmailNormalizer
 from streamdedup.keys.normalizers.email_column import plain

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, Headers
 from streamdedup.keys.extract import Extractor, json_reader
-from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Tombstones
 
 LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double

@@ -29,9 +29,10 @@ from numba.core import ir
 import streamdedup
 from streamdedup import filters
 from streamdedup.events import Column
-from streamdedup.filters.base import Removable, Static, Unionable, Windowed
+from streamdedup.filters.base import Removable, Static, Unionable
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.window.judging import Pending
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.encoding import warm_up as warm_up_records
 from streamdedup.kafka.records.headers import RawHeaders

@@ -16,7 +16,7 @@ import streamdedup
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
 from streamdedup.keys.hashing import Hash
-from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules, Normalization
 from streamdedup.lists import KeyList, key_list, load
 from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing

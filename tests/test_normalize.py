@@ -16,13 +16,9 @@ from idna import idnadata
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor, json_keys
-from streamdedup.keys.normalizers.base import (
-    NO_TEXT,
-    NOT_UTF8,
-    Normalizer,
-    TextNormalizer,
-    normalizer,
-)
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8, Normalizer
+from streamdedup.keys.normalizers.text import TextNormalizer
 from streamdedup.keys.options import Normalization
 from tests.test_extract import batch_of
 

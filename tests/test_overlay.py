@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.keys.hashing import MURMUR3
-from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers import normalizer
 from streamdedup.lists.control import (
     ENTRY_BYTES_MAX,
     REASON_CHARS_MAX,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.filters.base import Mask, Times, Windowed
+from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.keyed import CAPACITY_MAX
 from streamdedup.filters.memory import PIECE_BYTES
 from streamdedup.filters.sizing import bloom_error, window_error, window_room, window_size
@@ -28,6 +28,7 @@ from streamdedup.filters.window.clock import (
     checked_times,
 )
 from streamdedup.filters.window.judging import NOTHING, Judged, Pending
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
 from tests.filter_cases import band, copies, random_digests, state

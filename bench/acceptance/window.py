@@ -7,7 +7,8 @@ import numpy as np
 from bench.acceptance.chance import found_in, random_keys
 from bench.acceptance.report import Figure, Section, near, share
 from streamdedup import filters
-from streamdedup.filters.base import Times, Windowed
+from streamdedup.filters.base import Times
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from tests.filter_cases import probes_for
 

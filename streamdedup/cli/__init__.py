@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streamdedup import __version__
 from streamdedup.cli.arguments import Commands, add_settings
 from streamdedup.cli.audit import add_audit
 from streamdedup.cli.lists import add_lists
@@ -21,6 +20,7 @@ from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import is_unread, put, say, silence_stdout
 from streamdedup.cli.trial import add_try
 from streamdedup.errors import StreamdedupError, trace
+from streamdedup.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.events import Column
 from streamdedup.keys.extract import json_keys
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Normalization
 
 CHUNK_BYTES = 1 << 20

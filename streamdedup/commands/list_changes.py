@@ -8,7 +8,8 @@ from streamdedup.kafka.append import append
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.cluster import kafka_cluster, soon
-from streamdedup.keys.normalizers.base import Normalizer, normalizer
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.control import Op, control_key, message
 from streamdedup.settings import Settings
 from streamdedup.worker.list_changes import described

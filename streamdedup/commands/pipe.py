@@ -14,8 +14,9 @@ import numpy as np
 
 from streamdedup.commands.lines import KeyReader, LineSource, judged, texts
 from streamdedup.errors import StreamdedupError
-from streamdedup.filters.base import Addable, Growing, Mask, Windowed
+from streamdedup.filters.base import Addable, Growing, Mask
 from streamdedup.filters.options import can_grow
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
 from streamdedup.units import counted

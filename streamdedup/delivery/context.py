@@ -14,16 +14,17 @@ from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.shard import Shard
 from streamdedup.events import EventBatch
 from streamdedup.filters import GROWTH, build
-from streamdedup.filters.base import Addable, Filter, Growing, Windowed
+from streamdedup.filters.base import Addable, Filter, Growing
 from streamdedup.filters.memory import touch
 from streamdedup.filters.nothing import Nothing
 from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.filters.window.clock import SPAN_MAX
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.keys.hashing import Hash
-from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers import normalizer
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.listed import InForce
 from streamdedup.settings import Settings

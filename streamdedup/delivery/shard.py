@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.events import Column, Integers, Verdict, Verdicts
-from streamdedup.filters.base import Addable, Growing, Windowed
+from streamdedup.filters.base import Addable, Growing
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.rules import duplicates_rule

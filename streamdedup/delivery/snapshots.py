@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from streamdedup.delivery.shard import Shard
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Fingerprint
-from streamdedup.filters.base import Filter, Windowed
+from streamdedup.filters.base import Filter
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import Settings

@@ -7,9 +7,9 @@ from numbers import Integral
 from typing import Any, cast
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import GROWABLE, KINDS, LOADED, OPTIONS, hash_of, kind_of
 from streamdedup.filters.base import Addable
 from streamdedup.filters.keyed import CAPACITY_MAX, is_rate
+from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, OPTIONS, hash_of, kind_of
 from streamdedup.units import parse_count
 
 COMMON = ("capacity", "error_rate", "hash", "hash_key")

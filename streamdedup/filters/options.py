@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from streamdedup.filters import GROWABLE
+from streamdedup.filters.kinds import GROWABLE
 from streamdedup.filters.sizing import BLOCKED_ERROR_MIN
 from streamdedup.secret import ReadableFile, read_secret, set_twice
 from streamdedup.units import count, milliseconds, size_bytes

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self, cast, get_args
 
 from streamdedup.errors import SnapshotError
-from streamdedup.keys.normalizers.base import Normalizer, normalizer
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import EmailRules, Normalization
 from streamdedup.snapshot.header import field
 

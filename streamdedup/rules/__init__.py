@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
-from streamdedup.filters.base import Addable, Windowed
+from streamdedup.filters.base import Addable
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.nothing import Nothing
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.formats import json_column
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.keys.normalizers import domains, email_column, letters

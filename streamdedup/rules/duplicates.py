@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from streamdedup.events import Integers, Verdicts
-from streamdedup.filters.base import Addable, Mask, Removable, Windowed
+from streamdedup.filters.base import Addable, Mask, Removable
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.waiting import Waiting
 

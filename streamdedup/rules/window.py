@@ -12,10 +12,11 @@ from itertools import islice
 import numpy as np
 
 from streamdedup.events import Integers, Verdict, Verdicts
-from streamdedup.filters.base import Mask, Windowed
+from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Generations
 from streamdedup.filters.window.equals import keep_first
 from streamdedup.filters.window.judging import NOTHING, Judged, Pending
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP
 

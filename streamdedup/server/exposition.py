@@ -14,7 +14,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from streamdedup import __version__
 from streamdedup.delivery.fold import Fold
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.delivery.shard import Shard
@@ -26,6 +25,7 @@ from streamdedup.metrics.counts import Histogram, ShardMeters
 from streamdedup.rules.listed import Answer, Match
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Status
+from streamdedup.version import __version__
 
 BREATH_S = 0.0001  # between two metrics, so that the loop does not wait for the interpreter until all are made
 

@@ -15,7 +15,7 @@ from mmap import mmap as map_file
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from streamdedup import __version__, filters
+from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.filters.base import Filter, Parts
 from streamdedup.keys.hashing import HASHES, named
@@ -32,6 +32,7 @@ from streamdedup.snapshot.reading import (
     Reader,
     Reading,
 )
+from streamdedup.version import __version__
 
 Content = Iterator[bytes | memoryview]
 Made = TypeVar("Made")

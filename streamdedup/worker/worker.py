@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 
-from streamdedup import __version__
 from streamdedup.delivery.context import Context, wall_clock_ms
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
@@ -34,6 +33,7 @@ from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import THE_WORKER, Threads
+from streamdedup.version import __version__
 from streamdedup.worker.assignment import Shards
 from streamdedup.worker.lists import Reloading
 from streamdedup.worker.startup import prepared_topics, try_filter

@@ -6,7 +6,8 @@ from typing import cast
 from streamdedup.delivery.lifecycle import State
 from streamdedup.delivery.shard import Shard
 from streamdedup.errors import SnapshotError
-from streamdedup.filters.base import Addable, Windowed
+from streamdedup.filters.base import Addable
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import Digests, digests
 from streamdedup.snapshot.files import built

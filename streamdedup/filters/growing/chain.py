@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import OPTIONS, kind_of
 from streamdedup.filters.base import Addable, Mask, Removable
 from streamdedup.filters.growing.stages import (
     Stage,
@@ -26,6 +25,7 @@ from streamdedup.filters.growing.stages import (
     within,
 )
 from streamdedup.filters.keyed import Keyed, described, empty_mask, number, sliced
+from streamdedup.filters.kinds import OPTIONS, kind_of
 from streamdedup.filters.memory import READ_ONLY, touch
 from streamdedup.filters.sizing import any_of
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash

@@ -1,1 +1,20 @@
-"""How different spellings of one key become the same bytes."""
+"""How different spellings of one key become the same bytes: one module a normalizer, chosen by name."""
+
+from streamdedup.keys.normalizers.base import Normalizer, characters_check
+from streamdedup.keys.normalizers.text import TextNormalizer, lowercase
+from streamdedup.keys.options import EmailRules, Normalization
+
+__all__ = ["Normalizer", "normalizer"]
+
+
+def normalizer(name: Normalization, email: EmailRules | None = None) -> Normalizer | None:
+    """The normalizer of this name; None where keys stay as they are. `email` has the rules of that one."""
+    if name == "none":
+        return None
+    if name == "email":
+        from streamdedup.keys.normalizers.email import EmailNormalizer
+
+        return EmailNormalizer(email or EmailRules.of("provider"))
+    lowers = name == "lowercase"
+    identity = f"{name} 1, CRC-32 {characters_check(lowers=lowers):08x}"
+    return TextNormalizer(identity, lowercase if lowers else str.strip, lowers)

@@ -4,8 +4,6 @@ Python's `str` says what is meant. Keys in ASCII, the many, go by kernels that a
 differs is asked for once a batch.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 from zlib import crc32
@@ -14,9 +12,7 @@ import numpy as np
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
-from streamdedup.keys.cells import completed
 from streamdedup.keys.formats.registry import looks_registered
-from streamdedup.keys.options import EmailRules, Normalization
 
 NOT_UTF8 = "the key is not UTF-8"
 NO_TEXT = (
@@ -44,42 +40,6 @@ class Normalizer(Protocol):
         """The same for each row, nulls left as they are; and why a row has no key, in ascending order."""
 
 
-@dataclass(frozen=True)
-class TextNormalizer:
-    """White space at both ends taken off, and where it `lowers`, small letters for all."""
-
-    id: str
-    of_text: Callable[[str], str]
-    lowers: bool
-    takes_long = False
-
-    def of_key(self, key: bytes) -> bytes:
-        """As `Normalizer.of_key`."""
-        return self.of_text(text_of(key)).encode()
-
-    def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
-        """As `Normalizer.of_column`."""
-        from streamdedup.keys.normalizers.letters import lowered, trimmed  # which brings numba
-
-        found = trimmed(keys)
-        if self.lowers:
-            found = lowered(found)
-        return completed(found, unknown(found, keys), cache(self.of_key), keys)
-
-
-def normalizer(name: Normalization, email: EmailRules | None = None) -> Normalizer | None:
-    """The normalizer of this name; None where keys stay as they are. `email` has the rules of that one."""
-    if name == "none":
-        return None
-    if name == "email":
-        from streamdedup.keys.normalizers.email import EmailNormalizer
-
-        return EmailNormalizer(email or EmailRules.of("provider"))
-    lowers = name == "lowercase"
-    identity = f"{name} 1, CRC-32 {characters_check(lowers=lowers):08x}"
-    return TextNormalizer(identity, _lowercase if lowers else str.strip, lowers)
-
-
 def text_of(key: bytes) -> str:
     """The text of a key; MalformedError where it has none."""
     if ZERO in key:
@@ -104,10 +64,6 @@ def characters_check(*, lowers: bool) -> int:
     """Of what Python makes of all characters: another Unicode may know other letters and other white space."""
     every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
     return crc32("".join((every.lower() if lowers else every).split()).encode())
-
-
-def _lowercase(text: str) -> str:
-    return text.strip().lower()
 
 
 def _registered(key: bytes) -> str | None:

@@ -1,0 +1,36 @@
+"""White space trimmed, letters lowered: the normalizers `trim` and `lowercase`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from streamdedup.events import Column
+from streamdedup.keys.cells import completed
+from streamdedup.keys.normalizers.base import text_of, unknown
+
+
+@dataclass(frozen=True)
+class TextNormalizer:
+    """White space at both ends taken off, and where it `lowers`, small letters for all."""
+
+    id: str
+    of_text: Callable[[str], str]
+    lowers: bool
+    takes_long = False
+
+    def of_key(self, key: bytes) -> bytes:
+        """As `Normalizer.of_key`."""
+        return self.of_text(text_of(key)).encode()
+
+    def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
+        """As `Normalizer.of_column`."""
+        from streamdedup.keys.normalizers.letters import lowered, trimmed  # which brings numba
+
+        found = trimmed(keys)
+        if self.lowers:
+            found = lowered(found)
+        return completed(found, unknown(found, keys), cache(self.of_key), keys)
+
+
+def lowercase(text: str) -> str:
+    return text.strip().lower()
