@@ -8,6 +8,7 @@ is given: `keys.hashing` makes one type of each input, and tests look into what 
 import hashlib
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,19 +35,10 @@ _types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
-ROOMS = (
-    "errors.py",
-    "events.py",
-    "filters",
-    "kafka/walking.py",
-    "kafka/writing.py",
-    "kernel.py",
-    "keys",
-    "secret.py",
-    "units.py",
-)
-"""What kernels are made of: no other source can change one."""
 KERNELS: list[Any] = []  # every one of them, as numba's dispatcher
+
+_KERNEL = re.compile(rb"^@(kernel|inlined)\b", re.MULTILINE)
+_IMPORTS = re.compile(rb"^[ \t]*from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
 
@@ -156,6 +148,29 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdedup"
 
 
+def sources(package: Path) -> dict[str, bytes]:
+    """The modules below `package` that kernels are made of, by name: no other source can change a kernel.
+
+    These are the modules that define a kernel, and all that they import, directly or not.
+    """
+    texts = {_module(path, package): path.read_bytes() for path in package.rglob("*.py")}
+    found: dict[str, bytes] = {}
+    waiting = [name for name, text in texts.items() if _KERNEL.search(text)]
+    while waiting:
+        name = waiting.pop()
+        if name in texts and name not in found:
+            found[name] = texts[name]
+            for module, names in _IMPORTS.findall(texts[name]):
+                members = re.findall(r"\w+", names.decode())
+                waiting += [module.decode(), *(f"{module.decode()}.{member}" for member in members)]
+    return found
+
+
+def _module(path: Path, package: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
 class _Cache(NamedTuple):
     """Where compiled kernels are; a `directory` that is not writable, as in an image, may still be full of them."""
 
@@ -185,15 +200,13 @@ class _ReadOnlyCache(_caching.FunctionCache):
 
 def _cache() -> _Cache:
     """The directory for this very source, numba, Python and bounds checking."""
-    sources = hashlib.blake2b(digest_size=8)
-    package = Path(__file__).parent
-    for room in map(package.joinpath, ROOMS):
-        for path in sorted(room.rglob("*.py")) if room.is_dir() else [room]:
-            sources.update(path.read_bytes())
+    digest = hashlib.blake2b(digest_size=8)
+    for _, source in sorted(sources(Path(__file__).parent).items()):
+        digest.update(source)
     build = f"{numba.__version__}-{sys.implementation.cache_tag}-{_config.BOUNDSCHECK or 0}"
     directory = None
     try:
-        directory = cache_root() / "kernels" / f"{sources.hexdigest()}-{build}"
+        directory = cache_root() / "kernels" / f"{digest.hexdigest()}-{build}"
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             return _Cache(directory, is_writable=True)

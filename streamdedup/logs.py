@@ -6,6 +6,7 @@ without objects.
 """
 
 import logging
+import math
 import re
 import sys
 import time
@@ -18,6 +19,7 @@ from structlog.typing import EventDict, ExcInfo
 from streamdedup.errors import trace
 
 REPEATED_AFTER_S = 600.0
+EVERY_S = 60.0  # between two lines of one kind that could come too often
 
 
 class OncePerTemplate(logging.Filter):
@@ -35,6 +37,26 @@ class OncePerTemplate(logging.Filter):
         if passes:
             self._passed_at[template] = now
         return passes
+
+
+class RateLimit:
+    """Of one kind of line, which is written once in `every_s` at most."""
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        self._every_s = every_s
+        self._untold, self._due_at = 0, -math.inf
+
+    def due(self, now_s: float, count: int = 1) -> int:
+        """`count` things more happened: of how many the line tells that is due now, or 0 where none is.
+
+        `now_s` is the time by a clock that never goes back, the same at each call.
+        """
+        self._untold += count
+        if now_s < self._due_at:
+            return 0
+        untold, self._untold = self._untold, 0
+        self._due_at = now_s + self._every_s
+        return untold
 
 
 def set_up(level: int = logging.INFO) -> None:

@@ -15,9 +15,9 @@ from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
 from streamdedup.delivery.lifecycle import Delivery
-from streamdedup.delivery.shard import Tally
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.metrics.counts import Tally
 from streamdedup.settings import load
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.worker.worker import Worker

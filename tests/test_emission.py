@@ -16,7 +16,7 @@ from streamdedup.events import Verdict
 from streamdedup.kafka import limits as limits_module
 from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.topics import Topic, Topology
-from streamdedup.rate_limit import EVERY_S
+from streamdedup.logs import EVERY_S
 from streamdedup.rules.listed import Blocked, Lists, Match
 from streamdedup.settings import Settings
 from streamdedup.testing.clock import VirtualLoop

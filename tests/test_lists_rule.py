@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.delivery.shard import Decided, Shard, Tally, screened
+from streamdedup.delivery.shard import Decided, Shard, screened
 from streamdedup.events import Column, Verdict
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
+from streamdedup.metrics.counts import Tally
 from streamdedup.rules.listed import Blocked, InForce, Lists, Match, Matches, Screened, Suspected
 from tests.listed import Listed
 

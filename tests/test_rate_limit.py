@@ -1,6 +1,6 @@
 """Claims about lines of the log that could come too often: nothing waits that is new, and nothing is left out."""
 
-from streamdedup.rate_limit import RateLimit
+from streamdedup.logs import RateLimit
 
 
 def test_the_first_is_told_at_once_and_the_others_together() -> None:

@@ -14,13 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamdedup.delivery.shard import Shard, Tally
+from streamdedup.delivery.shard import Shard
 from streamdedup.events import Column, Verdict, Verdicts
 from streamdedup.filters import build
 from streamdedup.filters.base import Mask
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
+from streamdedup.metrics.counts import Tally
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
 CAPACITY = 1000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from streamdedup.delivery.context import Context
-from streamdedup.delivery.shard import Decided, Shard, Tally, screened
+from streamdedup.delivery.shard import Decided, Shard, screened
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column, Verdict
 from streamdedup.filters.bloom.bloom import Bloom
@@ -28,6 +28,7 @@ from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.overlay import ADDED, REMOVED, Changes
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
+from streamdedup.metrics.counts import Tally
 from streamdedup.rules.listed import Answer, Lists, Match, Matcher, Suspected
 from streamdedup.worker import lists
 from streamdedup.worker.list_files import Loaded, load_list

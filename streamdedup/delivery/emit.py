@@ -22,7 +22,7 @@ from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.records.marks import MARK_BYTES_MAX, appended, is_marked, mark, marked_rows
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
-from streamdedup.rate_limit import RateLimit
+from streamdedup.logs import RateLimit
 from streamdedup.rules.listed import Blocked, Match
 from streamdedup.settings import Settings
 

@@ -6,11 +6,9 @@ that event is known to be committed; only then is it admitted. A doubt forgets p
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.events import Column, Integers, Verdict, Verdicts
@@ -18,45 +16,9 @@ from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.metrics.counts import Tally
 from streamdedup.rules import duplicates_rule
 from streamdedup.rules.listed import NO_LISTS, Answer, Blocked, Lists, Match, Screened, Suspected
-
-
-@dataclass
-class Tally:
-    """What became of the events of committed transactions."""
-
-    by_verdict: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(len(Verdict), dtype=np.int64)
-    )
-    expected_false: float = (
-        0.0  # new events that were dropped as duplicates, by the estimated error
-    )
-    late: int = 0  # events that came after their window, whether they passed or not
-    by_match: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(len(Match), dtype=np.int64)
-    )  # events that the block list blocked
-    exempt: int = 0  # events that it matched, and the allow list exempted
-    by_answer: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(len(Answer), dtype=np.int64)
-    )  # events that it was asked for, by what its exact store made of that
-
-    @property
-    def consumed(self) -> int:
-        """The number of events; the sum of the verdicts, by construction."""
-        return int(self.by_verdict.sum())
-
-    def __getitem__(self, verdict: Verdict) -> int:
-        return int(self.by_verdict[verdict])
-
-    def add(self, other: "Tally") -> None:
-        """Count `other` in."""
-        self.by_verdict += other.by_verdict
-        self.expected_false += other.expected_false
-        self.late += other.late
-        self.by_match += other.by_match
-        self.exempt += other.exempt
-        self.by_answer += other.by_answer
 
 
 class Decided(NamedTuple):

@@ -7,15 +7,52 @@ but replaced, so the loop waits for nobody. A partition that goes and comes back
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 
-from streamdedup.delivery.shard import Tally
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK, TRANSACTION
 from streamdedup.rules.listed import Answer, Match
+
+
+@dataclass
+class Tally:
+    """What became of the events of committed transactions."""
+
+    by_verdict: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Verdict), dtype=np.int64)
+    )
+    expected_false: float = (
+        0.0  # new events that were dropped as duplicates, by the estimated error
+    )
+    late: int = 0  # events that came after their window, whether they passed or not
+    by_match: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Match), dtype=np.int64)
+    )  # events that the block list blocked
+    exempt: int = 0  # events that it matched, and the allow list exempted
+    by_answer: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Answer), dtype=np.int64)
+    )  # events that it was asked for, by what its exact store made of that
+
+    @property
+    def consumed(self) -> int:
+        """The number of events; the sum of the verdicts, by construction."""
+        return int(self.by_verdict.sum())
+
+    def __getitem__(self, verdict: Verdict) -> int:
+        return int(self.by_verdict[verdict])
+
+    def add(self, other: "Tally") -> None:
+        """Count `other` in."""
+        self.by_verdict += other.by_verdict
+        self.expected_false += other.expected_false
+        self.late += other.late
+        self.by_match += other.by_match
+        self.exempt += other.exempt
+        self.by_answer += other.by_answer
 
 
 class Histogram:

@@ -21,7 +21,7 @@ from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.topics import Topic
 from streamdedup.lists.control import read_change
 from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
-from streamdedup.rate_limit import RateLimit
+from streamdedup.logs import RateLimit
 
 LOOK_EVERY_S = 0.5
 PARTITIONS_EVERY_S = 10.0

@@ -17,7 +17,6 @@ from streamdedup.delivery.context import Context, wall_clock_ms
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
 from streamdedup.delivery.lifecycle import Delivery, State
-from streamdedup.delivery.shard import Tally
 from streamdedup.delivery.snapshots import check_directory
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
@@ -27,8 +26,8 @@ from streamdedup.kafka.client.patience import is_away, start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
-from streamdedup.metrics.counts import Meters
-from streamdedup.rate_limit import RateLimit
+from streamdedup.logs import RateLimit
+from streamdedup.metrics.counts import Meters, Tally
 from streamdedup.server import Phase, Status, serving
 from streamdedup.settings import Settings
 from streamdedup.snapshot.files import FileSystem

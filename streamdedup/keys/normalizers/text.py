@@ -33,4 +33,5 @@ class TextNormalizer:
 
 
 def lowercase(text: str) -> str:
+    """Trim white space at both ends and lower all letters."""
     return text.strip().lower()
