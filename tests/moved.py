@@ -28,7 +28,8 @@ def _statements(commit: str) -> Counter[str]:
     listed = _git("ls-tree", "-r", "--name-only", commit, "--", PACKAGE)
     for path in listed.splitlines():
         if path.endswith(".py"):
-            tree = _Bare().visit(ast.parse(_git("show", f"{commit}:{path}")))
+            tree = ast.parse(_git("show", f"{commit}:{path}"))
+            _Bare().visit(tree)
             found.update(map(ast.unparse, tree.body))
     return found
 

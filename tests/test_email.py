@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.delivery.context import keys_of
+from streamdedup.delivery.turns import keys_of
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor

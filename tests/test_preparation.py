@@ -6,18 +6,17 @@ import sys
 from pathlib import Path
 
 STARTS = """
-import asyncio
 from pathlib import Path
 from streamdedup import logs
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.worker.startup import try_filter
 from streamdedup.settings import load
 
 logs.set_up()
 settings = load(Path(CONFIG))
-context = Context(settings, None, None, 1, asyncio.Semaphore(1))
-try_filter(context, Topology(None, {"unique": Topic("unique", None, 1, 1)}))
+recipe = Recipe(settings, 1)
+try_filter(recipe, Topology(None, {"unique": Topic("unique", None, 1, 1)}))
 """
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}

@@ -20,8 +20,8 @@ from aiokafka.errors import KafkaError
 from streamdedup.commands.audit import audit
 from streamdedup.commands.reset import Plan, Step, Target, move, note_after, plan, target_of
 from streamdedup.commands.reset_text import as_text
-from streamdedup.delivery.context import wall_clock_ms
 from streamdedup.delivery.resume import Found
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed, Note

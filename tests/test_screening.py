@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
 from streamdedup.filters import build
-from streamdedup.rules.listed import NO_LISTS, Lists, Match
+from streamdedup.rules.listed import NO_LISTS, InForce, Lists, Match
 from streamdedup.snapshot import files
-from streamdedup.worker.lists import Reloading
-from tests.test_context import DIGITS, context
+from tests.test_recipe import DIGITS, lists_of, recipe
 
 
-def load_lists(made: Context) -> Lists:
-    """What a worker of this configuration has in force when it joins."""
-    asyncio.run(Reloading(made).begin())
-    return made.lists.now
+def load_lists(made: Recipe) -> Lists:
+    """Give what a worker of this recipe has in force when it joins."""
+    asyncio.run(lists_of(made, in_force := InForce()).begin())
+    return in_force.now
 
 
 def built(path: Path, *entries: str, options: tuple[str, ...] = ()) -> str:
@@ -36,14 +35,14 @@ def built(path: Path, *entries: str, options: tuple[str, ...] = ()) -> str:
 
 def test_without_lists_nothing_is_loaded(tmp_path: Path) -> None:
     """Neither is configured by default, and nothing is asked for."""
-    assert load_lists(context(tmp_path)) == NO_LISTS
+    assert load_lists(recipe(tmp_path)) == NO_LISTS
 
 
 def test_the_lists_that_are_named_are_loaded_and_told(tmp_path: Path) -> None:
     """Each judges as it was built, and the log says name and version of each."""
     block = built(tmp_path / "block.list", "a", "b")
     allow = built(tmp_path / "allow.list", "b", options=("--kind", "exact", "--name", "friends"))
-    made = context(tmp_path, block, allow.replace("blocklist", "allowlist"))
+    made = recipe(tmp_path, block, allow.replace("blocklist", "allowlist"))
     with capture_logs() as lines:
         lists = load_lists(made)
     keys = [b"a", b"b", b"c"]
@@ -61,7 +60,7 @@ def test_the_lists_that_are_named_are_loaded_and_told(tmp_path: Path) -> None:
 def refusal(tmp_path: Path, *overrides: str, **environ: str) -> str:
     """The message with which the lists are refused."""
     with pytest.raises(ConfigError) as caught:
-        load_lists(context(tmp_path, *overrides, **environ))
+        load_lists(recipe(tmp_path, *overrides, **environ))
     return str(caught.value)
 
 
@@ -82,7 +81,7 @@ def test_a_list_of_another_hash_is_refused(tmp_path: Path) -> None:
     message = refusal(tmp_path, keyed, "filter.hash=siphash", FILTER__HASH_KEY=DIGITS[::-1])
     assert "the hash_key is not the one with which it was built" in message
     assert DIGITS not in message
-    assert load_lists(context(tmp_path, keyed, "filter.hash=siphash", **ours)).block
+    assert load_lists(recipe(tmp_path, keyed, "filter.hash=siphash", **ours)).block
 
 
 def test_a_list_of_another_normalization_is_refused(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_a_list_of_another_normalization_is_refused(tmp_path: Path) -> None:
     assert "'lowercase 1" in message
     assert "'none'" in message
     assert "build it again" in message
-    assert load_lists(context(tmp_path, lowered, "key.normalize=lowercase")).block
+    assert load_lists(recipe(tmp_path, lowered, "key.normalize=lowercase")).block
 
 
 def test_a_filter_is_no_list(tmp_path: Path) -> None:
@@ -111,4 +110,4 @@ def test_a_damaged_list_is_refused(tmp_path: Path, harm: str) -> None:
     content[len(content) // 2] ^= 1
     (tmp_path / "block.list").write_bytes(content if harm == "flipped" else content[:-100])
     with pytest.raises(SnapshotError, match=r"cannot use .*block\.list"):
-        load_lists(context(tmp_path, override))
+        load_lists(recipe(tmp_path, override))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.shard import Decided, Shard, screened
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column, Verdict
@@ -28,15 +28,15 @@ from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.overlay import ADDED, REMOVED, Changes
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.metrics.counts import Tally
-from streamdedup.rules.listed import Answer, Lists, Match, Matcher, Suspected
+from streamdedup.metrics.counts import Meters, Tally
+from streamdedup.rules.listed import Answer, InForce, Lists, Match, Matcher, Suspected
 from streamdedup.worker import lists
 from streamdedup.worker.list_files import Loaded, load_list
-from streamdedup.worker.lists import Reloading
 from tests.list_tools import PROVIDER, inputs, quiet, recipe, written
 from tests.listed import Listed
 from tests.local import until
-from tests.test_context import context
+from tests.test_recipe import lists_of
+from tests.test_recipe import recipe as worker_recipe
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
 UNASKED, ABSENT, CONFIRMED, FALSE_POSITIVE = Answer
@@ -279,10 +279,10 @@ VERIFY = ("blocklist.on_positive=verify", "key.normalize=email")
 
 
 def in_force(tmp_path: Path, *overrides: str) -> Lists:
-    """What a worker of this configuration has in force when it joins."""
-    made_ = context(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY, *overrides)
-    asyncio.run(Reloading(made_).begin())
-    return made_.lists.now
+    """Give what a worker of this configuration has in force when it joins."""
+    made_ = worker_recipe(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY, *overrides)
+    asyncio.run(lists_of(made_, found := InForce()).begin())
+    return found.now
 
 
 def test_the_store_is_opened_with_its_list(tmp_path: Path) -> None:
@@ -334,16 +334,17 @@ async def test_a_store_that_comes_after_its_list_is_found(
     version = made(tmp_path / "other", [*ON_IT, "new@example.com"]).version
     tries = list[str]()
 
-    def counted(context_: Context, which: str, path: Path) -> Loaded:
+    def counted(made_: Recipe, which: str, path: Path) -> Loaded:
         tries.append(which)
-        return load_list(context_, which, path)
+        return load_list(made_, which, path)
 
     monkeypatch.setattr(lists, "LOOK_EVERY_S", 0.001)
     monkeypatch.setattr(lists, "AGAIN_S", 0.001)
     monkeypatch.setattr(lists, "AGAIN_S_MAX", 0.002)
     monkeypatch.setattr(lists, "load_list", counted)
-    context_ = context(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY)
-    await (keeps := Reloading(context_)).begin()
+    made_ = worker_recipe(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY)
+    found, meters = InForce(), Meters()
+    await (keeps := lists_of(made_, found, meters)).begin()
     with capture_logs() as lines:
         watching = asyncio.create_task(keeps.run())
         (tmp_path / "other" / "block.list").replace(tmp_path / "block.list")
@@ -351,12 +352,10 @@ async def test_a_store_that_comes_after_its_list_is_found(
         (tmp_path / "other" / "block.list.exact" / version).rename(
             tmp_path / "block.list.exact" / version
         )
-        await until(
-            lambda: getattr(context_.lists.now.block, "version", None) == version, lambda: lines
-        )
+        await until(lambda: getattr(found.now.block, "version", None) == version, lambda: lines)
         watching.cancel()
     assert [line["event"] for line in lines] == ["list_refused", "list_in_force"]
-    assert context_.meters.lists_refused["blocklist"] == 1
+    assert meters.lists_refused["blocklist"] == 1
 
 
 def test_a_store_is_closed_when_the_last_batch_lets_go_of_it(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def add_reset(commands: Commands) -> None:
 
 def _target(text: str) -> "Target":
     from streamdedup.commands.reset import target_of
-    from streamdedup.delivery.context import wall_clock_ms
+    from streamdedup.delivery.services import wall_clock_ms
 
     return target_of(text, wall_clock_ms())
 

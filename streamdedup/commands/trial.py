@@ -11,17 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.delivery.context import Context, keys_of
 from streamdedup.delivery.emit import refused_by
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.delivery.shard import settled
+from streamdedup.delivery.turns import keys_of
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
-from streamdedup.rules.listed import Answer, Match
+from streamdedup.metrics.counts import Meters
+from streamdedup.rules.listed import Answer, InForce, Match
 from streamdedup.settings import Settings
+from streamdedup.threads import Threads
 from streamdedup.worker.lists import Reloading
 
 EVENTS_MAX = 1_000_000  # some 400 MB
@@ -118,6 +122,7 @@ async def tried(settings: Settings, events: int, connect: Connect = kafka_cluste
 class _Trying:
     def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._settings, self._cluster = settings, cluster
+        self._lists = InForce()
         self._partitions_of: dict[bytes, set[int]] = {}  # by digest
 
     async def run(self, events: int) -> Trial:
@@ -126,10 +131,10 @@ class _Trying:
             topology = await self._cluster.describe([source, sink])
             refuse_missing(topology, source, [source])
         count = topology[source].partitions
-        member = self._cluster.source(source)  # never started: so it joins nothing
-        self._context = Context(self._settings, self._cluster, member, count, asyncio.Semaphore(1))
-        self._extractor = self._context.extractor()
-        await Reloading(self._context).begin()
+        recipe = Recipe(self._settings, count)
+        self._hash, self._extractor = recipe.hash, recipe.extractor()
+        lists = Reloading(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
+        await lists.begin()
         self._limits = self._limits_of(topology)
         found = Trial(source, count)
         for partition in range(count):
@@ -156,13 +161,13 @@ class _Trying:
                 self._judge(found, part, await keys_of(part, self._extractor))
 
     def _judge(self, found: Trial, batch: EventBatch, keys: Keys) -> None:
-        limits, now_ms = self._limits, self._context.now_ms()
+        limits, now_ms = self._limits, wall_clock_ms()
         rejected = refused_by(limits, self._settings, batch, keys, now_ms) if limits else {}
         reasons = keys.malformed | rejected
         verdicts, rows = settled(keys, list(rejected))
         column = keys.keys.take(rows)
-        digests = self._context.hash.of_column(column.buffer, column.starts, column.sizes)
-        blocked = self._context.lists.now.screen(rows, column, digests)
+        digests = self._hash.of_column(column.buffer, column.starts, column.sizes)
+        blocked = self._lists.now.screen(rows, column, digests)
         verdicts[blocked.rows] = Verdict.BLOCKED
         found.matched.update(Match(match).name.lower() for match in blocked.matches.tolist())
         found.exempt += len(blocked.exempt)

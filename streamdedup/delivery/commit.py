@@ -6,12 +6,14 @@ One transaction after the other, in their order. Whatever fails is raised, and l
 import asyncio
 from collections.abc import Callable
 
-from streamdedup.delivery.context import Context
 from streamdedup.delivery.emit import Emission
-from streamdedup.delivery.fold import Folding, in_turns
+from streamdedup.delivery.fold import Folding
 from streamdedup.delivery.pace import Pace
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.transactions import Flights, Transaction
+from streamdedup.delivery.turns import in_turns
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.offsets import Note
@@ -24,12 +26,13 @@ class Committing:
 
     def __init__(
         self,
-        context: Context,
+        recipe: Recipe,
+        services: Services,
         partition: int,
         writer: Writer,
+        *,
         emission: Emission,
         folding: Folding,
-        *,
         pace: Pace,
         passed: Callable[[Transaction], None],
     ) -> None:
@@ -47,7 +50,8 @@ class Committing:
         self.floor: int | None = None
         """The output offset below which all is forgotten; `since`: the input offset where reading began then."""
         self.since: int | None = None
-        self._context, self._settings, self._partition = context, context.settings, partition
+        self._recipe, self._services = recipe, services
+        self._settings, self._partition = recipe.settings, partition
         self._writer, self._emission, self._folding = writer, emission, folding
         self._pace, self._passed = pace, passed
 
@@ -69,9 +73,9 @@ class Committing:
             self.ours_end = self.ours_end if end is None else end
             await self._commit(topology, transaction)
         if end is not None and self.output_end is not None:
-            self.output_end = end + self._context.exactly_once
+            self.output_end = end + self._recipe.exactly_once
         if transaction.events:
-            self._context.meters.transactions.observe(loop.time() - begun_at)
+            self._services.meters.transactions.observe(loop.time() - begun_at)
         async with self._folding.turn:
             await in_turns(shard.admit(shard.label if end is None else end))
         self._passed(transaction)
@@ -85,7 +89,7 @@ class Committing:
         try:
             return await self._writer.settle(self.output_end)
         except ForeignWriteError as error:
-            if self._context.exactly_once:
+            if self._recipe.exactly_once:
                 self.foreign = (shard.label, error.found)
                 await self._writer.abort()
             raise
@@ -114,11 +118,11 @@ class Committing:
             transaction.watermark,
             topology[source].partitions,
             self.born,
-            atomic=self._context.exactly_once,
+            atomic=self._recipe.exactly_once,
             floor=self.floor,
             since=self.since,
         ).encode()
-        if self._context.exactly_once:
+        if self._recipe.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)
         else:
-            await self._context.source.commit(self._partition, offset, note)
+            await self._services.source.commit(self._partition, offset, note)

@@ -5,7 +5,8 @@ What cannot be parsed is read one event at a time, so that all before it is deli
 
 import asyncio
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.sink import DoubtError
@@ -19,9 +20,9 @@ ONE_BY_ONE_EVENTS = 100_000  # more than one fetch holds, so that what was unrea
 class Reading:
     """Reads one partition, in one epoch of the group's assignments at a time."""
 
-    def __init__(self, context: Context, partition: int) -> None:
-        self._source, self._topic = context.source, context.settings.source.topic
-        self._meters = context.meters.of(partition)
+    def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
+        self._source, self._topic = services.source, recipe.settings.source.topic
+        self._meters = services.meters.of(partition)
         self._partition = partition
         self._epoch = 0
         self.next_offset = 0

@@ -7,12 +7,14 @@ changed in turns, never both at once.
 import asyncio
 
 from streamdedup.delivery.consume import IDLE_WAIT_S, Reading
-from streamdedup.delivery.context import Context, keys_of
 from streamdedup.delivery.emit import Emission
 from streamdedup.delivery.fold import Folding
 from streamdedup.delivery.pace import Pace
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard, screened
 from streamdedup.delivery.transactions import Flights, Part, Transaction
+from streamdedup.delivery.turns import keys_of
 from streamdedup.events import EventBatch
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
@@ -25,13 +27,21 @@ class Deciding:
     """Decides the events of one shard; `pace` says how many a transaction may take."""
 
     def __init__(
-        self, context: Context, folding: Folding, emission: Emission, reading: Reading, pace: Pace
+        self,
+        recipe: Recipe,
+        services: Services,
+        *,
+        folding: Folding,
+        emission: Emission,
+        reading: Reading,
+        pace: Pace,
     ) -> None:
         self.full = False
-        self._context, self._delivery = context, context.settings.delivery
+        self._recipe, self._services = recipe, services
+        self._delivery = recipe.settings.delivery
         self._folding, self._emission = folding, emission
         self._reading, self._pace = reading, pace
-        self._extractor = context.extractor()
+        self._extractor = recipe.extractor()
         self._departed_offset = 0
         self._departed_at = 0.0
 
@@ -98,7 +108,7 @@ class Deciding:
 
     async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[Part, bool]:
         """Decide the events of `batch`, and whether they are all: they are not where the filter is full."""
-        now_ms = self._context.now_ms()
+        now_ms = self._services.now_ms()
         keys = await keys_of(batch, self._extractor)
         rejected = self._emission.rejected(batch, keys, now_ms, self._pace.refused)
         lists = await self._lists(shard.partition, keys, list(rejected))
@@ -111,16 +121,16 @@ class Deciding:
 
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | Screened:
         """Those in force, for the whole batch; what they say of it, where they are better asked beside the loop."""
-        lists, context = self._context.lists.now, self._context
+        lists = self._services.lists.now
         takes_long = lists.block is not None and self._extractor.takes_long
         if not (takes_long or lists.ask_a_disk):
             return lists
-        said = await asyncio.to_thread(screened, keys, rejected, lists, context.hash)
+        said = await asyncio.to_thread(screened, keys, rejected, lists, self._recipe.hash)
         if not isinstance(said, Suspected):
             return said
-        name = f"{context.settings.source.topic}/{partition}"
+        name = f"{self._recipe.settings.source.topic}/{partition}"
         what = "the exact store of its block list"
-        return await context.threads.lookups.run(name, what, said.verified)
+        return await self._services.threads.lookups.run(name, what, said.verified)
 
     async def _commit_position(self, shard: Shard, flights: Flights) -> None:
         """Nothing to read: commit, now and then, that markers and aborted events are behind us.

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from streamdedup.delivery.context import Context
 from streamdedup.delivery.resume import Found
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Writer
@@ -19,13 +18,12 @@ POLL_S = 0.2
 
 
 async def fence(
-    context: Context, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
 ) -> tuple[Topology, Found]:
     """What the broker tells of `partition` once no other writer can change it.
 
     ConfigError where the topics do not fit, DeliveryError where the output stays undecided; anything else is doubt.
     """
-    settings, cluster = context.settings, context.cluster
     source, output = settings.source.topic, settings.sink.topic
     async with asyncio.timeout(FENCE_S_MAX):
         await writer.fence()

@@ -6,14 +6,12 @@ from its label to its end.
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from streamdedup.delivery.context import Context, keys_of
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import (
     Found,
     Resume,
@@ -22,10 +20,14 @@ from streamdedup.delivery.resume import (
     is_complete,
     is_outlived,
 )
+from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
+from streamdedup.delivery.turns import in_turns, keys_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint, Verdict
+from streamdedup.filters.base import Addable
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.records.marks import marks_of
@@ -36,15 +38,6 @@ from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 
 STALL_S_MAX = 60.0
 LOG_ANSWER_S_MAX = 1.0  # a save goes without: it must not wait for a broker that is away
-
-
-async def in_turns(steps: Iterator[None]) -> None:
-    """Do them all, with a turn for everybody else after each; who is cancelled does the rest at once."""
-    try:
-        for _ in steps:
-            await asyncio.sleep(0)
-    finally:
-        deque(steps, maxlen=0)  # half of them would be the fold of no offset
 
 
 class Fold:
@@ -82,22 +75,34 @@ class Fold:
 class Folding:
     """The shard of one partition, while there is one."""
 
-    def __init__(self, context: Context, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
+    def __init__(self, recipe: Recipe, services: Services, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.shard: Shard | None = None
         self.turn = asyncio.Lock()
         """Held while the filter is judged, or changed, or gets memory: one of them at a time."""
         self.progress: Fold | None = None  # of the last fold
-        self._meters = context.meters.of(partition)
+        self._meters = services.meters.of(partition)
         self.snapshots = ShardSnapshots(
-            context.settings, partition, log, self._meters, context.fs, threads=context.threads
+            recipe.settings, partition, log, self._meters, services.fs, threads=services.threads
         )
-        self._context, self._settings, self._partition = context, context.settings, partition
-        self._extractor = context.extractor()
+        self._recipe, self._services = recipe, services
+        self._settings, self._partition = recipe.settings, partition
+        self._extractor = recipe.extractor()
         self._growth: asyncio.Task[None] | None = None
         self._folded: Identity | None = None  # of the log that the shard's filter is the fold of
         self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
         self._replaced = False  # whether the log was seen to hold another one in its place
         self._log = log
+
+    def _shard_of(self, seen: Addable | Windowed) -> Shard:
+        """A shard over `seen`, counted with its partition."""
+        recipe, services = self._recipe, self._services
+        return Shard(
+            self._partition,
+            seen,
+            stop_when_full=recipe.stops_when_full,
+            watch=services.watch if recipe.settings.filter.remembers else None,
+            tally=self._meters.tally,
+        )
 
     async def remembers(self) -> bool:
         """Whether anything was ever folded: then the shard is not newly born."""
@@ -120,12 +125,12 @@ class Folding:
         DeliveryError where that is not to be had, or where an event stands at one of the offsets `foreign`, from the
         first up to, without, the second: a second writer put it there.
         """
-        identity = self._context.identity(topology, self._partition, found.floor)
+        identity = self._recipe.identity(topology, self._partition, found.floor)
         shard = await self._remembered(identity)
         if shard is None or await self._is_outdone(shard, identity, found):
             shard = await self._restore(identity, found)
         # Not around the load: a disk that hangs holds up no other shard's fold.
-        async with self._context.folds:
+        async with self._services.folds:
             await self._bridge(shard, found, topology)
             await self._fold(shard, found, foreign)
         self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
@@ -141,7 +146,7 @@ class Folding:
             raise DoubtError("the output is not the log that was folded")
         while (shard := self.shard) is not None and shard.grows_within(events):
             if self._growth is None or self._growth.done():
-                memory = self._context.threads.memory
+                memory = self._services.threads.memory
                 growth = memory.run(self.snapshots.name, "its filter to grow", shard.grow)
                 self._growth = asyncio.create_task(growth)
             await asyncio.shield(self._growth)
@@ -192,7 +197,7 @@ class Folding:
             return None
         async with asyncio.timeout(ANSWER_S_MAX):
             output = self._settings.sink.topic
-            return await self._context.cluster.batch_at(output, self._partition, offset)
+            return await self._services.cluster.batch_at(output, self._partition, offset)
 
     async def _last_batch(self, label: int) -> Fingerprint | None:
         """The last one below `label`."""
@@ -234,7 +239,7 @@ class Folding:
         note = found.committed.note if found.committed else None
         watermark = note.watermark if note else None
         outlived = options.by_event_time and is_outlived(
-            output, self._context.now_ms(), watermark, options.window_ms
+            output, self._services.now_ms(), watermark, options.window_ms
         )
         warning = check_memory(shard.label, found, self._settings.sink, outlived=outlived)
         if found.output_start <= shard.label:
@@ -254,11 +259,11 @@ class Folding:
 
         snapshot = await self.snapshots.load(identity, found.output_end, doubt)
         if snapshot is None:
-            make, memory = self._context.empty_filter, self._context.threads.memory
+            make, memory = self._recipe.empty_filter, self._services.threads.memory
             seen = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:
-            seen = self._context.adopt(snapshot.filter)
-        shard = self._context.shard(self._partition, seen)
+            seen = self._recipe.adopt(snapshot.filter)
+        shard = self._shard_of(seen)
         shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
         if snapshot is not None:
             shard.label, shard.end_label = snapshot.label, snapshot.end_label
@@ -271,7 +276,7 @@ class Folding:
         progress = self.progress = Fold(shard, start, found.output_end)
         folded = skipped = withheld = 0
         first = last = None
-        batches = self._context.cluster.committed_events(
+        batches = self._services.cluster.committed_events(
             self._settings.sink.topic,
             self._partition,
             start,

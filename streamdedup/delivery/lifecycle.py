@@ -11,13 +11,14 @@ import structlog
 
 from streamdedup.delivery.commit import Committing
 from streamdedup.delivery.consume import Reading
-from streamdedup.delivery.context import Context
 from streamdedup.delivery.decide import Deciding
 from streamdedup.delivery.emit import Emission
 from streamdedup.delivery.fence import fence
 from streamdedup.delivery.fold import Fold, Folding
 from streamdedup.delivery.pace import Pace
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import growth, noted_end
+from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.stateless import Stateless
@@ -49,15 +50,15 @@ class State(StrEnum):
 class Delivery:
     """Drives the shard of one partition. `run` lives as long as the partition is ours."""
 
-    def __init__(self, context: Context, partition: int) -> None:
-        settings = context.settings
+    def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
+        settings = recipe.settings
         self.state = State.ASSIGNED
         self.partition = partition
         self.trouble: str | None = None  # why it is full or stopped
-        self._meters = context.meters.of(partition)
+        self._meters = services.meters.of(partition)
         self._committed_offset = 0
         self._input_end: int | None = None  # as last asked for
-        self._context, self._settings = context, settings
+        self._recipe, self._services, self._settings = recipe, services, settings
         self._log = log.bind(
             topic=settings.source.topic, partition=partition, output=settings.sink.topic
         )
@@ -65,22 +66,30 @@ class Delivery:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._live_at = 0.0  # by the loop's clock
         self._told_beyond = False
-        self._writer = context.cluster.writer(
-            settings.sink, partition, exactly_once=context.exactly_once
+        self._writer = services.cluster.writer(
+            settings.sink, partition, exactly_once=recipe.exactly_once
         )
         self._name = f"{settings.source.topic}/{partition}"
         made = Folding if settings.filter.remembers else Stateless
-        self._folding = made(context, partition, self._log)
+        self._folding = made(recipe, services, partition, self._log)
         self._emission = Emission(settings, self._writer)
-        self._reading = Reading(context, partition)
+        self._reading = Reading(recipe, services, partition)
         self._pace = pace = Pace(settings.delivery.batch_events_max)
-        self._deciding = Deciding(context, self._folding, self._emission, self._reading, pace)
+        self._deciding = Deciding(
+            recipe,
+            services,
+            folding=self._folding,
+            emission=self._emission,
+            reading=self._reading,
+            pace=pace,
+        )
         self._committing = Committing(
-            context,
+            recipe,
+            services,
             partition,
             self._writer,
-            self._emission,
-            self._folding,
+            emission=self._emission,
+            folding=self._folding,
             pace=pace,
             passed=self._passed,
         )
@@ -108,24 +117,24 @@ class Delivery:
         if self.state is not State.LIVE:
             return max(0, self._input_end - self._committed_offset)
         read = self._input_end - self._reading.next_offset
-        return max(0, read, self._context.source.lag(self.partition))
+        return max(0, read, self._services.source.lag(self.partition))
 
     async def look_up_end(self) -> None:
         """Ask for the end of the input where nothing is fetched that would tell it; not for the first time."""
         if self._input_end is not None and self.state is not State.LIVE:
-            self._input_end = await self._context.cluster.end_offset(
+            self._input_end = await self._services.cluster.end_offset(
                 self._settings.source.topic, self.partition
             )
 
     def lookup_waits(self, above_s: float) -> str | None:
         """What it says of a lookup in a list's store that takes so long; None where none does. Any thread may ask."""
-        return self._context.threads.lookups.waits(self._name, above_s)
+        return self._services.threads.lookups.waits(self._name, above_s)
 
     @property
     def beyond_capacity(self) -> bool:
         """Whether the filter holds more than its error rate was promised for, as the operator allowed."""
         held = self.shard is not None and self.shard.beyond_capacity
-        return held and not self._context.stops_when_full
+        return held and not self._recipe.stops_when_full
 
     @property
     def busy(self) -> bool:
@@ -170,7 +179,7 @@ class Delivery:
 
     async def drop(self) -> None:
         """Let go of the producer, whatever it is doing; nobody waits for a broker here any more."""
-        self._context.cluster.patience.forget(self._name)
+        self._services.cluster.patience.forget(self._name)
         await self._writer.drop()
 
     async def look_at_log(self, within_s: float) -> None:
@@ -186,16 +195,16 @@ class Delivery:
         await self._folding.outrun(log_start)
 
     async def _live(self, epoch: int) -> None:
-        source = self._context.source
+        settings, cluster, source = self._settings, self._services.cluster, self._services.source
         self.state, self.trouble = State.FENCING, None
         source.hold(self.partition)
         if not await self._confirmed(epoch):
             return
         remembers = await self._folding.remembers()
         topology, found = await fence(
-            self._context, self._writer, self.partition, has_memory=remembers
+            settings, cluster, self._writer, self.partition, has_memory=remembers
         )
-        self._context.cluster.patience.back(self._name)
+        self._services.cluster.patience.back(self._name)
         self._emission.observe(topology)
         resume = self._folding.resume(found)
         if warning := growth(found, self._settings.source):
@@ -231,7 +240,7 @@ class Delivery:
 
         A worker that was paused would else shut out the one that took its place.
         """
-        source, backoff = self._context.source, Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        source, backoff = self._services.source, Backoff(BACKOFF_S, BACKOFF_S_MAX)
         while source.epoch == epoch and not self._leaving.is_set():
             if await source.confirms(epoch):
                 return True
@@ -241,7 +250,7 @@ class Delivery:
     def _tell(self, error: Exception) -> None:
         """Doubt, in the log; but not from each shard again while a broker is away, which is told for all of them."""
         if is_away(error):
-            self._context.cluster.patience.away(self._name, error)
+            self._services.cluster.patience.away(self._name, error)
         if self.state is State.LIVE or not is_away(error):
             self._log.warning("doubt", state=self.state, **describe_error(error))
 
@@ -262,8 +271,8 @@ class Delivery:
         await self._committing.commit(shard, topology, birth)
 
     async def _wait_full(self, shard: Shard) -> None:
-        self._context.source.hold(self.partition)
-        held, larger = self._context.held(shard.seen), self._context.larger(shard.seen)
+        self._services.source.hold(self.partition)
+        held, larger = self._recipe.held(shard.seen), self._recipe.larger(shard.seen)
         self.trouble = f"{held}: {larger}"
         self.state = State.FULL
         self._log.error(
@@ -284,14 +293,14 @@ class Delivery:
                 keys=len(shard.seen),
                 capacity=shard.seen.capacity,
                 error_rate_now=shard.seen.error_rate_now,
-                remedy=f"{self._context.larger(shard.seen)} and restart: the output is folded again",
+                remedy=f"{self._recipe.larger(shard.seen)} and restart: the output is folded again",
             )
 
     async def _stop(self, error: Exception) -> None:
         self.trouble = str(error)
         self.state = State.STOPPED
-        self._context.cluster.patience.forget(self._name)
-        self._context.source.hold(self.partition)
+        self._services.cluster.patience.forget(self._name)
+        self._services.source.hold(self.partition)
         self._log.error(
             "shard_stopped", error=str(error), remedy="once that is settled, restart the worker"
         )

@@ -29,7 +29,7 @@ class Stateless(Folding):
         foreign: tuple[int, int] | None,  # noqa: ARG002 - others may write
     ) -> Shard:
         """As `Folding.catch_up`; the label only tells where the output ended."""
-        shard = self.shard or self._context.shard(self._partition, self._context.empty_filter())
+        shard = self.shard or self._shard_of(self._recipe.empty_filter())
         shard.end_fold(found.output_end)
         self.shard = shard
         return shard

@@ -17,7 +17,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from streamdedup.delivery.context import wall_clock_ms
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topic

@@ -10,9 +10,10 @@ from contextlib import suppress
 
 import structlog
 
-from streamdedup.delivery.context import Context
 from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
 from streamdedup.delivery.lifecycle import Delivery
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.kafka.client.patience import is_away
 
@@ -41,10 +42,10 @@ class Shards:
         """How many are served."""
         return len(self._tasks)
 
-    async def reassign(self, context: Context, drain_s: float) -> int:
+    async def reassign(self, recipe: Recipe, services: Services, drain_s: float) -> int:
         """End every shard of the last assignment, begin those of this one; its epoch. What stays keeps its filter."""
         await self.end(min(drain_s, REASSIGN_S_MAX))
-        epoch, assigned = context.source.epoch, context.source.assigned
+        epoch, assigned = services.source.epoch, services.source.assigned
         if assigned is None:
             log.info("revoked")
             return epoch
@@ -55,7 +56,7 @@ class Shards:
         for delivery in self._kept.values():
             self._save_apart(delivery)
         for partition in sorted(assigned):
-            delivery = held.get(partition) or Delivery(context, partition)
+            delivery = held.get(partition) or Delivery(recipe, services, partition)
             self._deliveries[partition] = delivery
             self._tasks[partition] = asyncio.create_task(delivery.run(epoch))
         return epoch
@@ -116,14 +117,12 @@ class Shards:
         """Save what all shards remember, one after the other, once the logs of all were looked at for `within_s`."""
         await _save(self.all(), within_s)
 
-    async def outrun_retention(self, context: Context) -> None:
+    async def outrun_retention(self, services: Services, output: str) -> None:
         """Compare where the output begins with the snapshots' labels."""
         partitions = list(self._deliveries)
         try:
             async with asyncio.timeout(RETENTION_ANSWER_S_MAX):
-                starts = await context.cluster.first_offsets(
-                    context.settings.sink.topic, partitions
-                )
+                starts = await services.cluster.first_offsets(output, partitions)
         except Exception as error:
             if is_away(error):  # asked again later
                 return

@@ -6,11 +6,11 @@ is no message is counted, told now and then by its offset, and changes nothing.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import structlog
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
 from streamdedup.events import EventBatch
 from streamdedup.filters.exact.digest_map import warm_up
@@ -22,6 +22,7 @@ from streamdedup.kafka.topics import Topic
 from streamdedup.lists.control import read_change
 from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
 from streamdedup.logs import RateLimit
+from streamdedup.metrics.counts import Meters
 
 LOOK_EVERY_S = 0.5
 PARTITIONS_EVERY_S = 10.0
@@ -38,11 +39,20 @@ class ControlTopic:
     read: the same on each worker, whenever it began. Both are replaced as a whole, while a thread reads on.
     """
 
-    def __init__(self, context: Context, topic: str) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        cluster: Cluster,
+        topic: str,
+        *,
+        meters: Meters,
+        now_ms: Callable[[], int],
+    ) -> None:
         self.overlay, self.position = NO_CHANGES, 0
         self._changes = Changes()
-        self._context, self._cluster, self._topic = context, context.cluster, topic
-        self._normal, self._hash = context.extractor().normalizer, context.hash
+        self._cluster, self._topic = cluster, topic
+        self._meters, self._now_ms = meters, now_ms
+        self._normal, self._hash = recipe.extractor().normalizer, recipe.hash
         self._positions: dict[int, int] = {}
         self._newest_ms = 0
         self._malformed, self._trouble = RateLimit(), RateLimit()
@@ -85,11 +95,9 @@ class ControlTopic:
             "list_changed",
             topic=self._topic,
             position=self.position,
-            malformed=self._context.meters.changes_malformed,
+            malformed=self._meters.changes_malformed,
             keys_changed=len(self.overlay),
-            followed_s=max(0, self._context.now_ms() - self._newest_ms) / 1000
-            if self._newest_ms
-            else None,
+            followed_s=max(0, self._now_ms() - self._newest_ms) / 1000 if self._newest_ms else None,
         )
 
     async def _look_for_partitions(self) -> None:
@@ -114,7 +122,7 @@ class ControlTopic:
                 )
             if end > position:
                 await self._read_part(partition, position, end)
-        self._context.meters.changes_read_at = time.monotonic()
+        self._meters.changes_read_at = time.monotonic()
         position = sum(self._positions.values())
         came = position != self.position
         if came:
@@ -156,7 +164,7 @@ class ControlTopic:
             )
 
     def _tell_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
-        self._context.meters.changes_malformed += 1
+        self._meters.changes_malformed += 1
         if messages := self._malformed.due(time.monotonic()):
             log.warning(
                 "change_malformed",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import structlog
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.lists import KeyList, load
 from streamdedup.lists.exact_store import ExactStore
@@ -27,22 +27,22 @@ class Loaded(NamedTuple):
     store: ExactStore | None
 
 
-def load_list(context: Context, which: str, path: Path) -> Loaded:
+def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
     """Map the list at `path`, which is `allowlist` or `blocklist`, and open its store: both are read, so it blocks.
 
     ConfigError where it is none, or does not fit hash or normalization, or has no store that fits; SnapshotError where
     it is damaged.
     """
     try:
-        listed = load(path, hash_key=context.hash.key)
+        listed = load(path, hash_key=recipe.hash.key)
     except ConfigError as error:
         raise ConfigError(
-            f"{which}.file: {error}; filter.hash is {context.hash.name}: a list is built with the same hash, and the"
+            f"{which}.file: {error}; filter.hash is {recipe.hash.name}: a list is built with the same hash, and the"
             " same key where that is siphash; with filter: null it is murmur3"
         ) from None
-    listed.refuse_unless(context.extractor().normalizer)
+    listed.refuse_unless(recipe.extractor().normalizer)
     listed.warm_up()
-    store = _store_of(context, listed, path) if which == BLOCK else None
+    store = _store_of(recipe, listed, path) if which == BLOCK else None
     log.info(
         "list_in_force",
         list=which,
@@ -57,8 +57,8 @@ def load_list(context: Context, which: str, path: Path) -> Loaded:
     return Loaded(listed, store)
 
 
-def _store_of(context: Context, listed: KeyList, path: Path) -> ExactStore | None:
-    options = context.settings.blocklist
+def _store_of(recipe: Recipe, listed: KeyList, path: Path) -> ExactStore | None:
+    options = recipe.settings.blocklist
     if options.on_positive == "drop":
         return None
     try:

@@ -5,20 +5,24 @@ refused, and the list before stays in force. It is tried again now and then, sin
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.delivery.transactions import together
 from streamdedup.errors import StreamdedupError
+from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.rules.listed import Lists, Matcher
-from streamdedup.threads import THE_WORKER
+from streamdedup.metrics.counts import Meters
+from streamdedup.rules.listed import InForce, Lists, Matcher
+from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.worker.list_changes import ControlTopic
 from streamdedup.worker.list_files import ALLOW, BLOCK, Loaded, load_list
 
@@ -53,14 +57,26 @@ class _File:
 
 
 class Reloading:
-    """Keeps `context.lists` as the files and the control topic have them."""
+    """Keeps `in_force` as the files and the control topic have them."""
 
-    def __init__(self, context: Context) -> None:
-        settings, self._context = context.settings, context
+    def __init__(
+        self,
+        recipe: Recipe,
+        cluster: Cluster,
+        in_force: InForce,
+        *,
+        meters: Meters,
+        threads: Threads,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        settings, self._recipe, self._in_force = recipe.settings, recipe, in_force
+        self._meters, self._threads = meters, threads
         paths = {ALLOW: settings.allowlist.file, BLOCK: settings.blocklist.file}
         self._files = {which: _File(which, path) for which, path in paths.items() if path}
         topic = settings.blocklist.control_topic
-        self._control = ControlTopic(context, topic) if topic else None
+        self._control = (
+            ControlTopic(recipe, cluster, topic, meters=meters, now_ms=now_ms) if topic else None
+        )
         self._asked = asyncio.Event()
 
     async def begin(self) -> None:
@@ -106,7 +122,7 @@ class Reloading:
     def _refuse(self, file: _File, reason: str, *, is_new: bool) -> None:
         """Keep what is in force. Of a file that was refused before, only another reason is told."""
         if is_new:
-            self._context.meters.lists_refused[file.which] += 1
+            self._meters.lists_refused[file.which] += 1
             file.backoff.reset()
         if is_new or reason != file.refusal:
             stays = file.loaded.listed.version if file.loaded else None
@@ -115,12 +131,12 @@ class Reloading:
         file.again_at = asyncio.get_running_loop().time() + file.backoff.next_s()
 
     async def _stamp(self, file: _File) -> Stamp:
-        run = self._context.threads.loads.run
+        run = self._threads.loads.run
         return await run(THE_WORKER, "the files of its lists", _stamp, file.path)
 
     async def _load(self, file: _File) -> Loaded:
-        run = self._context.threads.loads.run
-        return await run(THE_WORKER, "its lists", load_list, self._context, file.which, file.path)
+        run = self._threads.loads.run
+        return await run(THE_WORKER, "its lists", load_list, self._recipe, file.which, file.path)
 
     async def _follow(self, control: ControlTopic) -> None:
         async for _ in control.news():
@@ -130,7 +146,7 @@ class Reloading:
     def _put_in_force(self) -> None:
         """Between two batches: each reads them once."""
         allow, block = (self._loaded(which) for which in (ALLOW, BLOCK))
-        self._context.lists.now = Lists(allow and allow.listed, block and self._changed(block))
+        self._in_force.now = Lists(allow and allow.listed, block and self._changed(block))
 
     def _changed(self, block: Loaded) -> Matcher:
         """The block list, with what the control topic and the store say; the three are one until the next change."""

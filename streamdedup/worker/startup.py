@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka.base import Cluster
@@ -66,19 +66,19 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
     return topology
 
 
-def try_filter(context: Context, topology: Topology) -> None:
+def try_filter(recipe: Recipe, topology: Topology) -> None:
     """Make one filter, say what it means, and compile what keys and rule run. Blocking, for seconds at first."""
     with compiling(lambda: log.info("compiling", note=_COMPILING)):
-        empty = context.empty_filter()
-        _announce(context, topology, empty)
+        empty = recipe.empty_filter()
+        _announce(recipe, topology, empty)
         warm_up(empty)
-        context.extractor().warm_up()
+        recipe.extractor().warm_up()
         encoding.warm_up()
 
 
-def _announce(context: Context, topology: Topology, empty: Filter) -> None:
+def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
     """Say once what the configuration means; `empty` is what every shard begins with."""
-    settings, output = context.settings, topology[context.settings.sink.topic]
+    settings, output = recipe.settings, topology[recipe.settings.sink.topic]
     if settings.sink.shadow:
         log.warning(
             "shadow_mode",
@@ -92,7 +92,7 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
             source=settings.source.topic,
             sink=settings.sink.topic,
             guarantee=settings.delivery.guarantee,
-            partitions=context.partitions,
+            partitions=recipe.partitions,
             promise=promise,
         )
         return
@@ -102,10 +102,10 @@ def _announce(context: Context, topology: Topology, empty: Filter) -> None:
         source=settings.source.topic,
         sink=settings.sink.topic,
         guarantee=settings.delivery.guarantee,
-        partitions=context.partitions,
-        keys_a_partition=context.shard_capacity,
-        filter_bytes_in_all=context.partitions * empty.size_bytes,
-        filter_bytes_max=context.partitions * grown,
+        partitions=recipe.partitions,
+        keys_a_partition=recipe.shard_capacity,
+        filter_bytes_in_all=recipe.partitions * empty.size_bytes,
+        filter_bytes_max=recipe.partitions * grown,
         topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
         promise=promise,
     )

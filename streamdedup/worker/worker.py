@@ -13,14 +13,15 @@ from typing import Any
 
 import structlog
 
-from streamdedup.delivery.context import Context, wall_clock_ms
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
 from streamdedup.delivery.lifecycle import Delivery, State
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.delivery.snapshots import check_directory
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
-from streamdedup.kafka.base import Connect, Source
+from streamdedup.kafka.base import Cluster, Connect, Source
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import is_away, start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
@@ -46,7 +47,6 @@ TROUBLE_S = 1.0
 ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
-FOLDS_MAX = 4
 
 
 class Worker:
@@ -136,57 +136,59 @@ class Worker:
         topology = await start_patiently(
             lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
         )
-        partitions = topology[self._settings.source.topic].partitions
-        source = cluster.source(self._settings.source.topic)
-        folds = asyncio.Semaphore(FOLDS_MAX)
-        context = Context(
-            self._settings,
-            cluster,
-            source,
-            partitions,
-            folds,
-            self._now_ms,
-            self._fs,
-            status.watch,
-            status.meters,
-            threads,
-            status.lists,
+        recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
+        services = Services(
+            cluster=cluster,
+            source=cluster.source(self._settings.source.topic),
+            now_ms=self._now_ms,
+            fs=self._fs,
+            watch=status.watch,
+            meters=status.meters,
+            threads=threads,
+            lists=status.lists,
         )
-        self._lists = Reloading(context)
+        self._lists = Reloading(
+            recipe,
+            cluster,
+            status.lists,
+            meters=status.meters,
+            threads=threads,
+            now_ms=self._now_ms,
+        )
         await start_patiently(self._lists.begin, "the lists", cluster.patience)
         what = "memory for a filter, and compiled code"
-        await threads.memory.run(THE_WORKER, what, try_filter, context, topology)
+        await threads.memory.run(THE_WORKER, what, try_filter, recipe, topology)
         gc.collect()
         gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
         log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
-        self._source = status.source = source
+        self._source = status.source = services.source
         status.phase = Phase.JOINING
-        await source.start()
+        await services.source.start()
         status.phase = Phase.SERVING
-        await self._supervise(context, topology)
+        await self._supervise(recipe, services, topology)
 
-    async def _supervise(self, context: Context, topology: Topology) -> None:
-        loop, patience = asyncio.get_running_loop(), context.cluster.patience
+    async def _supervise(self, recipe: Recipe, services: Services, topology: Topology) -> None:
+        loop, patience = asyncio.get_running_loop(), services.cluster.patience
         beside = [
             asyncio.create_task(task)
             for task in (
-                self._save_periodically(context),
+                self._save_periodically(services),
                 self._look_up_ends(),
-                self._watch_topics(context, topology),
+                self._watch_topics(services.cluster, topology),
                 *([self._lists.run()] if self._lists else []),
             )
         ]
         progress_at = loop.time()
         try:
             while not any(task.done() for task in beside):
-                if context.source.epoch != self._status.epoch:
+                if services.source.epoch != self._status.epoch:
                     self._status.epoch = await self._shards.reassign(
-                        context, self._settings.delivery.drain_s
+                        recipe, services, self._settings.delivery.drain_s
                     )
                 self._shards.revive(self._status.epoch)
-                await self._keep_alive(context)
+                await self._keep_alive(services)
                 patience.check()
-                self._tell_unseen(context.watch)
+                self._tell_unseen(services.watch)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     progress = self._progress()
@@ -200,10 +202,10 @@ class Worker:
             for task in beside:
                 task.cancel()
 
-    async def _keep_alive(self, context: Context) -> None:
-        patience, what = context.cluster.patience, "the consumer"
+    async def _keep_alive(self, services: Services) -> None:
+        patience, what = services.cluster.patience, "the consumer"
         try:
-            await context.source.keep_alive(TURN_S)
+            await services.source.keep_alive(TURN_S)
         except ConsumerDiedError as error:
             raise DeliveryError(f"{error}; restart the worker") from error
         except DeliveryError:
@@ -235,13 +237,13 @@ class Worker:
                 remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
             )
 
-    async def _save_periodically(self, context: Context) -> None:
+    async def _save_periodically(self, services: Services) -> None:
         """Every `interval_s`; and at once where the output's retention comes too near to what is saved."""
         loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
         saves_at = loop.time() + interval_s
         while True:
             await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, saves_at - loop.time())))
-            await self._shards.outrun_retention(context)
+            await self._shards.outrun_retention(services, self._settings.sink.topic)
             if loop.time() >= saves_at:
                 await self._shards.save()
                 saves_at = loop.time() + interval_s
@@ -251,17 +253,17 @@ class Worker:
             await asyncio.sleep(ENDS_EVERY_S)
             await self._shards.look_up_ends(ENDS_EVERY_S)
 
-    async def _watch_topics(self, context: Context, topology: Topology) -> None:
+    async def _watch_topics(self, cluster: Cluster, topology: Topology) -> None:
         while True:
-            away = context.cluster.patience.away_s > 0
+            away = cluster.patience.away_s > 0
             await asyncio.sleep(AWAY_EVERY_S if away else TOPICS_EVERY_S)
-            await self._check_topics(context, topology)
+            await self._check_topics(cluster, topology)
 
-    async def _check_topics(self, context: Context, topology: Topology) -> None:
+    async def _check_topics(self, cluster: Cluster, topology: Topology) -> None:
         """A topic that was made again keeps its name and offsets: only its id tells."""
-        patience, what = context.cluster.patience, "the cluster"
+        patience, what = cluster.patience, "the cluster"
         try:
-            remade = await context.cluster.changed(topology)
+            remade = await cluster.changed(topology)
         except Exception as error:
             if not is_away(error):
                 raise

@@ -11,7 +11,6 @@ from typing import Any
 from unittest.mock import patch
 
 from streamdedup.delivery import fence, lifecycle, resume
-from streamdedup.delivery.context import Context
 from streamdedup.delivery.emit import Emission
 from streamdedup.delivery.fold import Folding
 from streamdedup.delivery.resume import Found
@@ -19,11 +18,12 @@ from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import _Parts
 from streamdedup.events import Verdict
 from streamdedup.filters.window.window import Window
-from streamdedup.kafka.base import Writer
+from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topology
 from streamdedup.rules.duplicates import Duplicates
 from streamdedup.rules.window import DuplicatesWithin
+from streamdedup.settings import Settings
 from streamdedup.snapshot import Store
 from streamdedup.testing import writer
 from streamdedup.testing.writer import MemoryWriter
@@ -125,13 +125,12 @@ async def _unfolded(_self: Folding, shard: Shard, found: Found, _foreign: object
 
 
 async def _offset_first(
-    context: Context, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
 ) -> tuple[Topology, Found]:
-    settings = context.settings
-    early = await context.cluster.committed(
+    early = await cluster.committed(
         settings.kafka.group_id, settings.source.topic, partition, stable=False
     )
-    topology, found = await _fence(context, writer, partition, has_memory=has_memory)
+    topology, found = await _fence(settings, cluster, writer, partition, has_memory=has_memory)
     return topology, replace(found, committed=early)
 
 

@@ -3,7 +3,6 @@
 Works while workers run. Memory is bounded by `size_bytes` and one bit an input offset where there are dead letters.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from streamdedup.commands.audit.extents import Extent, fixed, topology_of
@@ -12,7 +11,7 @@ from streamdedup.commands.audit.matching import Matches, first_read, match
 from streamdedup.commands.audit.reading import PartitionReader, Sorts
 from streamdedup.commands.audit.report import Counts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.filters.window.clock import Clock
 from streamdedup.filters.window.rules import rules_for
@@ -51,8 +50,7 @@ class _Audit:
     async def run(self) -> Report:
         topology = await topology_of(self._settings, self._cluster)
         count = topology[self._settings.source.topic].partitions
-        source = self._cluster.source(self._settings.source.topic)
-        context = Context(self._settings, self._cluster, source, count, asyncio.Semaphore(1))
+        recipe = Recipe(self._settings, count)
         extents = [
             await fixed(self._settings, self._cluster, topology, partition)
             for partition in range(count)
@@ -62,11 +60,11 @@ class _Audit:
                 f"the group {self._settings.kafka.group_id} has committed nothing on {self._settings.source.topic}, so"
                 " nothing was judged; look at kafka.group_id and source.topic, or run the worker first"
             )
-        found = [await self._partition(context, extent) for extent in extents]
-        return judged(self._settings, context.shard_capacity, found)
+        found = [await self._partition(recipe, extent) for extent in extents]
+        return judged(self._settings, recipe.shard_capacity, found)
 
-    async def _partition(self, context: Context, extent: Extent) -> Counts:
-        clock = self._clock(context)
+    async def _partition(self, recipe: Recipe, extent: Extent) -> Counts:
+        clock = self._clock(recipe)
         until = extent.committed
         until = extent.found.input_start if until is None else until
         read = 0
@@ -74,11 +72,13 @@ class _Audit:
         def progress(topic: str, events: int) -> None:
             nonlocal read
             read += events
-            place = f"partition {extent.partition} of {context.partitions}"
+            place = f"partition {extent.partition} of {recipe.partitions}"
             self._tell(f"{place}: {read:,} events read, now {topic}")
 
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
-            reader = PartitionReader(context, extent, sorter, clock, progress)
+            reader = PartitionReader(
+                recipe, self._cluster, extent, sorter=sorter, clock=clock, tell=progress
+            )
             await reader.read(until)
             due_from = self._due_from(extent, sorter)
             generations = clock.generations if clock else None
@@ -94,12 +94,12 @@ class _Audit:
         limits = tuple(limits_of(self._settings, extent, starts, matches))
         return counts_of(self._settings, extent, reader.sorts, matches, limits)
 
-    def _clock(self, context: Context) -> Clock | None:
+    def _clock(self, recipe: Recipe) -> Clock | None:
         options = self._settings.filter
         if options.kind != "window":
             return None
         return rules_for(
-            context.shard_capacity,
+            recipe.shard_capacity,
             options.retention,
             options.generations,
             options.late,

@@ -20,11 +20,12 @@ from streamdedup.commands.audit.rows import (
     rows_of,
 )
 from streamdedup.commands.audit.timing import Latest, WindowTime
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Clock
+from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.options import BLOCKED_BY
 from streamdedup.kafka.records.marks import headers_of, marks_of
@@ -74,11 +75,18 @@ class PartitionReader:
     """Reads one partition's topics into `sorter`."""
 
     def __init__(
-        self, context: Context, extent: Extent, sorter: Sorter, clock: Clock | None, tell: Tell
+        self,
+        recipe: Recipe,
+        cluster: Cluster,
+        extent: Extent,
+        *,
+        sorter: Sorter,
+        clock: Clock | None,
+        tell: Tell,
     ) -> None:
-        self._context, self._settings = context, context.settings
+        self._cluster, self._hash, self._settings = cluster, recipe.hash, recipe.settings
         self._extent, self._sorter, self._clock, self._tell = extent, sorter, clock, tell
-        self._extractor = context.extractor()
+        self._extractor = recipe.extractor()
         self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
         self._remembers = self._settings.filter.remembers
         self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
@@ -111,7 +119,7 @@ class PartitionReader:
         take: Callable[[EventBatch], None],
         end: int | None = None,
     ) -> None:
-        cluster, partition = self._context.cluster, self._extent.partition
+        cluster, partition = self._cluster, self._extent.partition
         start = max(start, await cluster.first_offset(topic, partition))
         end = self._extent.ends[topic] if end is None else end
         batches = cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
@@ -211,7 +219,7 @@ class PartitionReader:
         if not len(rows):
             return
         cells = keys.keys.take(rows)
-        digests = self._context.hash.of_column(cells.buffer, cells.starts, cells.sizes)
+        digests = self._hash.of_column(cells.buffer, cells.starts, cells.sizes)
         made = rows_of(self._clock is not None, kind, digests, batch.offsets[rows])
         if times:
             made["generation"], made["reach"] = times
@@ -221,9 +229,7 @@ class PartitionReader:
         """Without a key, an event is known by all that is copied of it."""
         rows = np.flatnonzero(which)
         if len(rows):
-            digests: Digests = self._context.hash.digests(
-                [_content(batch, row) for row in rows.tolist()]
-            )
+            digests: Digests = self._hash.digests([_content(batch, row) for row in rows.tolist()])
             self._sorter.add(rows_of(self._clock is not None, kind, digests, batch.offsets[rows]))
 
 

@@ -1,18 +1,11 @@
-"""What all shards of a worker share: settings, the client and the consumer; and what a shard derives from them."""
+"""What the settings make of every partition: the hash, the key, the empty filter, the identity of its log."""
 
-import asyncio
 import math
-import os
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
-from streamdedup.delivery.cross_partition import Watch
-from streamdedup.delivery.shard import Shard
-from streamdedup.events import EventBatch
 from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing
 from streamdedup.filters.memory import touch
@@ -20,52 +13,23 @@ from streamdedup.filters.nothing import Nothing
 from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.filters.window.clock import SPAN_MAX
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.kafka.base import Cluster, Source
 from streamdedup.kafka.topics import Topology
-from streamdedup.keys.extract import Extractor, Keys
+from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers import normalizer
-from streamdedup.metrics.counts import Meters
-from streamdedup.rules.listed import InForce
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity
-from streamdedup.snapshot.files import FileSystem
-from streamdedup.threads import Threads
 from streamdedup.units import milliseconds
 
 _DURATION = milliseconds(0, SPAN_MAX)
 
 
-def wall_clock_ms() -> int:
-    """The time, in ms since 1970."""
-    return int(time.time() * 1000)
-
-
-async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
-    """The keys of all events of `batch`; taken in a thread where the loop would wait too long for them."""
-    if extractor.takes_long:
-        return await asyncio.to_thread(extractor.extract, batch)
-    return extractor.extract(batch)
-
-
 @dataclass(frozen=True)
-class Context:
-    """One for a worker. `partitions` counts those of the input; `folds` bounds how many shards fold at once.
-
-    `now_ms` is the wall clock, ms since 1970: it bounds what a topic keeps, and never decides what is a duplicate.
-    """
+class Recipe:
+    """The settings, and what a shard of an input of so many `partitions` derives from them. Pure: no I/O, no clock."""
 
     settings: Settings
-    cluster: Cluster
-    source: Source
     partitions: int
-    folds: asyncio.Semaphore
-    now_ms: Callable[[], int] = wall_clock_ms
-    fs: FileSystem = os  # under the snapshots
-    watch: Watch = field(default_factory=Watch)
-    meters: Meters = field(default_factory=Meters)
-    threads: Threads = field(default_factory=Threads)
-    lists: InForce = field(default_factory=InForce)
 
     @property
     def exactly_once(self) -> bool:
@@ -150,13 +114,6 @@ class Context:
         if isinstance(loaded, Windowed):
             loaded.set_policy(options.late, options.refresh)
         return cast("Addable | Windowed", loaded)
-
-    def shard(self, partition: int, seen: Addable | Windowed) -> Shard:
-        """The shard of `partition` over `seen`."""
-        stops = self.stops_when_full
-        tally = self.meters.of(partition).tally
-        watch = self.watch if self.settings.filter.remembers else None
-        return Shard(partition, seen, stop_when_full=stops, watch=watch, tally=tally)
 
     def extractor(self) -> Extractor:
         """Takes the key of an event, of the input and of the output alike."""

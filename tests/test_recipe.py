@@ -1,20 +1,23 @@
 """Claims about what a shard derives from the settings: its filter, and the identity of its snapshots."""
 
-import asyncio
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from streamdedup.delivery.context import Context
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.filters import GROWABLE
 from streamdedup.filters.base import Growing
 from streamdedup.filters.options import Kind
 from streamdedup.filters.window.window import Window
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.hashing import Hash
+from streamdedup.metrics.counts import Meters
+from streamdedup.rules.listed import InForce
 from streamdedup.settings import load
+from streamdedup.threads import Threads
+from streamdedup.worker.lists import Reloading
 
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
@@ -29,35 +32,40 @@ SIPHASH = Hash("siphash", bytes.fromhex(DIGITS))
 TOPICS = {name: Topic(name, None, 4, 1) for name in ("events", "unique")}
 
 
-def context(tmp_path: Path, *overrides: str, **environ: str) -> Context:
-    """Of a worker with these settings and four partitions."""
+def recipe(tmp_path: Path, *overrides: str, **environ: str) -> Recipe:
+    """Make the recipe of a worker with these settings and four partitions."""
     path = tmp_path / "dedup.yaml"
     path.write_text(CONFIG)
     environ = {f"STREAMDEDUP_{name}": value for name, value in environ.items()}
-    unused: Any = None
-    return Context(load(path, overrides, environ), unused, unused, 4, asyncio.Semaphore(1))
+    return Recipe(load(path, overrides, environ), 4)
+
+
+def lists_of(made: Recipe, in_force: InForce, meters: Meters | None = None) -> Reloading:
+    """Give what keeps the lists of a worker of this recipe; there is no control topic."""
+    no_cluster: Any = None
+    return Reloading(made, no_cluster, in_force, meters=meters or Meters(), threads=Threads())
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(Kind)))
 def test_every_kind_takes_the_hash_that_is_configured(tmp_path: Path, kind: str) -> None:
     """The filter of a shard has the kind, its share of the keys, the error rate and the hash that were asked for."""
     choice = (f"filter.kind={kind}", "filter.on_full=stop", "filter.hash=siphash")
-    seen = context(tmp_path, *choice, FILTER__HASH_KEY=DIGITS).empty_filter()
+    seen = recipe(tmp_path, *choice, FILTER__HASH_KEY=DIGITS).empty_filter()
     assert (seen.kind, seen.capacity, seen.error_rate) == (kind, 1200, 1e-3)
     assert seen.hash == SIPHASH
-    assert context(tmp_path, *choice[:2]).empty_filter().hash == Hash()
+    assert recipe(tmp_path, *choice[:2]).empty_filter().hash == Hash()
 
 
 @pytest.mark.parametrize("kind", sorted(set(get_args(Kind)) & set(GROWABLE)))
 def test_filters_grow_unless_told_otherwise(tmp_path: Path, kind: str) -> None:
     """By default a kind that can gets stages, with an even share of the memory for all partitions."""
     choice = (f"filter.kind={kind}", "filter.max_size=4MB")
-    seen = context(tmp_path, *choice).empty_filter()
+    seen = recipe(tmp_path, *choice).empty_filter()
     assert isinstance(seen, Growing)
     assert seen.header()["stages"][0]["kind"] == kind
     assert 500_000 < seen.size_bytes_max <= 1_000_000
     seen.permit(None)
-    adopted = context(tmp_path, *choice).adopt(seen)
+    adopted = recipe(tmp_path, *choice).adopt(seen)
     assert isinstance(adopted, Growing)
     assert 500_000 < adopted.size_bytes_max <= 1_000_000
 
@@ -65,7 +73,7 @@ def test_filters_grow_unless_told_otherwise(tmp_path: Path, kind: str) -> None:
 def test_a_full_window_names_its_fullest_generation(tmp_path: Path) -> None:
     """Filled from one day it holds a sixth of its capacity: day, share and the capacity that would do are told."""
     options = ("filter.kind=window", "filter.retention=7d", "filter.error_rate=1e-6")
-    made = context(tmp_path, *options, "filter.capacity=333_336")
+    made = recipe(tmp_path, *options, "filter.capacity=333_336")
     seen = made.empty_filter()
     assert isinstance(seen, Window)
     day, at = 86_400_000, 20_000 * 86_400_000
@@ -86,7 +94,7 @@ def test_a_full_window_names_its_fullest_generation(tmp_path: Path) -> None:
         f"raise filter.capacity (333336 for all partitions together; {whole} if all these keys may come within one"
         " generation)"
     )
-    raised = context(tmp_path, *options, f"filter.capacity={whole}").empty_filter()
+    raised = recipe(tmp_path, *options, f"filter.capacity={whole}").empty_filter()
     assert isinstance(raised, Window)
     assert raised.fullest()[2] == pytest.approx(100_001, rel=1e-3)
 
@@ -94,7 +102,7 @@ def test_a_full_window_names_its_fullest_generation(tmp_path: Path) -> None:
 def test_what_to_raise_is_one_clause(tmp_path: Path) -> None:
     """No comma is left over at the end of a line, whatever follows the advice."""
     for choice in ("filter.on_full=stop", "filter.on_full=grow", "filter.kind=window"):
-        made = context(tmp_path, choice)
+        made = recipe(tmp_path, choice)
         advice = made.larger(made.empty_filter())
         assert advice.startswith("raise filter.")
         assert not advice.endswith(","), advice
@@ -106,18 +114,18 @@ def test_the_probe_is_the_one_that_is_configured(tmp_path: Path, kind: str) -> N
     """Of the kinds that have one."""
     for probe in ("standard", "double"):
         choice = (f"filter.kind={kind}", "filter.on_full=stop", f"filter.probe={probe}")
-        assert context(tmp_path, *choice).empty_filter().header()["probe"] == probe
+        assert recipe(tmp_path, *choice).empty_filter().header()["probe"] == probe
 
 
 def test_another_hash_key_or_probe_is_another_identity(tmp_path: Path) -> None:
     """A snapshot made under other ones is refused, by name, and the output is folded again."""
 
     def differences(*overrides: str, **environ: str) -> list[str]:
-        theirs = context(tmp_path, *overrides, **environ).identity(Topology(None, TOPICS), 1)
+        theirs = recipe(tmp_path, *overrides, **environ).identity(Topology(None, TOPICS), 1)
         return [line.partition(" ")[0] for line in ours.differences(theirs)]
 
     siphash, key = "filter.hash=siphash", {"FILTER__HASH_KEY": DIGITS}
-    ours = context(tmp_path, siphash, **key).identity(Topology(None, TOPICS), 1)
+    ours = recipe(tmp_path, siphash, **key).identity(Topology(None, TOPICS), 1)
     assert (ours.hash, ours.hash_check) == ("siphash", SIPHASH.check)
     assert differences(siphash, **key) == []
     assert differences(siphash, FILTER__HASH_KEY=DIGITS[::-1]) == ["hash_check"]

@@ -1,0 +1,39 @@
+"""What the shards of one worker share while they run: the client, the consumer, threads, counts, lists."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streamdedup.delivery.cross_partition import Watch
+from streamdedup.kafka.base import Cluster, Source
+from streamdedup.metrics.counts import Meters
+from streamdedup.rules.listed import InForce
+from streamdedup.snapshot.files import FileSystem
+from streamdedup.threads import Threads
+
+FOLDS_MAX = 4
+
+
+def wall_clock_ms() -> int:
+    """Return the time, in ms since 1970."""
+    return int(time.time() * 1000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """One object for a worker. At most `FOLDS_MAX` shards hold `folds`, and so fold, at the same time.
+
+    `now_ms` is the wall clock, ms since 1970: it bounds what a topic keeps, and never decides what is a duplicate.
+    """
+
+    cluster: Cluster
+    source: Source
+    now_ms: Callable[[], int] = wall_clock_ms
+    fs: FileSystem = os  # under the snapshots
+    watch: Watch = field(default_factory=Watch)
+    meters: Meters = field(default_factory=Meters)
+    threads: Threads = field(default_factory=Threads)
+    lists: InForce = field(default_factory=InForce)
+    folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
