@@ -148,7 +148,7 @@ def _asked(built: lists.KeyList, numbers: npt.NDArray[np.int64]) -> tuple[int, f
     found, seconds = 0, 0.0
     for column in batches(numbers):
         began = perf_counter()
-        digests = built.hash.of_column(column.buffer, column.starts, column.sizes)
+        digests = built.hash.of_column(column)
         found += int(np.count_nonzero(built.match(column, digests)))
         seconds += perf_counter() - began
     return found, seconds

@@ -101,7 +101,7 @@ def _asked(verified: VerifiedList, numbers: npt.NDArray[np.int64]) -> tuple[int,
     blocked, false_positives, seconds = 0, 0, 0.0
     for column in batches(numbers):
         began = perf_counter()
-        digests = verified.base.hash.of_column(column.buffer, column.starts, column.sizes)
+        digests = verified.base.hash.of_column(column)
         matches, answers = verified.verify(column, digests)
         seconds += perf_counter() - began
         blocked += int(np.count_nonzero(matches != Match.NONE))

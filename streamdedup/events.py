@@ -20,7 +20,7 @@ Verdicts = npt.NDArray[np.uint8]
 NULL = -1  # the size of a key or value that is null, as in Kafka's record format
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
     """What tells a record batch from any other that could stand in its place in a log.
 
@@ -116,7 +116,7 @@ class Origin(NamedTuple):
     batch: object  # what `kafka/` knows it by
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
@@ -157,17 +157,17 @@ class EventBatch:
         """The events of `rows`, ascending; reading goes on where it did."""
         headers = self.headers
         return EventBatch(
-            self.topic,
-            self.partition,
-            self.offsets[rows],
-            self.timestamps[rows],
-            self.keys.take(rows),
-            self.values.take(rows),
-            headers.take(rows)
+            topic=self.topic,
+            partition=self.partition,
+            offsets=self.offsets[rows],
+            timestamps=self.timestamps[rows],
+            keys=self.keys.take(rows),
+            values=self.values.take(rows),
+            headers=headers.take(rows)
             if isinstance(headers, HeaderColumn)
             else [headers[row] for row in rows.tolist()],
-            self.next_offset,
-            None if self.bodies is None else self.bodies.take(rows),
+            next_offset=self.next_offset,
+            bodies=None if self.bodies is None else self.bodies.take(rows),
         )
 
     def parts(self, events: int) -> Iterator["EventBatch"]:
@@ -181,16 +181,16 @@ class EventBatch:
     def _rows(self, start: int, end: int) -> "EventBatch":
         cut = slice(start, end)
         return EventBatch(
-            self.topic,
-            self.partition,
-            self.offsets[cut],
-            self.timestamps[cut],
-            self.keys.take(cut),
-            self.values.take(cut),
-            self.headers[cut],
-            self.next_offset if end == len(self) else int(self.offsets[end]),
-            None if self.bodies is None else self.bodies.take(cut),
-            [
+            topic=self.topic,
+            partition=self.partition,
+            offsets=self.offsets[cut],
+            timestamps=self.timestamps[cut],
+            keys=self.keys.take(cut),
+            values=self.values.take(cut),
+            headers=self.headers[cut],
+            next_offset=self.next_offset if end == len(self) else int(self.offsets[end]),
+            bodies=None if self.bodies is None else self.bodies.take(cut),
+            origins=[
                 Origin(origin.start - start, origin.end - start, origin.batch)
                 for origin in self.origins
                 if start <= origin.start and origin.end <= end

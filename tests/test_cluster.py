@@ -30,7 +30,7 @@ PARTITIONS = 32
 SESSION_S = 6
 BYTES_MAX = 1_000_000
 NOW_MS = 1_750_000_000_000
-NOTE = Note("cluster", "input", "output", 7)
+NOTE = Note(cluster_id="cluster", input_id="input", output_id="output", label=7)
 
 
 class Lab:

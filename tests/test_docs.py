@@ -297,7 +297,16 @@ class TestKeys:
 
 def _one_event(value: bytes | None, headers: tuple[tuple[str, None], ...] = ()) -> EventBatch:
     column, offsets = Column.of([value]), Column.of([b""]).starts
-    return EventBatch("t", 0, offsets, offsets, Column.of([None]), column, [headers], 1)
+    return EventBatch(
+        topic="t",
+        partition=0,
+        offsets=offsets,
+        timestamps=offsets,
+        keys=Column.of([None]),
+        values=column,
+        headers=[headers],
+        next_offset=1,
+    )
 
 
 def _reason(

@@ -88,7 +88,13 @@ def malformed_part(count: int) -> Part:
     """A part of which no event has a key."""
     batch = events(*((NOW_MS, b"secret", b"{}", ()) for _ in range(count)))
     verdicts = np.full(count, Verdict.MALFORMED, dtype=np.uint8)
-    return Part(batch, verdicts, dict.fromkeys(range(count), REASON), {}, NOW_MS)
+    return Part(
+        batch=batch,
+        verdicts=verdicts,
+        malformed=dict.fromkeys(range(count), REASON),
+        rejected={},
+        now_ms=NOW_MS,
+    )
 
 
 async def test_dead_letters_leave_the_loop_its_turns() -> None:
@@ -140,7 +146,13 @@ def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> Non
 def test_nothing_is_told_where_all_have_keys() -> None:
     """A line that always comes is read by nobody."""
     part = malformed_part(3)
-    passed = Part(part.batch, np.zeros(3, dtype=np.uint8), {}, {}, NOW_MS)
+    passed = Part(
+        batch=part.batch,
+        verdicts=np.zeros(3, dtype=np.uint8),
+        malformed={},
+        rejected={},
+        now_ms=NOW_MS,
+    )
     with capture_logs() as lines:
         asyncio.run(emission_to(Sent()).emit(passed))
     assert not lines
@@ -158,7 +170,9 @@ def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> Part:
     matches[-1:] = Match.DOMAIN
     none, lists = np.zeros(0, dtype=np.int64), Lists(block=Listed(name="spam", version="7"))
     found = Blocked(np.array(rows, dtype=np.int64), matches, none, lists)
-    return Part(batch, verdicts, {}, {}, NOW_MS, found)
+    return Part(
+        batch=batch, verdicts=verdicts, malformed={}, rejected={}, now_ms=NOW_MS, blocked=found
+    )
 
 
 async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> None:
@@ -241,7 +255,14 @@ async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int)
     letters = []
     for form in (batch, with_objects(batch)):
         writer = Kept()
-        part = Part(form, verdicts, {0: REASON}, {}, NOW_MS, found)
+        part = Part(
+            batch=form,
+            verdicts=verdicts,
+            malformed={0: REASON},
+            rejected={},
+            now_ms=NOW_MS,
+            blocked=found,
+        )
         await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
         letters.append([(to, (*record[:3], tuple(record[3]))) for to, record in writer.records])
     assert letters[0] == letters[1]

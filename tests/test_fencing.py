@@ -40,7 +40,7 @@ def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -
 
     def emit_and_commit() -> None:
         broker.produce(deployment.sink, [(0, b"a", b"value")])
-        note = Note("memory", None, None, 1).encode()
+        note = Note(cluster_id="memory", input_id=None, output_id=None, label=1).encode()
         broker.group(deployment.group).offsets[deployment.source, 0] = (1, note)
 
     broker = MemoryBroker(Meddling("list_offsets", emit_and_commit))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.events import Fingerprint
 from streamdedup.filters import build
 from streamdedup.kafka.base import Cluster
@@ -54,7 +55,9 @@ def test_the_head_of_a_batch_tells_it(events: int, base: int, offset: int) -> No
     """Base offset, producer, epoch and checksum are read where Kafka's format has them."""
     batch = batch_of(events, base=base)
     crc = int.from_bytes(batch[17:21], "big")
-    assert parse_head(batch[:61], offset) == Fingerprint(base, 4000, 3, crc, 1000)
+    assert parse_head(batch[:61], offset) == Fingerprint(
+        offset=base, producer_id=4000, epoch=3, crc=crc, stamped_ms=1000
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,17 @@ def test_what_cannot_be_compared_contradicts_nothing(folded: Fingerprint | None)
 def snapshot(fingerprint: Fingerprint | None, topic_id: str | None) -> Snapshot:
     """One that was loaded."""
     seen = build({"kind": "bloom", "capacity": 10, "error_rate": 0.1})
-    return Snapshot(seen, 9, 9, fingerprint, topic_id, Path("x"), 1, 0.0, "a test")
+    return Snapshot(
+        filter=seen,
+        label=9,
+        end_label=9,
+        fingerprint=fingerprint,
+        topic_id=topic_id,
+        path=Path("x"),
+        size_bytes=1,
+        saved_at=0.0,
+        writer="a test",
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +132,17 @@ def test_a_snapshot_is_used_where_one_of_two_signs_holds(
     word: str | None,
 ) -> None:
     """The fingerprint decides; where its batch is gone, the topic id has to; where that is unknown, nothing is left."""
-    identity = Identity("h", "c", {}, "none", {}, "out", 0, 1, topic_id=ids[1])
+    identity = Identity(
+        hash="h",
+        hash_check="c",
+        key={},
+        normalize="none",
+        filter={},
+        topic="out",
+        partition=0,
+        partitions=1,
+        topic_id=ids[1],
+    )
     reason = doubt_of(snapshot(fingerprint, ids[0]), identity, held)
     assert reason is None if word is None else word in (reason or "")
 
@@ -213,12 +236,13 @@ async def test_a_memory_of_another_log_is_dropped(deployment: Deployment, start:
     async with start(deployment) as worker:
         await worker.live()
         await worker.consumed(100)
-        folding = worker.delivery._folding
+        memory = worker.delivery._memory
+        assert isinstance(memory, FoldedMemory)
         deployment.feed(keyed(range(50, 150), 1))
         await worker.consumed(200)
-        await worker.until(lambda: folding._fingerprint, "fingerprint")
-        assert folding._fingerprint is not None
-        folding._fingerprint = replace(folding._fingerprint, crc=1)
+        await worker.until(lambda: memory._fingerprint, "fingerprint")
+        assert memory._fingerprint is not None
+        memory._fingerprint = replace(memory._fingerprint, crc=1)
         number = 150
         async with asyncio.timeout(DEADLINE_S):
             while not worker.lines("memory_dropped"):

@@ -16,13 +16,30 @@ def batch_of(offsets: list[int]) -> EventBatch:
     """Events without key and value at these offsets."""
     count = len(offsets)
     empty, at = Column.of([None] * count), np.array(offsets, dtype=np.int64)
-    return EventBatch("t", 0, at, np.zeros(count, np.int64), empty, empty, [()] * count, at[-1] + 1)
+    return EventBatch(
+        topic="t",
+        partition=0,
+        offsets=at,
+        timestamps=np.zeros(count, np.int64),
+        keys=empty,
+        values=empty,
+        headers=[()] * count,
+        next_offset=at[-1] + 1,
+    )
 
 
 def transaction_of(offsets: list[int]) -> Transaction:
     """A closed transaction of events at these offsets."""
     made = Transaction()
-    made.add(Part(batch_of(offsets), np.zeros(len(offsets), np.uint8), {}, {}, 0))
+    made.add(
+        Part(
+            batch=batch_of(offsets),
+            verdicts=np.zeros(len(offsets), np.uint8),
+            malformed={},
+            rejected={},
+            now_ms=0,
+        )
+    )
     made.close(offsets[-1] + 1, None)
     return made
 

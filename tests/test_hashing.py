@@ -115,7 +115,7 @@ def test_the_kernel_agrees_with_mmh3_at_every_length_and_address() -> None:
     buffer = np.random.default_rng(1).bytes(400)
     starts, sizes = (grid.ravel() for grid in np.meshgrid(np.arange(18), np.arange(301)))
     keys = [buffer[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-    assert MURMUR3.of_column(buffer, starts, sizes).tolist() == _by_mmh3(keys)
+    assert MURMUR3.of_column(Column(buffer, starts, sizes)).tolist() == _by_mmh3(keys)
 
 
 def test_what_lies_around_a_key_does_not_matter() -> None:
@@ -123,11 +123,15 @@ def test_what_lies_around_a_key_does_not_matter() -> None:
     for hash_ in (MURMUR3, SIPHASH):
         for size in range(40):
             rows = [
-                hash_.of_column(bytes([around]) * 50, np.array([9]), np.array([0]))[0].tolist()
+                hash_.of_column(Column(bytes([around]) * 50, np.array([9]), np.array([0])))[
+                    0
+                ].tolist()
                 + hash_.of_column(
-                    bytes([around]) * 9 + bytes(size) + bytes([around]) * 9,
-                    np.array([9]),
-                    np.array([size]),
+                    Column(
+                        bytes([around]) * 9 + bytes(size) + bytes([around]) * 9,
+                        np.array([9]),
+                        np.array([size]),
+                    )
                 )[0].tolist()
                 for around in (0, 255)
             ]
@@ -244,16 +248,23 @@ def test_no_border_shows(way: str, count: int) -> None:
     assert MURMUR3.digests(WAYS[way](keys)).tolist() == _by_mmh3(keys)
 
 
+def _narrow(column: Column) -> Column:
+    """Give the same column with int32 places, as another library may make them."""
+    starts: Any = column.starts.astype(np.int32)
+    sizes: Any = column.sizes.astype(np.int32)
+    return Column(column.buffer, starts, sizes)
+
+
 @both
 def test_columns_of_events(hash_: Hash) -> None:
     """A column, of all rows or of some, has the digests of its cells."""
     column = Column.of([b"one", b"", b"two", None, b"three"])
     with pytest.raises(ValueError, match="row 3 is null"):
-        hash_.of_column(column.buffer, column.starts, column.sizes)
+        hash_.of_column(column)
     some = column.take(np.array([4, 0, 1, 0]))
-    found = hash_.of_column(some.buffer, some.starts, some.sizes)
+    found = hash_.of_column(some)
     assert found.tolist() == hash_.digests(cast("list[bytes]", list(some))).tolist()
-    small = hash_.of_column(some.buffer, some.starts.astype(np.int32), some.sizes.astype(np.int32))
+    small = hash_.of_column(_narrow(some))
     assert found.tolist() == small.tolist()
 
 
@@ -285,7 +296,7 @@ def test_no_call_of_a_kernel_is_long(hash_: Hash) -> None:
     large = BYTES_A_CALL // 2
     buffer = bytes(3 * large)
     sizes = np.array([large, 0, large, large, 5, large, 3 * large, 2, *[1] * 3 * ROWS_A_CALL])
-    found = fresh.of_column(buffer, np.zeros(len(sizes), dtype=np.int64), sizes)
+    found = fresh.of_column(Column(buffer, np.zeros(len(sizes), dtype=np.int64), sizes))
     assert sum(rows for rows, _ in calls) == len(sizes)
     assert max(rows for rows, _ in calls) <= ROWS_A_CALL
     assert (
@@ -395,12 +406,12 @@ def test_columns_that_do_not_fit_are_refused(
 ) -> None:
     """No byte outside of the buffer is read, whatever a column says."""
     with pytest.raises(error, match=named):
-        hash_.of_column(b"sekrit", np.array([0, start]), np.array([1, size]))
-    start32, size32 = np.array([2**31 - 1], np.int32), np.array([5], np.int32)
+        hash_.of_column(Column(b"sekrit", np.array([0, start]), np.array([1, size])))
+    far = _narrow(Column(b"sekrit", np.array([2**31 - 1]), np.array([5])))
     with pytest.raises(ValueError, match="row 0 lies from byte 2147483647 to 2147483652"):
-        hash_.of_column(b"sekrit", start32, size32)
+        hash_.of_column(far)
     with pytest.raises(ValueError, match="2 starts, but 3 sizes"):
-        hash_.of_column(b"sekrit", ZERO, np.zeros(3, dtype=np.int64))
+        hash_.of_column(Column(b"sekrit", ZERO, np.zeros(3, dtype=np.int64)))
 
 
 @both

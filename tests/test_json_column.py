@@ -426,7 +426,14 @@ def test_rows_of_all_sorts_stay_in_their_places() -> None:
         b'{"id":"z"}',
     ]
     batch = EventBatch(
-        "t", 0, np.arange(7), np.arange(7), Column.of([None] * 7), Column.of(values), [[]] * 7, 7
+        topic="t",
+        partition=0,
+        offsets=np.arange(7),
+        timestamps=np.arange(7),
+        keys=Column.of([None] * 7),
+        values=Column.of(values),
+        headers=[[]] * 7,
+        next_offset=7,
     )
     found = Extractor("json", ("id",)).extract(batch)
     assert list(found.keys) == [b"1", None, b"\t", None, None, b"", b"z"]

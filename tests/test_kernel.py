@@ -506,7 +506,8 @@ def _hash_used(hash_: Hash) -> Iterator[str]:
     frozen.flags.writeable = False
     for keys in (["key"] * 1000, (b"x" * 1000, offsets), (bytearray(1000), frozen)):
         hash_.digests(keys)
-    hash_.of_column(b"x" * 1001, offsets[::2], np.ones(501, dtype=np.int32))
+    narrow: Any = np.ones(501, dtype=np.int32)
+    hash_.of_column(Column(b"x" * 1001, offsets[::2], narrow))
     hash_.signed("a key")
     yield from _since(before)
 

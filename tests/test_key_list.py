@@ -37,7 +37,7 @@ def matched(listed: KeyList, *keys: str) -> list[Match]:
     if found := listed.normalizer():
         column, malformed = found.of_column(column)
         assert not malformed
-    digests = listed.hash.of_column(column.buffer, column.starts, column.sizes)
+    digests = listed.hash.of_column(column)
     return [Match(match) for match in listed.match(column, digests)]
 
 
@@ -242,7 +242,7 @@ def test_a_list_of_an_earlier_version_is_loaded_for_ever() -> None:
     assert listed.version == "2026-11-22T15:08:34Z-89a3cf18"
     assert listed.facts.normalizing == PROVIDER
     keys = Column.of([*(b"%d@example.com" % i for i in range(100)), b"a@x.org", b"a@b.y.org"])
-    digests = listed.hash.of_column(keys.buffer, keys.starts, keys.sizes)
+    digests = listed.hash.of_column(keys)
     assert listed.match(keys, digests).tolist() == [1] * 100 + [2, 2]
 
 

@@ -216,14 +216,14 @@ def events(*rows: Row) -> EventBatch:
     stamps, keys, values, of_records = zip(*rows, strict=True)
     count = len(rows)
     return EventBatch(
-        "in",
-        0,
-        np.arange(count),
-        np.array(stamps, dtype=np.int64),
-        Column.of(keys),
-        Column.of(values),
-        of_records,
-        count,
+        topic="in",
+        partition=0,
+        offsets=np.arange(count),
+        timestamps=np.array(stamps, dtype=np.int64),
+        keys=Column.of(keys),
+        values=Column.of(values),
+        headers=of_records,
+        next_offset=count,
     )
 
 

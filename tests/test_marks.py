@@ -31,14 +31,14 @@ def as_columns(rows: Sequence[Row]) -> EventBatch:
 def with_objects(batch: EventBatch) -> EventBatch:
     """The same events, as they are made of objects."""
     return EventBatch(
-        batch.topic,
-        batch.partition,
-        batch.offsets,
-        batch.timestamps,
-        Column.of(list(batch.keys)),
-        Column.of(list(batch.values)),
-        [batch.headers[row] for row in range(len(batch))],
-        batch.next_offset,
+        topic=batch.topic,
+        partition=batch.partition,
+        offsets=batch.offsets,
+        timestamps=batch.timestamps,
+        keys=Column.of(list(batch.keys)),
+        values=Column.of(list(batch.values)),
+        headers=[batch.headers[row] for row in range(len(batch))],
+        next_offset=batch.next_offset,
     )
 
 

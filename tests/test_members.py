@@ -9,7 +9,7 @@ import mmh3
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from streamdedup.delivery.fold import Folding
+from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
@@ -91,13 +91,13 @@ async def test_partitions_that_come_back_are_still_in_memory(
     """What went to another member with one assignment and returns with the next is folded on, not restored anew."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     restored: list[int] = []
-    restore = Folding._restore
+    restore = FoldedMemory._restore
 
-    async def counted(self: Folding, *arguments: Any) -> Any:
+    async def counted(self: FoldedMemory, *arguments: Any) -> Any:
         restored.append(self._partition)
         return await restore(self, *arguments)
 
-    monkeypatch.setattr(Folding, "_restore", counted)
+    monkeypatch.setattr(FoldedMemory, "_restore", counted)
     deployment.feed(keyed(range(200), 2))
     async with start(deployment) as stays:
         await stays.consumed(200)

@@ -72,7 +72,16 @@ def test_the_alerts_use_metrics_that_exist() -> None:
 def batch(offsets: Sequence[int]) -> EventBatch:
     """Events at these offsets."""
     at, nothing = np.array(offsets, dtype=np.int64), Column.of([None] * len(offsets))
-    return EventBatch("t", 0, at, at, nothing, nothing, [()] * len(offsets), offsets[-1] + 1)
+    return EventBatch(
+        topic="t",
+        partition=0,
+        offsets=at,
+        timestamps=at,
+        keys=nothing,
+        values=nothing,
+        headers=[()] * len(offsets),
+        next_offset=offsets[-1] + 1,
+    )
 
 
 def decide(meters: ShardMeters, events: int, verdict: Verdict = Verdict.PASS) -> None:

@@ -19,7 +19,7 @@ from streamdedup.kafka import offsets
 from streamdedup.kafka.client.protocol import StableOffsetFetch
 from streamdedup.kafka.offsets import Committed, Note, committed, tells_stable_offsets
 
-NOTE = Note("cluster", "input-id", "output-id", 50)
+NOTE = Note(cluster_id="cluster", input_id="input-id", output_id="output-id", label=50)
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
 
 ids = st.none() | st.text()
@@ -45,7 +45,15 @@ def test_a_note_comes_back_as_it_was_committed(note: Note) -> None:
 def test_a_note_fits_into_a_commit() -> None:
     """With ids of Kafka's length the note is far below the broker's limit of 4096 bytes."""
     most = 2**63 - 1
-    longest = Note("c" * 22, "i" * 36, "o" * 36, most, most, floor=most, since=most)
+    longest = Note(
+        cluster_id="c" * 22,
+        input_id="i" * 36,
+        output_id="o" * 36,
+        label=most,
+        watermark=most,
+        floor=most,
+        since=most,
+    )
     assert len(longest.encode().encode()) < 400
 
 

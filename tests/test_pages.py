@@ -317,6 +317,7 @@ async def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(
         await worker.consumed(20)
         samples = await scraped(worker)
         for delivery in worker.worker.deliveries.values():
+            assert delivery.snapshots is not None
             newest = delivery.snapshots.newest
             assert newest is not None
             assert newest.label == delivery.fold.start if delivery.fold else False

@@ -34,9 +34,28 @@ from tests.list_tools import built
 from tests.local import run_to_the_end
 
 NOW_MS = 1_800_000_000_000
-NOTE = Note("cluster", "input-id", "output-id", 50, 7, 4, 3)
+NOTE = Note(
+    cluster_id="cluster",
+    input_id="input-id",
+    output_id="output-id",
+    label=50,
+    watermark=7,
+    partitions=4,
+    born=3,
+)
 FOUND = Found(
-    Committed(30, NOTE), "cluster", "input-id", "output-id", 10, 90, 0, 60, False, 0, 5, {}
+    committed=Committed(30, NOTE),
+    cluster_id="cluster",
+    input_id="input-id",
+    output_id="output-id",
+    input_start=10,
+    input_end=90,
+    output_start=0,
+    output_end=60,
+    has_memory=False,
+    partition=0,
+    partitions=5,
+    others={},
 )
 
 

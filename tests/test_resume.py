@@ -19,7 +19,7 @@ from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import Topic
 
-NOTE = Note("cluster", "input-id", "output-id", 50)
+NOTE = Note(cluster_id="cluster", input_id="input-id", output_id="output-id", label=50)
 FOUND = Found(
     committed=Committed(30, NOTE),
     cluster_id="cluster",

@@ -36,10 +36,10 @@ async def test_the_note_tells_the_logs_and_the_label(deployment: Deployment, sta
     await worker.consumed(100)
     bootstrap, source = deployment.bootstrap, deployment.source
     assert await committed_note(deployment) == Note(
-        cluster_id(bootstrap),
-        topic_id(bootstrap, source),
-        topic_id(bootstrap, deployment.sink),
-        worker.label,
+        cluster_id=cluster_id(bootstrap),
+        input_id=topic_id(bootstrap, source),
+        output_id=topic_id(bootstrap, deployment.sink),
+        label=worker.label,
         partitions=1,
         born=1,
         atomic=True,

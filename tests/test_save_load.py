@@ -173,7 +173,16 @@ def test_a_path_may_be_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_program_may_look_into_a_workers_snapshot(tmp_path: Path) -> None:
     """It gets a filter like any other; the worker's file is not touched."""
-    identity = Identity("murmur3", "", {}, "none", {}, "unique", 0, 1)
+    identity = Identity(
+        hash="murmur3",
+        hash_check="",
+        key={},
+        normalize="none",
+        filter={},
+        topic="unique",
+        partition=0,
+        partitions=1,
+    )
     store = Store(tmp_path, group="group", topic="unique", partition=0)
     saved = store.save(bloom(), 7, lambda: 9, identity).path
     before = saved.read_bytes()

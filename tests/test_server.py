@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from streamdedup.delivery.fold import Fold
 from streamdedup.delivery.lifecycle import State
+from streamdedup.delivery.memory import Fold
 from streamdedup.errors import ConfigError
 from streamdedup.metrics.counts import Meters
 from streamdedup.server import Phase, Status, routes

@@ -239,8 +239,14 @@ def test_a_saved_filter_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 FINGERPRINTS = [
     None,
-    Fingerprint(0, -1, -1, 0, -1),
-    Fingerprint(39, (1 << 63) - 1, (1 << 15) - 1, (1 << 32) - 1, -(1 << 63)),
+    Fingerprint(offset=0, producer_id=-1, epoch=-1, crc=0, stamped_ms=-1),
+    Fingerprint(
+        offset=39,
+        producer_id=(1 << 63) - 1,
+        epoch=(1 << 15) - 1,
+        crc=(1 << 32) - 1,
+        stamped_ms=-(1 << 63),
+    ),
 ]
 
 

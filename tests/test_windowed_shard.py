@@ -258,7 +258,16 @@ def test_a_grown_filter_is_full_at_its_last_stage() -> None:
 
 
 def _identity() -> Identity:
-    return Identity("murmur3", "x", {}, "none", {}, "out", 0, 1)
+    return Identity(
+        hash="murmur3",
+        hash_check="x",
+        key={},
+        normalize="none",
+        filter={},
+        topic="out",
+        partition=0,
+        partitions=1,
+    )
 
 
 class _Waiting:

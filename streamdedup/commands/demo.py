@@ -32,7 +32,7 @@ READ_S_MAX = 30.0
 TERMINAL_EVERY_S, PLAIN_EVERY_S = 0.1, 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """What the demo saw: counts of events, and the truth against an exact set."""
 
@@ -212,17 +212,18 @@ def _compare(
     tally = worker.tally
     emitted = [orjson.loads(value)["url"] for value in output]
     return Result(
-        tally.consumed,
-        len(set(emitted)),
-        tally[Verdict.DUPLICATE],
-        len(set(urls)),
-        tally.expected_false,
-        seconds,
+        consumed=tally.consumed,
+        unique=len(set(emitted)),
+        duplicates=tally[Verdict.DUPLICATE],
+        distinct=len(set(urls)),
+        expected_false=tally.expected_false,
+        seconds=seconds,
     )
 
 
 def _table(result: Result, worker: Worker, tree: Settings) -> str:
-    saved = [d.snapshots.saved for d in worker.deliveries.values() if d.snapshots.saved]
+    snapshots = filter(None, (d.snapshots for d in worker.deliveries.values()))
+    saved = [s.saved for s in snapshots if s.saved]
     size = sum(s.size_bytes for s in saved)
     rows: list[tuple[str, Any]] = [
         ("events consumed", f"{result.consumed:,}"),

@@ -80,7 +80,7 @@ def judged(text: bytes, take: KeyReader | None, hash_: Hash) -> Judged:
     keys, malformed = (lines, {}) if take is None else take(lines)
     rows = np.ones(len(lines), dtype=np.bool_)
     rows[list(malformed)] = False
-    digests = hash_.of_column(keys.buffer, keys.starts[rows], keys.sizes[rows])
+    digests = hash_.of_column(keys.take(np.flatnonzero(rows)))
     return Judged(digests, rows, next(iter(malformed.values()), ""))
 
 

@@ -258,13 +258,13 @@ def note_after(found: Found, to: int, *, forget: bool) -> Note:
     elif since is not None:
         since = min(since, to)
     return Note(
-        found.cluster_id,
-        found.input_id,
-        found.output_id,
-        found.output_end,
-        None if forget or note is None else note.watermark,
-        found.partitions if forget else min(before, default=found.partitions),
-        found.partitions if forget else found.born,
+        cluster_id=found.cluster_id,
+        input_id=found.input_id,
+        output_id=found.output_id,
+        label=found.output_end,
+        watermark=None if forget or note is None else note.watermark,
+        partitions=found.partitions if forget else min(before, default=found.partitions),
+        born=found.partitions if forget else found.born,
         floor=floor,
         since=since,
     )

@@ -166,7 +166,7 @@ class _Trying:
         reasons = keys.malformed | rejected
         verdicts, rows = settled(keys, list(rejected))
         column = keys.keys.take(rows)
-        digests = self._hash.of_column(column.buffer, column.starts, column.sizes)
+        digests = self._hash.of_column(column)
         blocked = self._lists.now.screen(rows, column, digests)
         verdicts[blocked.rows] = Verdict.BLOCKED
         found.matched.update(Match(match).name.lower() for match in blocked.matches.tolist())

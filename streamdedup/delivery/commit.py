@@ -5,9 +5,10 @@ One transaction after the other, in their order. Whatever fails is raised, and l
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from streamdedup.delivery.emit import Emission
-from streamdedup.delivery.fold import Folding
+from streamdedup.delivery.memory import Memory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
@@ -21,8 +22,24 @@ from streamdedup.kafka.sink import ForeignWriteError, RefusedError
 from streamdedup.kafka.topics import Topology
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a fencing established, and every commit until the next one rests on."""
+
+    output_end: int | None
+    """The output offset that our next event must get; None if others may write, too, since nothing is folded."""
+    ours_end: int
+    """The output offset after our last event, as far as it is known: what lies beyond it is not ours."""
+    born: int
+    """How many partitions the input had when the group began."""
+    floor: int | None
+    """The output offset below which everything is forgotten; None if nothing is."""
+    since: int | None
+    """The input offset at which reading began when that was forgotten."""
+
+
 class Committing:
-    """Commits the transactions of one partition."""
+    """Commits the transactions of one partition, from one fencing to the next."""
 
     def __init__(
         self,
@@ -30,29 +47,20 @@ class Committing:
         services: Services,
         partition: int,
         writer: Writer,
+        ground: Ground,
         *,
         emission: Emission,
-        folding: Folding,
+        memory: Memory,
         pace: Pace,
         passed: Callable[[Transaction], None],
     ) -> None:
-        self.output_end: int | None = 0
-        """The output offset where our next event must come to stand: behind the marker of our last transaction.
-
-        None where others may write, too, since nothing is folded.
-        """
-        self.ours_end = 0
-        """The output offset behind our last event, which every note tells: what is above it is none of ours."""
         self.foreign: tuple[int, int] | None = None
-        """Where others wrote in between: offsets of the output, from the first up to, without, the second."""
-        self.born: int | None = None
-        """How many partitions the input had when the group began."""
-        self.floor: int | None = None
-        """The output offset below which all is forgotten; `since`: the input offset where reading began then."""
-        self.since: int | None = None
+        """The half-open range of output offsets in which somebody else wrote; the next fold looks there."""
+        self._ground = ground
+        self._output_end, self._ours_end = ground.output_end, ground.ours_end
         self._recipe, self._services = recipe, services
         self._settings, self._partition = recipe.settings, partition
-        self._writer, self._emission, self._folding = writer, emission, folding
+        self._writer, self._emission, self._memory = writer, emission, memory
         self._pace, self._passed = pace, passed
 
     async def run(self, shard: Shard, topology: Topology, flights: Flights) -> None:
@@ -70,13 +78,13 @@ class Committing:
             async for part in transaction.parts():
                 await self._emission.emit(part)
             end = await self._settle(shard, transaction)
-            self.ours_end = self.ours_end if end is None else end
+            self._ours_end = self._ours_end if end is None else end
             await self._commit(topology, transaction)
-        if end is not None and self.output_end is not None:
-            self.output_end = end + self._recipe.exactly_once
+        if end is not None and self._output_end is not None:
+            self._output_end = end + self._recipe.exactly_once
         if transaction.events:
             self._services.meters.transactions.observe(loop.time() - begun_at)
-        async with self._folding.turn:
+        async with self._memory.turn:
             await in_turns(shard.admit(shard.label if end is None else end))
         self._passed(transaction)
 
@@ -87,7 +95,7 @@ class Committing:
         second writer puts between our last event and that will be folded, and found.
         """
         try:
-            return await self._writer.settle(self.output_end)
+            return await self._writer.settle(self._output_end)
         except ForeignWriteError as error:
             if self._recipe.exactly_once:
                 self.foreign = (shard.label, error.found)
@@ -111,16 +119,16 @@ class Committing:
         settings, offset = self._settings, transaction.next_offset
         source = settings.source.topic
         note = Note(
-            topology.cluster_id,
-            topology[source].topic_id,
-            topology[settings.sink.topic].topic_id,
-            self.ours_end,
-            transaction.watermark,
-            topology[source].partitions,
-            self.born,
+            cluster_id=topology.cluster_id,
+            input_id=topology[source].topic_id,
+            output_id=topology[settings.sink.topic].topic_id,
+            label=self._ours_end,
+            watermark=transaction.watermark,
+            partitions=topology[source].partitions,
+            born=self._ground.born,
             atomic=self._recipe.exactly_once,
-            floor=self.floor,
-            since=self.since,
+            floor=self._ground.floor,
+            since=self._ground.since,
         ).encode()
         if self._recipe.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)

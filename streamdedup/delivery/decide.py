@@ -8,7 +8,7 @@ import asyncio
 
 from streamdedup.delivery.consume import IDLE_WAIT_S, Reading
 from streamdedup.delivery.emit import Emission
-from streamdedup.delivery.fold import Folding
+from streamdedup.delivery.memory import Memory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
@@ -31,7 +31,7 @@ class Deciding:
         recipe: Recipe,
         services: Services,
         *,
-        folding: Folding,
+        memory: Memory,
         emission: Emission,
         reading: Reading,
         pace: Pace,
@@ -39,7 +39,7 @@ class Deciding:
         self.full = False
         self._recipe, self._services = recipe, services
         self._delivery = recipe.settings.delivery
-        self._folding, self._emission = folding, emission
+        self._memory, self._emission = memory, emission
         self._reading, self._pace = reading, pace
         self._extractor = recipe.extractor()
         self._departed_offset = 0
@@ -112,12 +112,19 @@ class Deciding:
         keys = await keys_of(batch, self._extractor)
         rejected = self._emission.rejected(batch, keys, now_ms, self._pace.refused)
         lists = await self._lists(shard.partition, keys, list(rejected))
-        async with self._folding.turn:
-            await self._folding.ready_for(len(batch))
+        async with self._memory.turn:
+            await self._memory.ready_for(len(batch))
             verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists)
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
-        return Part(taken, verdicts, keys.malformed, rejected, now_ms, blocked), whole
+        return Part(
+            batch=taken,
+            verdicts=verdicts,
+            malformed=keys.malformed,
+            rejected=rejected,
+            now_ms=now_ms,
+            blocked=blocked,
+        ), whole
 
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | Screened:
         """Those in force, for the whole batch; what they say of it, where they are better asked beside the loop."""

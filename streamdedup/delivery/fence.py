@@ -85,18 +85,18 @@ async def look(
     """What is found of `partition`, its `own` committed offset and the output's end known before."""
     source, output = settings.source.topic, settings.sink.topic
     return Found(
-        own,
-        topology.cluster_id,
-        topology[source].topic_id,
-        topology[output].topic_id,
-        await cluster.first_offset(source, partition),
-        await input_end_of(source, partition),
-        await cluster.first_offset(output, partition),
-        output_end,
-        has_memory,
-        partition,
-        topology[source].partitions,
-        others,
+        committed=own,
+        cluster_id=topology.cluster_id,
+        input_id=topology[source].topic_id,
+        output_id=topology[output].topic_id,
+        input_start=await cluster.first_offset(source, partition),
+        input_end=await input_end_of(source, partition),
+        output_start=await cluster.first_offset(output, partition),
+        output_end=output_end,
+        has_memory=has_memory,
+        partition=partition,
+        partitions=topology[source].partitions,
+        others=others,
     )
 
 

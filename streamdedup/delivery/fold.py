@@ -5,12 +5,13 @@ from its label to its end.
 """
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
+from streamdedup.delivery.memory import Fold, Memory
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import (
     Found,
@@ -20,14 +21,12 @@ from streamdedup.delivery.resume import (
     is_complete,
     is_outlived,
 )
-from streamdedup.delivery.services import Services
+from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.turns import in_turns, keys_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint, Verdict
-from streamdedup.filters.base import Addable
-from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.records.marks import marks_of
@@ -40,46 +39,15 @@ STALL_S_MAX = 60.0
 LOG_ANSWER_S_MAX = 1.0  # a save goes without: it must not wait for a broker that is away
 
 
-class Fold:
-    """How far a fold has come, from the output offset `start` to `end`. Any thread may look at it."""
+class FoldedMemory(Memory):
+    """The memory of one partition: a filter that is the fold of its output, in memory and as snapshots."""
 
-    def __init__(self, shard: Shard, start: int, end: int) -> None:
-        self.start, self.end = start, end
-        self._shard = shard
-        self._began_at = time.monotonic()
-        self._seconds: float | None = None
-
-    def end_now(self) -> None:
-        """All of it is folded."""
-        self._seconds = time.monotonic() - self._began_at
-
-    @property
-    def seconds(self) -> float:
-        """How long it took, or has taken."""
-        seconds = self._seconds
-        return time.monotonic() - self._began_at if seconds is None else seconds
-
-    @property
-    def position(self) -> int:
-        """The offset up to which the output is folded."""
-        done = self._seconds is not None
-        return self.end if done else min(max(self._shard.label, self.start), self.end)
-
-    @property
-    def ratio(self) -> float:
-        """The share that is done, 0 to 1; 1 where there was nothing to do."""
-        whole = self.end - self.start
-        return (self.position - self.start) / whole if whole > 0 else 1.0
-
-
-class Folding:
-    """The shard of one partition, while there is one."""
+    shard: Shard | None = None
+    progress: Fold | None = None
+    snapshots: ShardSnapshots
 
     def __init__(self, recipe: Recipe, services: Services, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
-        self.shard: Shard | None = None
         self.turn = asyncio.Lock()
-        """Held while the filter is judged, or changed, or gets memory: one of them at a time."""
-        self.progress: Fold | None = None  # of the last fold
         self._meters = services.meters.of(partition)
         self.snapshots = ShardSnapshots(
             recipe.settings, partition, log, self._meters, services.fs, threads=services.threads
@@ -93,38 +61,23 @@ class Folding:
         self._replaced = False  # whether the log was seen to hold another one in its place
         self._log = log
 
-    def _shard_of(self, seen: Addable | Windowed) -> Shard:
-        """A shard over `seen`, counted with its partition."""
-        recipe, services = self._recipe, self._services
-        return Shard(
-            self._partition,
-            seen,
-            stop_when_full=recipe.stops_when_full,
-            watch=services.watch if recipe.settings.filter.remembers else None,
-            tally=self._meters.tally,
-        )
-
+    @override
     async def remembers(self) -> bool:
-        """Whether anything was ever folded: then the shard is not newly born."""
         held = self.shard is not None and self.shard.label > 0
         return held or await self.snapshots.exist()
 
+    @override
     def resume(self, found: Found) -> Resume:
-        """Where reading goes on. DeliveryError where output and offset contradict one another."""
         return input_offset(found, self._settings.source, self._settings.sink)
 
+    @override
     def must_follow(self, found: Found) -> int | None:
-        """The output offset where our next event must come to stand; None where others may write, too."""
         return found.output_end
 
+    @override
     async def catch_up(
         self, found: Found, topology: Topology, foreign: tuple[int, int] | None
     ) -> Shard:
-        """The shard, its filter the fold of the whole output.
-
-        DeliveryError where that is not to be had, or where an event stands at one of the offsets `foreign`, from the
-        first up to, without, the second: a second writer put it there.
-        """
         identity = self._recipe.identity(topology, self._partition, found.floor)
         shard = await self._remembered(identity)
         if shard is None or await self._is_outdone(shard, identity, found):
@@ -136,12 +89,8 @@ class Folding:
         self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
         return shard
 
+    @override
     async def ready_for(self, events: int) -> None:
-        """Have memory for so many events in place before they are judged: the first touch of it takes long.
-
-        Who is cancelled leaves a thread behind that goes on, and is waited for by the next. DoubtError where the log
-        that was folded is not there any more.
-        """
         if self._replaced:
             raise DoubtError("the output is not the log that was folded")
         while (shard := self.shard) is not None and shard.grows_within(events):
@@ -151,11 +100,8 @@ class Folding:
                 self._growth = asyncio.create_task(growth)
             await asyncio.shield(self._growth)
 
+    @override
     async def look_at_log(self, within_s: float) -> None:
-        """Before a save: whether the log is still the one that was folded, and which batch is its last.
-
-        Where the broker does not tell, the last one that is known still does: what stands below a label stays.
-        """
         shard, known = self.shard, self._fingerprint
         if shard is None or shard.label == self.snapshots.label:
             return
@@ -168,13 +114,13 @@ class Folding:
                 self._replaced = contradiction(known, held) is not None
                 self._fingerprint = known if self._replaced else last or known
 
+    @override
     async def save(self, *, again: bool = False) -> None:
-        """Take a snapshot where there is something new to save, or `again`; failures are logged, never raised."""
         if self.shard is not None and self._folded is not None and not self._replaced:
             await self.snapshots.save(self.shard, self._folded, self._fingerprint, again=again)
 
+    @override
     async def outrun(self, log_start: int) -> None:
-        """Take a snapshot if the output is deleted up to where only one is left that can be used."""
         shard = self.shard
         if shard is None or not self.snapshots.due(shard.label, log_start):
             return
@@ -263,7 +209,7 @@ class Folding:
             seen = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:
             seen = self._recipe.adopt(snapshot.filter)
-        shard = self._shard_of(seen)
+        shard = shard_over(seen, self._recipe, self._services, self._partition)
         shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
         if snapshot is not None:
             shard.label, shard.end_label = snapshot.label, snapshot.end_label

@@ -9,19 +9,19 @@ from enum import StrEnum
 
 import structlog
 
-from streamdedup.delivery.commit import Committing
+from streamdedup.delivery.commit import Committing, Ground
 from streamdedup.delivery.consume import Reading
 from streamdedup.delivery.decide import Deciding
 from streamdedup.delivery.emit import Emission
 from streamdedup.delivery.fence import fence
-from streamdedup.delivery.fold import Fold, Folding
+from streamdedup.delivery.fold import FoldedMemory
+from streamdedup.delivery.memory import Fold, Memory, NoMemory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.resume import growth, noted_end
+from streamdedup.delivery.resume import Found, growth, noted_end
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
-from streamdedup.delivery.stateless import Stateless
 from streamdedup.delivery.transactions import Flights, Transaction, together
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.client.connection import describe_error, refusal
@@ -70,44 +70,48 @@ class Delivery:
             settings.sink, partition, exactly_once=recipe.exactly_once
         )
         self._name = f"{settings.source.topic}/{partition}"
-        made = Folding if settings.filter.remembers else Stateless
-        self._folding = made(recipe, services, partition, self._log)
+        self._memory: Memory = (
+            FoldedMemory(recipe, services, partition, self._log)
+            if settings.filter.remembers
+            else NoMemory(recipe, services, partition)
+        )
         self._emission = Emission(settings, self._writer)
         self._reading = Reading(recipe, services, partition)
         self._pace = pace = Pace(settings.delivery.batch_events_max)
         self._deciding = Deciding(
             recipe,
             services,
-            folding=self._folding,
+            memory=self._memory,
             emission=self._emission,
             reading=self._reading,
             pace=pace,
         )
-        self._committing = Committing(
-            recipe,
-            services,
-            partition,
-            self._writer,
-            emission=self._emission,
-            folding=self._folding,
-            pace=pace,
-            passed=self._passed,
-        )
+        self._committing: Committing | None = None  # since the last fencing
 
     @property
     def shard(self) -> Shard | None:
         """What is in memory of the partition."""
-        return self._folding.shard
+        return self._memory.shard
 
     @property
-    def snapshots(self) -> ShardSnapshots:
-        """The shard's snapshots."""
-        return self._folding.snapshots
+    def snapshots(self) -> ShardSnapshots | None:
+        """The shard's snapshots; None if it saves nothing."""
+        return self._memory.snapshots
+
+    @property
+    def writes_snapshot(self) -> bool:
+        """Whether a thread is writing a snapshot of the shard."""
+        return self.snapshots is not None and self.snapshots.writes
+
+    def cut_saves_short(self) -> None:
+        """Give up the snapshot that is being written, if any."""
+        if self.snapshots:
+            self.snapshots.cut_short()
 
     @property
     def fold(self) -> Fold | None:
         """The last fold, which may be under way."""
-        return self._folding.progress
+        return self._memory.progress
 
     @property
     def lag(self) -> int | None:
@@ -183,16 +187,16 @@ class Delivery:
         await self._writer.drop()
 
     async def look_at_log(self, within_s: float) -> None:
-        """Before a save: as `Folding.look_at_log`."""
-        await self._folding.look_at_log(within_s)
+        """Before a save: see `Memory.look_at_log`."""
+        await self._memory.look_at_log(within_s)
 
     async def save(self) -> None:
         """Take a snapshot where there is something new to save; failures are logged, never raised."""
-        await self._folding.save()
+        await self._memory.save()
 
     async def outrun(self, log_start: int) -> None:
         """Take one also where the output, which begins at `log_start`, is deleted up to the last but one."""
-        await self._folding.outrun(log_start)
+        await self._memory.outrun(log_start)
 
     async def _live(self, epoch: int) -> None:
         settings, cluster, source = self._settings, self._services.cluster, self._services.source
@@ -200,27 +204,23 @@ class Delivery:
         source.hold(self.partition)
         if not await self._confirmed(epoch):
             return
-        remembers = await self._folding.remembers()
+        remembers = await self._memory.remembers()
         topology, found = await fence(
             settings, cluster, self._writer, self.partition, has_memory=remembers
         )
         self._services.cluster.patience.back(self._name)
         self._emission.observe(topology)
-        resume = self._folding.resume(found)
+        resume = self._memory.resume(found)
         if warning := growth(found, self._settings.source):
             self._log.warning("input_grown", detail=warning)
             source.grown(found.partitions)
-        self._committing.born = found.born
-        self._committing.floor, self._committing.since = found.floor, found.since
         self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
-        shard = await self._folding.catch_up(found, topology, self._committing.foreign)
-        self._committing.foreign = None
-        self._committing.output_end = self._folding.must_follow(found)
-        ours_end = noted_end(found)
-        self._committing.ours_end = shard.label if ours_end is None else ours_end
+        foreign = self._committing.foreign if self._committing else None
+        shard = await self._memory.catch_up(found, topology, foreign)
+        committing = self._committing = self._committing_on(found, shard)
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it
-            await self._commit_birth(shard, topology, resume.offset)
+            await self._commit_birth(committing, shard, topology, resume.offset)
         if source.epoch != epoch:
             return
         self._reading.begin(epoch, resume.offset)
@@ -230,10 +230,32 @@ class Delivery:
         closes_s_max = self._writer.transaction_s_max / 2
         await together(
             self._deciding.run(shard, flights, closes_s_max, self._leaving),
-            self._committing.run(shard, topology, flights),
+            committing.run(shard, topology, flights),
         )
         if self._deciding.full:
             await self._wait_full(shard)
+
+    def _committing_on(self, found: Found, shard: Shard) -> Committing:
+        """What commits the transactions of `shard` until the next fencing, on the ground of what is `found`."""
+        ours_end = noted_end(found)
+        ground = Ground(
+            output_end=self._memory.must_follow(found),
+            ours_end=shard.label if ours_end is None else ours_end,
+            born=found.born,
+            floor=found.floor,
+            since=found.since,
+        )
+        return Committing(
+            self._recipe,
+            self._services,
+            self.partition,
+            self._writer,
+            ground,
+            emission=self._emission,
+            memory=self._memory,
+            pace=self._pace,
+            passed=self._passed,
+        )
 
     async def _confirmed(self, epoch: int) -> bool:
         """Wait until the group says that the partition is still ours; False where it is not.
@@ -264,11 +286,13 @@ class Delivery:
         if self.shard:
             self._tell_beyond(self.shard)
 
-    async def _commit_birth(self, shard: Shard, topology: Topology, offset: int) -> None:
+    async def _commit_birth(
+        self, committing: Committing, shard: Shard, topology: Topology, offset: int
+    ) -> None:
         birth = Transaction()
         shard.seal()
         birth.close(offset, shard.watermark)
-        await self._committing.commit(shard, topology, birth)
+        await committing.commit(shard, topology, birth)
 
     async def _wait_full(self, shard: Shard) -> None:
         self._services.source.hold(self.partition)

@@ -13,7 +13,7 @@ from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import FOREVER, Topic
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The input and output partition as the broker shows them. Ids are None where it tells none."""
 

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.shard import Shard
+from streamdedup.filters.base import Addable
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.listed import InForce
@@ -37,3 +41,16 @@ class Services:
     threads: Threads = field(default_factory=Threads)
     lists: InForce = field(default_factory=InForce)
     folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
+
+
+def shard_over(
+    filter_: Addable | Windowed, recipe: Recipe, services: Services, partition: int
+) -> Shard:
+    """Return a shard of `partition` over `filter_`, which counts into the partition's tally."""
+    return Shard(
+        partition,
+        filter_,
+        stop_when_full=recipe.stops_when_full,
+        watch=services.watch if recipe.settings.filter.remembers else None,
+        tally=services.meters.of(partition).tally,
+    )

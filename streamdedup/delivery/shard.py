@@ -157,7 +157,7 @@ class Shard:
             self._grows.grow()
 
     def _digests(self, keys: Column) -> Digests:
-        return self.seen.hash.of_column(keys.buffer, keys.starts, keys.sizes)
+        return self.seen.hash.of_column(keys)
 
     def _move(self, steps: Iterator[None]) -> Iterator[None]:
         self.moving = True
@@ -195,5 +195,5 @@ def screened(
     """What `lists` say, in memory, of the events for which `Shard.decide` would ask them."""
     _, rows = settled(keys, rejected)
     asked = keys.keys.take(rows)
-    digests = hash_.of_column(asked.buffer, asked.starts, asked.sizes)
+    digests = hash_.of_column(asked)
     return lists.ask(rows, asked, digests)

@@ -16,7 +16,7 @@ from streamdedup.rules.listed import NOTHING_BLOCKED, Blocked
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Events that were decided together: row -> reason for the malformed and rejected ones, and when that was.
 

@@ -99,7 +99,9 @@ def parse_head(head: bytes, offset: int) -> Fingerprint | None:
     producer_id, epoch, *_ = rest
     if magic != MAGIC or not base <= offset <= base + last:
         return None
-    return Fingerprint(base, producer_id, epoch, crc, stamped_ms)
+    return Fingerprint(
+        offset=base, producer_id=producer_id, epoch=epoch, crc=crc, stamped_ms=stamped_ms
+    )
 
 
 async def _of_leader(

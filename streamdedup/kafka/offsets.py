@@ -24,7 +24,7 @@ _OPTIONAL = ("watermark", "partitions", "born", "floor", "since")
 NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away, has moved
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """What a commit's metadata says: the logs that its offset belongs to, and how far the output was.
 
@@ -72,7 +72,14 @@ class Note:
                 told = {name: found.get(name) for name in _OPTIONAL}
                 known = {name: value for name, value in told.items() if type(value) is int}
                 atomic = found.get("atomic") is True
-                return cls(cluster_id, input_id, output_id, label, **known, atomic=atomic)
+                return cls(
+                    cluster_id=cluster_id,
+                    input_id=input_id,
+                    output_id=output_id,
+                    label=label,
+                    **known,
+                    atomic=atomic,
+                )
         return None
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
+from streamdedup.events import Column
 
 Bytes = npt.NDArray[np.uint8]
 Digests = npt.NDArray[np.uint64]
@@ -93,20 +94,19 @@ class Hash:
         pieces = (_joined(keys[start : start + KEYS_A_PIECE], start) for start in starts)
         return self._of_chunks(len(keys), pieces)
 
-    def of_column(self, buffer: Any, starts: Offsets, sizes: Offsets) -> Digests:  # noqa: ANN401 - any buffer
-        """The digests, shape (n, 2), of the keys that begin in `buffer` at `starts`, of `sizes` bytes, both (n,).
+    def of_column(self, keys: Column) -> Digests:
+        """Return the digests, shape (n, 2), dtype uint64, of `keys`.
 
-        As the columns of `events`: a size of -1 is a null, which has no digest (ValueError), nor has a key that is
-        not within the buffer.
+        Raises ValueError if a row is null, since a null has no digest, or does not lie within the column's buffer.
         """
-        starts, sizes = _integers("starts", starts), _integers("sizes", sizes)
+        starts, sizes = _integers("starts", keys.starts), _integers("sizes", keys.sizes)
         if len(starts) != len(sizes):
             raise ValueError(f"{len(starts)} starts, but {len(sizes)} sizes")
         nulls = np.flatnonzero(sizes < 0)
         if len(nulls):
             raise ValueError(f"row {nulls[0]} is null; a null has no digest")
         ends = starts.astype(np.int64) + sizes
-        return self._of_chunks(len(starts), [_Column(_bytes_of(buffer), starts, ends)])
+        return self._of_chunks(len(starts), [_Column(_bytes_of(keys.buffer), starts, ends)])
 
     def warm_up(self) -> None:
         """Compile, or load from the cache, the kernels of this hash: at set-up, so that no batch waits for it."""

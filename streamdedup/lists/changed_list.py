@@ -43,7 +43,7 @@ class ChangedList:
             return matches
         rest = np.flatnonzero(~there & (told != REMOVED))
         rows, asked = candidates(keys.take(rest))
-        digests = base.hash.of_column(asked.buffer, asked.starts, asked.sizes)
+        digests = base.hash.of_column(asked)
         told = self.overlay.look_up(digests)
         there = told == ADDED
         if base.domains is not None:

@@ -35,7 +35,7 @@ class Counts:
     bad: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """`built_at` is in Unix seconds; `normalize` is the id that the normalizer had; `checksum` is of what is held."""
 

@@ -59,7 +59,18 @@ class KeyList:
             for piece in pieces(table):
                 content.update(piece)
         id_, checksum = normalizing.id, content.hexdigest()
-        return cls(Facts(name, built_at, normalizing, id_, counts, checksum), addresses, domains)
+        return cls(
+            Facts(
+                name=name,
+                built_at=built_at,
+                normalizing=normalizing,
+                normalize=id_,
+                counts=counts,
+                checksum=checksum,
+            ),
+            addresses,
+            domains,
+        )
 
     @property
     def name(self) -> str:
@@ -102,9 +113,7 @@ class KeyList:
             return matches
         rest = np.flatnonzero(matches == Match.NONE)
         rows, asked = candidates(keys.take(rest))
-        there = self.domains.contains_many(
-            self.hash.of_column(asked.buffer, asked.starts, asked.sizes)
-        )
+        there = self.domains.contains_many(self.hash.of_column(asked))
         matches[rest[rows[there]]] = Match.DOMAIN
         return matches
 

@@ -59,7 +59,7 @@ class Verdicts:
     def _asked(self, keys: Column) -> tuple[Matches, Answers | list[int]]:
         if self._verified is None:
             return _matches(self._block, keys), [Answer.UNASKED] * len(keys)
-        digests = self._block.hash.of_column(keys.buffer, keys.starts, keys.sizes)
+        digests = self._block.hash.of_column(keys)
         return self._verified.verify(keys, digests)
 
     def _exempt(self, keys: Column) -> Matches | list[int]:
@@ -67,7 +67,7 @@ class Verdicts:
 
 
 def _matches(listed: KeyList, keys: Column) -> Matches:
-    return listed.match(keys, listed.hash.of_column(keys.buffer, keys.starts, keys.sizes))
+    return listed.match(keys, listed.hash.of_column(keys))
 
 
 def _verdict(blocked: Match, answer: Answer, allowed: Match) -> bytes:

@@ -61,7 +61,7 @@ class VerifiedList:
             of_rest, asked = candidates(keys.take(rest))
             rows, of_domains = (
                 rest[of_rest],
-                base.hash.of_column(asked.buffer, asked.starts, asked.sizes),
+                base.hash.of_column(asked),
             )
         domains = _Found.of(base.domains, overlay, of_domains)
         return StoreSuspects(self.store, addresses, domains, rows)

@@ -72,7 +72,7 @@ class Histogram:
         return list(zip([*map(str, self._bounds), "+Inf"], counts, strict=True)), self._sum
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """What of a partition is settled: events that a committed offset went past, and what was decided of them."""
 
@@ -120,13 +120,13 @@ class ShardMeters:
             self._in_hand.popleft()
         self.in_flight -= consumed
         self.ledger = Ledger(
-            self.ledger.consumed + consumed,
-            tuple(self.tally.by_verdict.tolist()),
-            self.tally.late,
-            self.tally.expected_false,
-            tuple(self.tally.by_match.tolist()),
-            self.tally.exempt,
-            tuple(self.tally.by_answer.tolist()),
+            consumed=self.ledger.consumed + consumed,
+            by_verdict=tuple(self.tally.by_verdict.tolist()),
+            late=self.tally.late,
+            expected_false=self.tally.expected_false,
+            by_match=tuple(self.tally.by_match.tolist()),
+            exempt=self.tally.exempt,
+            by_answer=tuple(self.tally.by_answer.tolist()),
         )
 
     def take_back(self, cause: str, offset: int = 0) -> None:

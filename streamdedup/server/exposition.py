@@ -14,8 +14,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from streamdedup.delivery.fold import Fold
 from streamdedup.delivery.lifecycle import Delivery, State
+from streamdedup.delivery.memory import Fold
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import Newest
 from streamdedup.events import Verdict
@@ -167,7 +167,7 @@ class WorkerCollector(Collector):
         snapshots = {
             labels: (newest, shards[labels])
             for labels, d in deliveries.items()
-            if labels in shards and (newest := d.snapshots.newest)
+            if labels in shards and d.snapshots and (newest := d.snapshots.newest)
         }
         for metric, of in _OF_SNAPSHOT.items():
             yield _family(metric, ((labels, of(*held)) for labels, held in snapshots.items()))

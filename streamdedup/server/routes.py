@@ -82,7 +82,7 @@ def _not_live(delivery: Delivery | None) -> str | None:
     if state is State.LIVE:
         lookup = delivery.lookup_waits(LOOKUP_S_MAX)
         return f"{state.value}, {lookup}" if lookup else None
-    if waits := delivery.snapshots.waits:
+    if delivery.snapshots and (waits := delivery.snapshots.waits):
         return f"{state.value}, {waits}"
     if state is State.FOLDING and (fold := delivery.fold):
         return f"folding, {fold.ratio:.0%} of the output from offset {fold.start} to {fold.end}"

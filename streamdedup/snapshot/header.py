@@ -24,7 +24,7 @@ class ForeignError(DamagedError):
     """Nothing of ours, from the first byte on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Identity:
     """Which log a filter is the fold of, and how keys became digests: all must agree to use it.
 

@@ -41,7 +41,7 @@ from streamdedup.snapshot.reading import Reader
 INSTEAD = "set snapshot.directory to another place"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A filter with every key of the output below `label` and none from `end_label` on.
 

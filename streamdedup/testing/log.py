@@ -100,7 +100,13 @@ class MemoryLog:
         logged, span = self._entries[offset]
         content = (logged.key or b"") + b"\0" + (logged.value or b"") if logged else b"marker"
         stamped_ms = logged.timestamp if logged else 0
-        return Fingerprint(offset, -1, -1, crc32c(content + b"%d" % span.first), stamped_ms)
+        return Fingerprint(
+            offset=offset,
+            producer_id=-1,
+            epoch=-1,
+            crc=crc32c(content + b"%d" % span.first),
+            stamped_ms=stamped_ms,
+        )
 
     def committed(self) -> list[Logged]:
         """All events that a reader of committed ones sees."""

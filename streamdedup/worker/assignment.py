@@ -82,8 +82,8 @@ class Shards:
         """Of what went to others before this assignment, only that is still saved which is being written."""
         for delivery, saving in self._apart.items():
             wanted = delivery.partition in assigned or delivery.partition in self._kept
-            if not wanted and not delivery.snapshots.writes:
-                delivery.snapshots.cut_short()
+            if not wanted and not delivery.writes_snapshot:
+                delivery.cut_saves_short()
                 saving.cancel()
 
     def all(self) -> list[Delivery]:

@@ -14,7 +14,6 @@ import structlog
 
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
-from streamdedup.delivery.transactions import together
 from streamdedup.errors import StreamdedupError
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.client.patience import Backoff
@@ -25,6 +24,7 @@ from streamdedup.rules.listed import InForce, Lists, Matcher
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.worker.list_changes import ControlTopic
 from streamdedup.worker.list_files import ALLOW, BLOCK, Loaded, load_list
+from streamdedup.worker.tasks import beside
 
 LOOK_EVERY_S = 1.0
 AGAIN_S = 2.0  # after a refusal, then twice that, and so on
@@ -91,7 +91,8 @@ class Reloading:
 
     async def run(self) -> None:
         """Keep them so, for ever."""
-        await together(self._watch(), *([self._follow(self._control)] if self._control else []))
+        async with beside(*([self._follow(self._control)] if self._control else [])):
+            await self._watch()
 
     def reload(self) -> None:
         """Read the files again now, also where they look as they did."""

@@ -37,6 +37,7 @@ from streamdedup.version import __version__
 from streamdedup.worker.assignment import Shards
 from streamdedup.worker.lists import Reloading
 from streamdedup.worker.startup import prepared_topics, try_filter
+from streamdedup.worker.tasks import beside
 
 log = structlog.get_logger(__name__)
 
@@ -169,18 +170,14 @@ class Worker:
 
     async def _supervise(self, recipe: Recipe, services: Services, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), services.cluster.patience
-        beside = [
-            asyncio.create_task(task)
-            for task in (
-                self._save_periodically(services),
-                self._look_up_ends(),
-                self._watch_topics(services.cluster, topology),
-                *([self._lists.run()] if self._lists else []),
-            )
-        ]
         progress_at = loop.time()
-        try:
-            while not any(task.done() for task in beside):
+        async with beside(
+            self._save_periodically(services),
+            self._look_up_ends(),
+            self._watch_topics(services.cluster, topology),
+            *([self._lists.run()] if self._lists else []),
+        ):
+            while True:
                 if services.source.epoch != self._status.epoch:
                     self._status.epoch = await self._shards.reassign(
                         recipe, services, self._settings.delivery.drain_s
@@ -195,12 +192,6 @@ class Worker:
                     trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
                     tell = log.warning if trouble & progress.keys() else log.info
                     tell("progress", **progress)
-            for task in beside:
-                if task.done():
-                    task.result()
-        finally:
-            for task in beside:
-                task.cancel()
 
     async def _keep_alive(self, services: Services) -> None:
         patience, what = services.cluster.patience, "the consumer"
@@ -293,7 +284,7 @@ class Worker:
             await asyncio.wait_for(saving, left_s())
         except TimeoutError:
             for delivery in self._shards.all():
-                delivery.snapshots.cut_short()
+                delivery.cut_saves_short()
             log.warning("snapshots_cut_short", remedy="the next start folds the output instead")
         log.info("stopped", **self._progress())
 

@@ -44,7 +44,12 @@ LOG = Log(
     label=1000,
     counter=42,
 )
-FINGERPRINTED = replace(LOG, fingerprint=Fingerprint(998, 4000, 3, 0xDEADBEEF, 1_700_000_000_000))
+FINGERPRINTED = replace(
+    LOG,
+    fingerprint=Fingerprint(
+        offset=998, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000
+    ),
+)
 END_LABEL = 1010
 
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from streamdedup.delivery import fence, lifecycle, resume
 from streamdedup.delivery.emit import Emission
-from streamdedup.delivery.fold import Folding
+from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import _Parts
@@ -47,7 +47,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "a window's time without pending": patch.object(DuplicatesWithin, "_judged", _behind),
         "a window folded by the clock": patch.object(Shard, "fold", _stamped),
         "second writer not noticed": patch.object(writer, "check_contiguous", lambda *_: None),
-        "output not folded": patch.object(Folding, "_fold", _unfolded),
+        "output not folded": patch.object(FoldedMemory, "_fold", _unfolded),
         "offset read before fencing": patch.object(lifecycle, "fence", _offset_first),
         "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
         "writer not fenced again in doubt": patch.object(MemoryWriter, "fence", _fenced_once),
@@ -120,7 +120,7 @@ def _stamped(self: Shard, keys: Any, times: Any, label: int) -> Iterator[None]:
     return _fold(self, keys, times * 0 + EPOCH_MS, label)
 
 
-async def _unfolded(_self: Folding, shard: Shard, found: Found, _foreign: object) -> None:
+async def _unfolded(_self: FoldedMemory, shard: Shard, found: Found, _foreign: object) -> None:
     shard.end_fold(found.output_end)
 
 

@@ -219,7 +219,7 @@ class PartitionReader:
         if not len(rows):
             return
         cells = keys.keys.take(rows)
-        digests = self._hash.of_column(cells.buffer, cells.starts, cells.sizes)
+        digests = self._hash.of_column(cells)
         made = rows_of(self._clock is not None, kind, digests, batch.offsets[rows])
         if times:
             made["generation"], made["reach"] = times

@@ -52,7 +52,7 @@ class Counts:
         return told
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The result. `breaches` are sentences; where there are none, the promise holds as far as is known."""
 
@@ -105,15 +105,15 @@ def judged(settings: Settings, capacity: int, partitions: Sequence[Counts]) -> R
     bounded = [_with_budget(settings, counts, rate, capacity) for counts in partitions]
     total = _total(bounded, rate)
     return Report(
-        settings.kafka.group_id,
-        settings.source.topic,
-        settings.sink.topic,
-        settings.delivery.guarantee,
-        settings.filter.error_rate,
-        tuple(bounded),
-        total,
-        tuple(_breaches(settings, bounded, total)),
-        tuple(_notes(settings, bounded, total)),
+        group=settings.kafka.group_id,
+        source=settings.source.topic,
+        sink=settings.sink.topic,
+        guarantee=settings.delivery.guarantee,
+        error_rate=settings.filter.error_rate,
+        partitions=tuple(bounded),
+        total=total,
+        breaches=tuple(_breaches(settings, bounded, total)),
+        notes=tuple(_notes(settings, bounded, total)),
     )
 
 

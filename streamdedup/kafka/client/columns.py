@@ -261,14 +261,14 @@ class _PartitionColumns(fetcher.PartitionRecords):
         bodies, starts = records.bodies.take(rows), records.header_starts[rows]
         header_sizes = bodies.starts + bodies.sizes - starts
         return EventBatch(
-            self._tp.topic,
-            self._tp.partition,
-            records.offsets[rows],
-            records.timestamps[rows],
-            records.keys.take(rows),
-            records.values.take(rows),
-            RawHeaders(Column(bodies.buffer, starts, header_sizes)),
-            self.next_fetch_offset,
-            bodies,
-            whole,
+            topic=self._tp.topic,
+            partition=self._tp.partition,
+            offsets=records.offsets[rows],
+            timestamps=records.timestamps[rows],
+            keys=records.keys.take(rows),
+            values=records.values.take(rows),
+            headers=RawHeaders(Column(bodies.buffer, starts, header_sizes)),
+            next_offset=self.next_fetch_offset,
+            bodies=bodies,
+            origins=whole,
         )

@@ -33,14 +33,16 @@ class EventConsumer(AIOKafkaConsumer):
 def to_batch(topic: str, partition: int, records: Sequence[Any], next_offset: int) -> EventBatch:
     """The events of `records`, consecutive in one partition; reading goes on at `next_offset`."""
     return EventBatch(
-        topic,
-        partition,
-        np.array([r.offset for r in records], dtype=np.int64),
-        np.array([NO_TIMESTAMP if r.timestamp is None else r.timestamp for r in records], np.int64),
-        Column.of([r.key for r in records]),
-        Column.of([r.value for r in records]),
-        [r.headers for r in records],
-        next_offset,
+        topic=topic,
+        partition=partition,
+        offsets=np.array([r.offset for r in records], dtype=np.int64),
+        timestamps=np.array(
+            [NO_TIMESTAMP if r.timestamp is None else r.timestamp for r in records], np.int64
+        ),
+        keys=Column.of([r.key for r in records]),
+        values=Column.of([r.value for r in records]),
+        headers=[r.headers for r in records],
+        next_offset=next_offset,
     )
 
 

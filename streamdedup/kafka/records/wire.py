@@ -58,7 +58,7 @@ class DamagedError(StreamdedupError):
     """A record batch that contradicts the format; the message names its base offset and what is wrong, no data."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
     """One record batch: its head, parsed, and `raw`, all of it, from `position` on in what it was read from."""
 
@@ -82,7 +82,7 @@ class RecordBatch:
         return self.raw[HEAD_BYTES:]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """The records of consecutive batches as columns over one buffer, (n,) each.
 
@@ -145,19 +145,19 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
     if not count and len(raw) > HEAD_BYTES:  # as compaction leaves it, there is nothing
         raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes")
     return RecordBatch(
-        base,
-        base + delta,
-        codec,
-        first_ms,
-        last_ms,
-        producer_id,
-        epoch,
-        count,
-        bool(attributes & TRANSACTIONAL),
-        bool(attributes & _CONTROL),
-        bool(attributes & _APPENDED),
-        raw,
-        position,
+        base_offset=base,
+        last_offset=base + delta,
+        codec=codec,
+        first_ms=first_ms,
+        last_ms=last_ms,
+        producer_id=producer_id,
+        epoch=epoch,
+        count=count,
+        is_transactional=bool(attributes & TRANSACTIONAL),
+        is_control=bool(attributes & _CONTROL),
+        is_appended=bool(attributes & _APPENDED),
+        raw=raw,
+        position=position,
     )
 
 
@@ -217,12 +217,12 @@ def columns_of(batches: Sequence[Unpacked]) -> Records:
         for column in (walking.KEY, walking.VALUE, walking.BODY)
     )
     return Records(
-        table[walking.OFFSET],
-        table[walking.TIMESTAMP],
-        keys,
-        values,
-        bodies,
-        table[walking.HEADERS],
+        offsets=table[walking.OFFSET],
+        timestamps=table[walking.TIMESTAMP],
+        keys=keys,
+        values=values,
+        bodies=bodies,
+        header_starts=table[walking.HEADERS],
     )
 
 

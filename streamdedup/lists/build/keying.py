@@ -72,7 +72,7 @@ class Keying:
         keys = keys.take(rows)
         return Keyed(
             keys=keys,
-            digests=self.hash.of_column(keys.buffer, keys.starts, keys.sizes),
+            digests=self.hash.of_column(keys),
             rows=rows,
             domains=self.hash.digests(domains),
             domain_rows=np.array(domain_rows, dtype=np.int64),
