@@ -144,9 +144,9 @@ def test_impossible_sizes_are_named(bits: Any) -> None:
 @pytest.mark.parametrize(
     ("hashes", "family", "said"),
     [
-        (0, "salted_md5", "hashes is 0; of salted_md5 there are 1 to 64"),
-        (65, "salted_md5", "hashes is 65; of salted_md5"),
-        (9, "strings", "hashes is 9; of strings there are 1 to 8"),
+        (0, "salted_md5", "hashes is 0; the family salted_md5 has 1 to 64"),
+        (65, "salted_md5", "hashes is 65; the family salted_md5"),
+        (9, "strings", "hashes is 9; the family strings has 1 to 8"),
         (3, "murmur3", "family 'murmur3' is unknown; choose one of: salted_md5, strings"),
         ([], "strings", "give a number, or a list"),
         (["crc"], "strings", r"hashes is \['crc'\]; .* js, pjw"),

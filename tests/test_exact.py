@@ -226,7 +226,9 @@ def test_impossible_options_are_named() -> None:
     for load in (0.49, 0.91, 1.0, math.nan):
         with pytest.raises(ConfigError, match=rf"filter\.load is {load}"):
             Exact(10, load=load)
-    with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000: .* lower it"):
+    with pytest.raises(
+        ConfigError, match=r"filter\.capacity 10000000000000: .* lower the capacity"
+    ):
         Exact(10**13)
 
 
@@ -271,7 +273,7 @@ def test_a_table_that_no_set_has_is_refused(damage: Callable[[Any], None]) -> No
     (table,) = copies(seen)
     Exact.from_parts(seen.header(), [table])
     damage(np.frombuffer(table, np.uint64))
-    with pytest.raises(ValueError, match="fingerprints in their places"):
+    with pytest.raises(ValueError, match="fingerprints, each in its place"):
         Exact.from_parts(seen.header(), [table])
 
 
@@ -287,7 +289,7 @@ def test_a_table_whose_tail_is_full_is_refused() -> None:
         if fits:
             assert len(Exact.from_parts(header, [table])) == crowd
         else:
-            with pytest.raises(ValueError, match="fingerprints in their places"):
+            with pytest.raises(ValueError, match="fingerprints, each in its place"):
                 Exact.from_parts(header, [table])
 
 
@@ -296,7 +298,7 @@ def test_a_second_word_without_a_first_is_refused() -> None:
     seen = Exact(100, fingerprint_bytes=16)
     (table,) = copies(seen)
     np.frombuffer(table, np.uint64)[11] = 1
-    with pytest.raises(ValueError, match="fingerprints in their places"):
+    with pytest.raises(ValueError, match="fingerprints, each in its place"):
         Exact.from_parts(seen.header(), [table])
 
 

@@ -1,8 +1,9 @@
-"""Where the i-th bit or counter of a digest (a, b) stands in a table of m.
+"""The probe sequences: the position of the i-th bit or counter of a digest (a, b) in a table of m.
 
-`standard`: the high word of a * m, then a becomes a * MULTIPLIER + b mod 2^64. The high word of a 128-bit product has
-no modulo bias, and the sequence behaves like independent hashes also in small tables. `double`: (a + i * b) mod m
-(Kirsch, Mitzenmacher 2006), the sequence of the literature, which errs more where m is small.
+`standard`: the position is the high word of a * m, then a becomes a * MULTIPLIER + b mod 2^64. The high
+word of a 128-bit product has no modulo bias, and the sequence behaves like independent hashes in small
+tables, too. `double`: (a + i * b) mod m (Kirsch, Mitzenmacher 2006), the sequence of the literature, which
+errs more if m is small.
 """
 
 from collections.abc import Mapping
@@ -22,14 +23,14 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def is_double(probe: str) -> bool:
-    """Whether `probe` names the double sequence; ConfigError where it names none."""
+    """Return whether `probe` names the double sequence. Raises ConfigError if it names no sequence."""
     if probe not in PROBES:
         raise ConfigError(f"filter.probe {probe!r} is unknown; choose one of: {', '.join(PROBES)}")
     return probe == "double"
 
 
 def stated_probe(header: Mapping[str, Any]) -> bool:
-    """As `is_double`, of what a header states; ValueError where it names no sequence."""
+    """Return whether a header names the double sequence. Raises ValueError if it names no sequence."""
     if header.get("probe") not in PROBES:
         raise ValueError(f"probe {header.get('probe')!r} is unknown")
     return is_double(header["probe"])
@@ -37,13 +38,16 @@ def stated_probe(header: Mapping[str, Any]) -> bool:
 
 @inlined
 def high_word(a: np.uint64, b: np.uint64) -> np.uint64:
-    """The upper 64 bits of the product."""
+    """Return the upper 64 bits of the product."""
     return upper_half(a, b)
 
 
 @inlined
 def begin(a: np.uint64, b: np.uint64, size: np.uint64, double: bool) -> tuple[np.uint64, np.uint64]:
-    """The state of the sequence for `a`, `b` in a table of `size`: what `position` and `advance` take."""
+    """Return the state and the step of the sequence for (a, b) in a table of `size` positions.
+
+    `position` takes the state, `advance` both.
+    """
     if not double:
         return a, b
     step = b % size
@@ -52,13 +56,13 @@ def begin(a: np.uint64, b: np.uint64, size: np.uint64, double: bool) -> tuple[np
 
 @inlined
 def position(state: np.uint64, size: np.uint64, double: bool) -> np.uint64:
-    """Where the sequence stands."""
+    """Return the position of this state."""
     return state if double else high_word(state, size)
 
 
 @inlined
 def advance(state: np.uint64, step: np.uint64, size: np.uint64, double: bool) -> np.uint64:
-    """The state after it."""
+    """Return the next state."""
     if not double:
         return state * MULTIPLIER + step
     state += step
@@ -75,7 +79,10 @@ def ask(
     a: np.uint64,
     b: np.uint64,
 ) -> None:
-    """Have the memory send what stands at the positions of a digest, of which 2^shift share an element of `table`."""
+    """Prefetch the elements of `table` in which the positions of a digest are.
+
+    An element has 2^shift positions.
+    """
     state, step = begin(a, b, size, double)
     for _ in range(hashes):
         prefetch(table, position(state, size, double) >> shift)
@@ -84,7 +91,7 @@ def ask(
 
 @inlined
 def finalised(x: np.uint64) -> np.uint64:
-    """A bijection after which every bit depends on all 64 (Stafford 2011, variant 13, as in SplitMix64)."""
+    """Return a bijection of x, every bit of which depends on all 64 (Stafford 2011, variant 13, as in SplitMix64)."""
     x += _GOLDEN
     x = (x ^ (x >> _30)) * _FIRST
     x = (x ^ (x >> _27)) * _SECOND

@@ -1,4 +1,4 @@
-"""A table of bits, one for each position: they are set, looked up and cleared, one at a time or many."""
+"""A table of bits, one bit a position. Bits are set, looked up and cleared, one at a time or many at once."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -22,12 +22,12 @@ Places = npt.NDArray[np.uint64]
 
 
 class BitTable:
-    """What both bitmaps share: `bits` positions, and how many of them are set."""
+    """The part that both bitmaps share: `bits` positions, and the number of bits that are set."""
 
     kind: ClassVar[str] = "bitmap"
     bits: int
     _words: Words
-    _counts: Counts  # one number: how many bits are set
+    _counts: Counts  # shape (1,): how many bits are set
 
     @property
     def fill_ratio(self) -> float:
@@ -40,11 +40,11 @@ class BitTable:
         return int(self._words.nbytes)
 
     def __len__(self) -> int:
-        """How many bits are set: each addition that was new set one."""
+        """Return how many bits are set. Each addition that returned True set one."""
         return int(self._counts[0])
 
     def buffers(self) -> list[memoryview]:
-        """The bits, little-endian in uint64 words: bit i is bit i % 64 of word i // 64."""
+        """Return the bits as little-endian uint64 words: bit i is bit i % 64 of word i // 64."""
         return [self._words.data.cast("B")]
 
     def _allocate(self, bits: int, remedy: str = REMEDY) -> None:
@@ -58,7 +58,7 @@ class BitTable:
         self._recount()
 
     def _take_in(self, other: Words) -> None:
-        """Set what is set in another table of this size."""
+        """Set every bit that is set in `other`, a table of the same size."""
         writable(self._words)
         np.bitwise_or(self._words, other, out=self._words)
         self._recount()
@@ -67,7 +67,10 @@ class BitTable:
         self._counts[0] = ones_in(self._words)
 
     def _set_all(self, places: Iterable[tuple[Places, slice]], rows: int) -> Mask:
-        """Set the bits at `places`, a part of `rows` rows at a time; True where one was not set."""
+        """Set the bits at `places`. Return a mask, shape (rows,): True for each bit that was not set.
+
+        `places` yields slices of the batch: the positions of some rows, and which rows they are.
+        """
         writable(self._words)
         fresh = np.zeros(rows, dtype=np.bool_)
         for some, part in places:
@@ -75,14 +78,17 @@ class BitTable:
         return fresh
 
     def _look_up(self, places: Iterable[tuple[Places, slice]], rows: int) -> Mask:
-        """As `_set_all`: True where it is set."""
+        """Return a mask, shape (rows,): True for each bit that is set. For `places` see `_set_all`."""
         present = np.zeros(rows, dtype=np.bool_)
         for some, part in places:
             _are_set(self._words, some, present[part])
         return present
 
     def _clear_all(self, places: Iterable[tuple[Places, slice]], rows: int) -> Mask:
-        """As `_set_all`: True where it was set, and is not any more."""
+        """Clear the bits at `places`. Return a mask, shape (rows,): True for each bit that was set.
+
+        For `places` see `_set_all`.
+        """
         writable(self._words)
         gone = np.zeros(rows, dtype=np.bool_)
         for some, part in places:

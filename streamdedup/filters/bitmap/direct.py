@@ -1,7 +1,7 @@
-"""Bitmap for integers of a declared range: one bit for each that there could be. No hash, no error.
+"""Bitmap for integers of a declared range: one bit for each integer of the range. No hash, and so no error.
 
-So it is an exact set, whose members can be taken back. It does what the Protocols say, but with integers in place of
-keys and digests, as its types tell.
+It is an exact set, and its members can be removed. It has the methods of the Protocols in `base`, but they
+take integers in place of keys and digests, as the annotations show.
 """
 
 import operator
@@ -18,16 +18,17 @@ from streamdedup.filters.keyed import ROWS_A_CALL, described, same
 from streamdedup.filters.sizing import TABLE_BITS_MAX
 from streamdedup.keys.hashing import MURMUR3, Hash
 
-LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1  # what arrays of integers can hold
+LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1  # the range of numpy's integer dtypes
 
 Integers = npt.NDArray[np.integer[Any]]
 
 
 class DirectBitmap(BitTable):
-    """An exact set of integers from a to b, both included, `range` = (a, b): one bit for each that there could be.
+    """An exact set of the integers from a to b, both included, for `range` = (a, b).
 
-    Its methods take integers; those of many take arrays of shape (n,), of any integer dtype. An integer out of the
-    range raises ValueError, and of an array with one nothing is done. `capacity` is the range's size unless given.
+    A method that takes one key takes an integer; one that takes many takes an array of shape (n,) and any
+    integer dtype. An integer out of the range raises ValueError; if one integer of an array is out of the
+    range, the call changes nothing. `capacity` is the size of the range unless it is given.
     """
 
     only_sets_bits: ClassVar[bool] = False
@@ -56,42 +57,42 @@ class DirectBitmap(BitTable):
 
     @property
     def hash(self) -> Hash:
-        """The default hash: a filter names one, but nothing is hashed here."""
+        """The default hash. Every filter names a hash, but this one hashes nothing."""
         return MURMUR3
 
     @property
     def layout(self) -> int:
-        """0: the table changes by additions and removals only."""
+        """Always 0: only additions and removals change the table."""
         return 0
 
     @property
     def range(self) -> tuple[int, int]:
-        """The first and the last integer that there is a bit for."""
+        """The first and the last integer of the range."""
         return self._first, self._last
 
     @property
     def capacity(self) -> int:
-        """How many integers are meant to be in; at most the size of the range."""
+        """How many integers the operator means to add; at most the size of the range."""
         return self._capacity
 
     @property
     def error_rate(self) -> float:
-        """0: it never errs."""
+        """Always 0: an exact set has no false positives."""
         return 0.0
 
     @property
     def error_rate_now(self) -> float:
-        """0: it never errs."""
+        """Always 0: an exact set has no false positives."""
         return 0.0
 
     def expected_error(self, keys: int) -> float:  # noqa: ARG002 - the Protocol's argument
-        """0: it never errs."""
+        """Return 0: an exact set has no false positives."""
         return 0.0
 
-    def digests(self, keys: Any) -> Integers:  # noqa: ANN401 - whatever numpy makes an array of
-        """The integers `keys`, a sequence or an array, as an array of shape (n,): nothing is hashed.
+    def digests(self, keys: Any) -> Integers:  # noqa: ANN401 - all that numpy can make an array of
+        """Return the integers `keys`, a sequence or an array, as an array of shape (n,). Nothing is hashed.
 
-        Raises TypeError where they are not integers, ValueError where one is out of the range.
+        Raises TypeError if they are not integers, and ValueError if one of them is out of the range.
         """
         values = np.asarray(keys)
         if values.dtype.kind not in "iu" and isinstance(keys, list | tuple):
@@ -107,30 +108,30 @@ class DirectBitmap(BitTable):
         return values
 
     def add(self, key: SupportsIndex) -> bool:
-        """Add one integer; True where it was not there."""
+        """Add one integer. Return True if it was absent."""
         return self._set_one(self._place(key))
 
     def __contains__(self, key: SupportsIndex) -> bool:
         return self._is_set(self._place(key))
 
     def discard(self, key: SupportsIndex) -> bool:
-        """Take one integer out; False where it was not there."""
+        """Remove one integer. Return False if it was absent."""
         return self._clear_one(self._place(key))
 
     def add_many(self, values: Integers) -> Mask:
-        """Add all; True, shape (n,), where it was not there."""
+        """Add all integers. Return a mask, shape (n,): True for each integer that was absent."""
         return self._set_all(self._places(values), len(values))
 
     def add_absent(self, values: Integers) -> Mask:
-        """As `add_many`: no copies are kept."""
+        """Do the same as `add_many`: a set keeps no copies."""
         return self.add_many(values)
 
     def contains_many(self, values: Integers) -> Mask:
-        """True, shape (n,), where it is present."""
+        """Return a mask, shape (n,): True for each integer that is present."""
         return self._look_up(self._places(values), len(values))
 
     def remove_many(self, values: Integers) -> Mask:
-        """Take all out; True, shape (n,), where it was there."""
+        """Remove all integers. Return a mask, shape (n,): True for each integer that was present."""
         return self._clear_all(self._places(values), len(values))
 
     def __ior__(self, other: Self) -> Self:
@@ -139,7 +140,7 @@ class DirectBitmap(BitTable):
         return self
 
     def header(self) -> dict[str, Any]:
-        """Kind, range and capacity, with the hash that every header names."""
+        """Return the kind, the range, the capacity, and the default hash, since every header names a hash."""
         return {
             "kind": self.kind,
             "capacity": self._capacity,
@@ -153,19 +154,27 @@ class DirectBitmap(BitTable):
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls.__new__(cls)
         restored._first, restored._last = _bounds(header.get("range"))
         size = restored._last - restored._first + 1
         restored._capacity = _part_of(size, header.get("capacity"))
         named = (header.get("error_rate"), header.get("hash"), header.get("hash_check"))
         if named != (0.0, MURMUR3.name, MURMUR3.check) or hash_ != MURMUR3:
-            raise ValueError("a bitmap of a range has no error and no hash but the default")
+            raise ValueError(
+                "a bitmap with a range has no error rate but 0 and no hash but the default"
+            )
         restored._stand_on(size, buffers)
         return restored
 
     def _fitted(self, keys: Sequence[object], otherwise: Integers) -> Integers:
-        """`keys` in a dtype that holds the range: numpy makes floats of an empty list, and of integers around 2^63."""
+        """Return `keys` in a dtype that holds the range, or `otherwise` if they are not all integers.
+
+        numpy makes floats of an empty list, and of a list of integers around 2^63.
+        """
         if not all(isinstance(key, int) for key in keys):
             return otherwise
         try:
@@ -174,12 +183,16 @@ class DirectBitmap(BitTable):
             raise self._out_of_range() from None
 
     def _places(self, values: Integers) -> Iterator[tuple[Places, slice]]:
-        """Where the bits of `values` stand, a slice at a time, each with its rows; errors as `digests`, before any."""
+        """Yield the positions of the bits of `values` in slices, each with its rows.
+
+        Raises the errors of `digests` before the first slice.
+        """
         values = self.digests(values)
         first = np.uint64(self._first % (1 << 64))
         for start in range(0, len(values), ROWS_A_CALL):
             rows = slice(start, start + ROWS_A_CALL)
-            yield values[rows].astype(np.uint64) - first, rows  # modulo 2^64, so negative ones, too
+            # The difference is modulo 2^64, so it is right for negative integers, too.
+            yield values[rows].astype(np.uint64) - first, rows
 
     def _place(self, key: SupportsIndex) -> int:
         value = operator.index(key)
@@ -194,7 +207,7 @@ class DirectBitmap(BitTable):
 
 
 def _bounds(given: object) -> tuple[int, int]:
-    """The bounds that `given` states; ValueError where it states none."""
+    """Return the bounds that `given` states. Raises ValueError if it states none."""
     match given:
         case [int(first), int(last)] if LOWEST <= first <= last <= HIGHEST:
             if last - first < TABLE_BITS_MAX:

@@ -1,9 +1,10 @@
-"""Bitmap for keys of any kind: one bit a position, and one position a key. A Bloom filter with k = 1."""
+"""Bitmap for keys of any kind: one bit a position, and one position a key. It is a Bloom filter with k = 1."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
@@ -16,10 +17,10 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
 
 class HashedBitmap(BitTable, Keyed):
-    """A bitmap for `capacity` keys of any kind, at most `error_rate` false positives when that many are in.
+    """A bitmap for `capacity` keys of any kind, with at most `error_rate` false positives at capacity.
 
-    It takes about 1/p bits a key: 100 at 1 %, where a Bloom filter takes 10. So `error_rate` is 0.01 unless given, and
-    not 1e-6 as of the other kinds: that would be a million bits a key.
+    It takes about 1/p bits a key: 100 at 1 %, for which a Bloom filter takes 10. So the default
+    `error_rate` is 0.01, not 1e-6 as for the other kinds: that would take a million bits a key.
     """
 
     only_sets_bits = True
@@ -37,26 +38,26 @@ class HashedBitmap(BitTable, Keyed):
         bits = bitmap_size(capacity, error_rate)
         if bits > TABLE_BITS_MAX:
             raise ConfigError(
-                f"filter.capacity {capacity} at error_rate {error_rate} takes {bits:.4g} bits, of at most"
-                f" {TABLE_BITS_MAX}; lower the one or raise the other, or choose another kind"
+                f"filter.capacity {capacity} at error_rate {error_rate} takes {bits:.4g} bits, but at most"
+                f" {TABLE_BITS_MAX} are possible; lower the capacity, raise the error rate, or choose another kind"
             )
         self._allocate(bits)
 
     @property
     def error_rate_now(self) -> float:
-        """The fill ratio."""
+        """The fill ratio: each key has one bit."""
         return self.fill_ratio
 
     def expected_error(self, keys: int) -> float:
-        """1 - e^(-n/m) for n = `keys`."""
+        """Return 1 - e^(-n/m) for n = `keys`."""
         return bloom_error(self.bits, 1, keys)
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         return self._set_all(self._places(digests), len(checked(digests)))
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return self._look_up(self._places(digests), len(checked(digests)))
 
     def __ior__(self, other: Self) -> Self:
@@ -65,14 +66,17 @@ class HashedBitmap(BitTable, Keyed):
         return self
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters and size."""
+        """Return the kind, the parameters and the size."""
         return self._header(bits=self.bits, probe=PROBES[self._double])
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         bits = number(header, "bits", 1, TABLE_BITS_MAX)
         least, most = (bitmap_size(restored.capacity, rate) for rate in beside(restored.error_rate))
@@ -83,21 +87,27 @@ class HashedBitmap(BitTable, Keyed):
         return restored
 
     def _places(self, digests: Digests) -> Iterator[tuple[Places, slice]]:
-        """Where the bits of `digests` stand, a slice at a time, each with its rows."""
+        """Yield the positions of the bits of `digests` in slices, each with its rows."""
         for part, rows in sliced(digests):
             places = np.empty(len(part), dtype=np.uint64)
             _find(part, np.uint64(self.bits), self._double, places)
             yield places, rows
 
     def _place(self, a: int) -> int:
-        """As `_find`: a signed `a` as unsigned, times m, the high word; or mod m."""
+        """Return the position that `_find` gives for the signed word `a`.
+
+        It reads `a` as unsigned. The position is the high word of a * m, or a mod m for the double
+        sequence.
+        """
         a &= 0xFFFFFFFFFFFFFFFF
         return a % self.bits if self._double else a * self.bits >> 64
 
-    def _add_one(self, a: int, b: int) -> bool:  # noqa: ARG002 - one position takes half of a digest
+    @override
+    def _add_one(self, a: int, b: int) -> bool:
         return self._set_one(self._place(a))
 
-    def _contains_one(self, a: int, b: int) -> bool:  # noqa: ARG002
+    @override
+    def _contains_one(self, a: int, b: int) -> bool:
         return self._is_set(self._place(a))
 
 
@@ -106,7 +116,7 @@ _0 = np.uint64(0)
 
 @kernel
 def _find(digests: Digests, bits: np.uint64, double: bool, places: Places) -> None:
-    """The first position of each digest."""
+    """Write the first position of the probe sequence of each digest into `places`."""
     for i in range(digests.shape[0]):
         state, _ = begin(digests[i, 0], _0, bits, double)
         places[i] = position(state, bits, double)

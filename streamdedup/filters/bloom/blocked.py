@@ -1,7 +1,8 @@
-"""Blocked Bloom filter: all bits of a key in one cache line of 512, so a key costs one miss (Putze et al. 2007).
+"""Blocked Bloom filter: all bits of a key lie in one 512-bit cache line, so a key costs one miss (Putze et al. 2007).
 
-The high word of a * blocks is the block; the standard probe sequence from b, with steps of a, gives the bits in it.
-More bits a key than Bloom's, since blocks fill unevenly: 3 % at an error rate of 1 %, 35 % at 1e-6, twice at 1e-9.
+The high word of a * blocks is the block of digest (a, b). The standard probe sequence from b, in steps of
+a, gives the bits in it. Blocks fill unevenly, so a key takes more bits than in a Bloom filter: 3 % more at
+an error rate of 1 %, 35 % more at 1e-6, twice as many at 1e-9.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
@@ -29,13 +31,14 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 BLOCKS_MAX = TABLE_BITS_MAX // BLOCK_BITS
 BLOCK_WORDS = BLOCK_BITS // 64
-BLOCKS_A_CALL = 1 << 16  # counted in one kernel call: 4 MiB, about a millisecond
-AHEAD = 32  # rows, by which blocks are asked for before they are needed; more gain nothing
-LOADS = 1  # in `counts`, after the keys: from there on, how many blocks have 0, 1, ... 512 bits set
+BLOCKS_A_CALL = 1 << 16  # counted in one kernel call: 4 MiB, which takes about a millisecond
+AHEAD = 32  # rows between the prefetch of a block and its use; a larger distance gains nothing
+# Index in `counts`, which begins with the keys. From here on: how many blocks have 0, 1, ... 512 bits set.
+LOADS = 1
 
 
 class Blocked(Keyed):
-    """A Bloom filter in blocks for `capacity` keys, at most `error_rate` false positives when that many are in."""
+    """A Bloom filter in blocks, for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "blocked"
     only_sets_bits = True
@@ -44,14 +47,14 @@ class Blocked(Keyed):
         super().__init__(capacity, error_rate, hash_)
         if error_rate < BLOCKED_ERROR_MIN:
             raise ConfigError(
-                f"filter.error_rate {error_rate} is below {BLOCKED_ERROR_MIN}, where kind blocked takes more than"
+                f"filter.error_rate {error_rate} is below {BLOCKED_ERROR_MIN}, at which kind blocked takes more than"
                 " twice the memory of kind bloom; choose kind bloom"
             )
         blocks, hashes = blocked_size(capacity, error_rate)
         if blocks > BLOCKS_MAX:
             raise ConfigError(
-                f"filter.capacity {capacity} at error_rate {error_rate} takes {blocks} blocks of 64 bytes, of at"
-                f" most {BLOCKS_MAX}; lower the one or raise the other"
+                f"filter.capacity {capacity} at error_rate {error_rate} takes {blocks} blocks of 64 bytes, but at"
+                f" most {BLOCKS_MAX} are possible; lower the capacity or raise the error rate"
             )
         self._over(blocks, hashes, aligned_words(blocks * BLOCK_WORDS))
         self._counts[LOADS] = blocks
@@ -64,26 +67,30 @@ class Blocked(Keyed):
 
     @property
     def error_rate_now(self) -> float:
-        """The mean over all blocks of their share of set bits to the power of k."""
+        """The mean over all blocks of (share of bits set in the block)^k."""
         shares = np.arange(BLOCK_BITS + 1) / BLOCK_BITS
         return float(self._counts[LOADS:] @ shares**self.hashes / self.blocks)
 
     @property
     def fill_ratio(self) -> float:
-        """The share of bits that are set; about one half at capacity and 1 %, less at lower error rates."""
+        """The share of bits that are set. At capacity: about one half at 1 %, less at lower error rates."""
         return self._bits_set / (self.blocks * BLOCK_BITS)
 
     def expected_error(self, keys: int) -> float:
-        """The mean of (1 - (1 - 1/512)^(kj))^k over the keys j of a block, of n = `keys`: `sizing.blocked_error`."""
+        """Return the error rate that theory gives for n = `keys`.
+
+        It is the mean of (1 - (1 - 1/512)^(kj))^k over the number j of keys in a block:
+        `sizing.blocked_error`.
+        """
         return blocked_error(self.blocks, self.hashes, keys)
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         writable(self._words)
         return answered(digests, partial(_add, self._words, self._m, self._k, self._counts))
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return answered(digests, partial(_contains, self._words, self._m, self._k))
 
     def __ior__(self, other: Self) -> Self:
@@ -95,18 +102,21 @@ class Blocked(Keyed):
         return self
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes and the number of keys."""
+        """Return the kind, the parameters, the sizes and the number of keys."""
         return self._header(blocks=self.blocks, hashes=self.hashes, keys=len(self))
 
     def buffers(self) -> list[memoryview]:
-        """The bits, little-endian in uint64 words: bit i of a block is bit i % 64 of its word i // 64."""
+        """Return the bits as little-endian uint64 words: bit i of a block is bit i % 64 of its word i // 64."""
         return [self._words.data.cast("B")]
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         if restored.error_rate < BLOCKED_ERROR_MIN:
             raise ValueError(f"error_rate {restored.error_rate} is below {BLOCKED_ERROR_MIN}")
@@ -116,7 +126,8 @@ class Blocked(Keyed):
         (table,) = buffers
         restored._over(blocks, hashes, words_over(table, blocks * BLOCK_WORDS))
         restored._recount()
-        # A snapshot's header is newer than its first bits: keys that came meanwhile may have none in it.
+        # The header of a snapshot is written after the first bits were copied. Keys that were added in
+        # between are counted in it, but may have no bits in the table.
         keys = number(header, "keys", 0, BLOCKS_MAX * BLOCK_BITS)
         restored._counts[KEYS] = min(keys, restored._bits_set)
         return restored
@@ -130,10 +141,12 @@ class Blocked(Keyed):
         for start in range(0, len(self._words), BLOCKS_A_CALL * BLOCK_WORDS):
             _count(self._words[start : start + BLOCKS_A_CALL * BLOCK_WORDS], self._counts)
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         writable(self._words)
         return bool(_add_one(self._words, self._m, self._k, a, b, self._counts))
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return bool(_contains_one(self._words, self._m, self._k, a, b))
 
@@ -146,7 +159,10 @@ _BYTES, _ONES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
 @inlined
 def _bits(word: np.uint64) -> np.uint64:
-    """How many bits are set, in the form in which compilers know it for one instruction (Warren, Hacker's Delight)."""
+    """Return how many bits of `word` are set.
+
+    Compilers recognize this form and make one instruction of it (Warren, Hacker's Delight).
+    """
     word = word - ((word >> _1) & _PAIRS)
     word = (word & _FOURS) + ((word >> _2) & _FOURS)
     return (((word + (word >> _4)) & _BYTES) * _ONES) >> _56
@@ -154,7 +170,7 @@ def _bits(word: np.uint64) -> np.uint64:
 
 @inlined
 def _load(words: Words, base: np.uint64) -> np.uint64:
-    """How many bits of a block are set."""
+    """Return how many bits of a block are set."""
     load = _0
     for i in range(_8):
         load += _bits(words[base + i])
@@ -163,7 +179,7 @@ def _load(words: Words, base: np.uint64) -> np.uint64:
 
 @inlined
 def _base(blocks: np.uint64, a: np.uint64) -> np.uint64:
-    """Where the block of a digest begins, in words."""
+    """Return the index of the first word of a digest's block."""
     return high_word(a, blocks) << _3
 
 
@@ -171,7 +187,10 @@ def _base(blocks: np.uint64, a: np.uint64) -> np.uint64:
 def _insert(
     words: Words, base: np.uint64, hashes: np.uint64, a: np.uint64, b: np.uint64, counts: Counts
 ) -> bool:
-    """Whether a bit was newly set. No branches: the next rows need not wait for this one's memory."""
+    """Set the bits of a digest. Return whether one of them was not set before.
+
+    There are no branches, so the next rows need not wait for the memory of this one.
+    """
     load = _load(words, base)
     newly_set = _0
     for _ in range(hashes):
@@ -188,7 +207,7 @@ def _insert(
 
 @inlined
 def _present(words: Words, base: np.uint64, hashes: np.uint64, a: np.uint64, b: np.uint64) -> bool:
-    """Whether all bits are set; without branches, too."""
+    """Return whether all bits of a digest are set. No branches, for the same reason as in `_insert`."""
     clear = _0
     for _ in range(hashes):
         clear |= ~(words[base + (b >> _55 >> _6)] >> ((b >> _55) & _63))
@@ -249,6 +268,6 @@ def _contains_one(words: Words, blocks: np.uint64, hashes: np.uint64, a: int, b:
 
 @kernel
 def _count(words: Words, counts: Counts) -> None:
-    """Count blocks by how many of their bits are set."""
+    """Count the blocks by the number of their bits that are set."""
     for base in range(0, words.shape[0], BLOCK_WORDS):
         counts[LOADS + np.int64(_load(words, np.uint64(base)))] += 1

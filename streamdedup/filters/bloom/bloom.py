@@ -1,10 +1,11 @@
-"""Bloom filter: m bits, k hashes a key; 1.44 log2(1/p) bits a key (Bloom 1970). Any m, no rounding up."""
+"""Bloom filter: m bits, k hashes a key; 1.44 log2(1/p) bits a key (Bloom 1970). m may be any number."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
@@ -39,13 +40,13 @@ from streamdedup.filters.sizing import (
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
-AHEAD = 16  # rows whose words are asked for before they are needed
+AHEAD = 16  # rows between the prefetch of the words of a digest and their use
 
-BITS_SET = 1  # in `counts`, after the keys
+BITS_SET = 1  # index in `counts`, which begins with the keys
 
 
 class Bloom(Keyed):
-    """A Bloom filter for `capacity` keys, at most `error_rate` false positives when that many are in."""
+    """A Bloom filter for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "bloom"
     only_sets_bits = True
@@ -73,7 +74,7 @@ class Bloom(Keyed):
 
     @property
     def error_rate_now(self) -> float:
-        """The fill ratio to the power of k: what the bits that are set now really give."""
+        """The fill ratio to the power of k: the error rate of the bits that are set now."""
         return float(self.fill_ratio**self.hashes)
 
     @property
@@ -82,16 +83,16 @@ class Bloom(Keyed):
         return float(self._counts[BITS_SET] / self.bits)
 
     def expected_error(self, keys: int) -> float:
-        """(1 - e^(-kn/m))^k for n = `keys`."""
+        """Return (1 - e^(-kn/m))^k for n = `keys`."""
         return bloom_error(self.bits, self.hashes, keys)
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         writable(self._words)
         return answered(digests, partial(_add, *self._table, self._counts), self._rows)
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return answered(digests, partial(_contains, *self._table), self._rows)
 
     def __ior__(self, other: Self) -> Self:
@@ -103,20 +104,23 @@ class Bloom(Keyed):
         return self
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes and the number of keys."""
+        """Return the kind, the parameters, the sizes and the number of keys."""
         return self._header(
             bits=self.bits, hashes=self.hashes, probe=PROBES[self._double], keys=len(self)
         )
 
     def buffers(self) -> list[memoryview]:
-        """The bits, little-endian in uint64 words: bit i is bit i % 64 of word i // 64."""
+        """Return the bits as little-endian uint64 words: bit i is bit i % 64 of word i // 64."""
         return [self._words.data.cast("B")]
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         bits, hashes = stated_sizes(
             header, bloom_size, bits=TABLE_BITS_MAX, hashes=BLOOM_HASHES_MAX
@@ -126,38 +130,42 @@ class Bloom(Keyed):
         (table,) = buffers
         restored._words = bits_over(table, bits)
         restored._recount()
-        # A snapshot's header is newer than its first bits: keys that came meanwhile may have none in it.
+        # The header of a snapshot is written after the first bits were copied. Keys that were added in
+        # between are counted in it, but may have no bits in the table.
         keys = number(header, "keys", 0, TABLE_BITS_MAX)
         restored._counts[KEYS] = min(keys, restored._counts[BITS_SET])
         return restored
 
     @property
     def _table(self) -> tuple[Words, np.uint64, np.uint64, bool]:
-        """What every kernel takes first."""
+        """The arguments that every kernel takes first."""
         return self._words, self._m, self._k, self._double
 
     def _recount(self) -> None:
         self._counts[BITS_SET] = ones_in(self._words)
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         writable(self._words)
         return bool(_add_one(self._words, self._m, self._k, self._double, a, b, self._counts))
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return bool(_contains_one(self._words, self._m, self._k, self._double, a, b))
 
 
 _6, _63, _3, _1, _0 = np.uint64(6), np.uint64(63), np.uint64(3), np.uint64(1), np.uint64(0)
 
-# A word of a large table takes as long to come as twenty keys take to compute, so `_add` asks for words AHEAD of need.
-# No branch depends on a single bit: nobody could foresee it, and what was begun for the next keys would be thrown away.
+# Loading a word of a large table from memory takes as long as computing twenty keys, so `_add` prefetches
+# the words of a digest AHEAD rows before it needs them. No branch depends on a single bit: the processor
+# could not predict it, and each wrong guess would throw away the work that was begun for the next keys.
 
 
 @inlined
 def _insert(
     words: Words, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
 ) -> np.uint64:
-    """How many bits were newly set."""
+    """Set the bits of a digest. Return how many of them were not set before."""
     newly_set = _0
     state, step = begin(a, b, bits, double)
     for _ in range(hashes):
@@ -173,7 +181,10 @@ def _insert(
 def _present(
     words: Words, bits: np.uint64, hashes: np.uint64, double: bool, a: np.uint64, b: np.uint64
 ) -> bool:
-    """Whether all bits are set: three at once, which most absent keys do not pass, then the rest at once."""
+    """Return whether all bits of a digest are set.
+
+    The first three bits are read together; most absent keys fail there. Then the rest are read together.
+    """
     state, step = begin(a, b, bits, double)
     first = min(hashes, _3)
     clear = _0

@@ -1,7 +1,7 @@
-"""Bloom filter with the hashes of the literature, to learn from: takes keys one by one, no digests, at most 2^32 bits.
+"""A Bloom filter with the hashes of the literature, to learn from. It takes keys one by one, and no digests.
 
-What these hashes are worth on keys that have a structure is measured in docs/hashes.md. For work there is `bloom`: this
-is no kind, so no configuration names it.
+It has at most 2^32 bits. docs/hashes.md measures how good these hashes are for keys that have a structure.
+For production use `bloom`: `ClassicBloom` is not a kind, so no configuration can name it.
 """
 
 import hashlib
@@ -16,20 +16,21 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.memory import aligned_words
 from streamdedup.filters.sizing import bloom_error
 
-BITS_MAX = 1 << 32  # as far as hashes of 32 bits reach
-MD5_MAX = 64  # hashes of the family `salted_md5`
+BITS_MAX = 1 << 32  # a hash of 32 bits reaches no further
+MD5_MAX = 64  # the greatest number of hashes of the family `salted_md5`
 FAMILIES = ("salted_md5", "strings")
 
 KeyHash = Callable[[Any], int]
 
 
 class ClassicBloom:
-    """`bits` bits, m; r_i is the i-th hash of a key, mod m.
+    """A Bloom filter of m = `bits` bits; r_i is the i-th hash of a key, mod m.
 
-    `hashes` is how many of a family: `salted_md5`, where the i-th is the MD5 of str(i - 1) and the key, read as one
-    integer; or `strings`, the first so many of `STRING_HASHES`. Or it is the hashes themselves: names of
-    `STRING_HASHES`, and functions from a key, of whatever type they take, to an integer. All that have a name take
-    `str`, as its UTF-8, and `bytes`. ConfigError where an argument does not fit.
+    `hashes` is either a number, and then the first so many hashes of `family` are used; or it is the list
+    of the hashes themselves: names of `STRING_HASHES`, and functions from a key of any type to an integer.
+    In the family `salted_md5`, the i-th hash is the MD5 of str(i - 1) followed by the key, read as one
+    integer. The family `strings` is `STRING_HASHES`, in that order. Every hash that has a name takes `str`,
+    as its UTF-8, and `bytes`. Raises ConfigError if an argument is wrong.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ClassicBloom:
 
     @property
     def hashes(self) -> int:
-        """The number k of hashes."""
+        """The number of hashes, k."""
         return len(self._hashes)
 
     @property
@@ -58,7 +59,10 @@ class ClassicBloom:
 
     @property
     def error_rate_now(self) -> float:
-        """The fill ratio to the power of k: the error rate if hashes were independent and even, which these are not."""
+        """The fill ratio to the power of k.
+
+        This would be the error rate if the hashes were independent and uniform, which these are not.
+        """
         return self.fill_ratio**self.hashes
 
     @property
@@ -67,19 +71,19 @@ class ClassicBloom:
         return len(self._table) // 8
 
     def __len__(self) -> int:
-        """The additions that were new."""
+        """Return how many additions returned True."""
         return self._keys
 
     def expected_error(self, keys: int) -> float:
-        """(1 - e^(-kn/m))^k for n = `keys`: what independent and even hashes would give."""
+        """Return (1 - e^(-kn/m))^k for n = `keys`: the error rate of independent, uniform hashes."""
         return bloom_error(self.bits, self.hashes, keys)
 
     def positions(self, key: object) -> list[int]:
-        """r_1 .. r_k: where the bits of `key` stand."""
+        """Return r_1 .. r_k: the positions of the bits of `key`."""
         return [hash_(key) % self.bits for hash_ in self._hashes]
 
     def add(self, key: object) -> bool:
-        """Set the bits of `key`; True where one was not set."""
+        """Set the bits of `key`. Return True if one of them was not set before."""
         newly_set = 0
         for at in self.positions(key):
             newly_set += not self._table[at]
@@ -93,13 +97,13 @@ class ClassicBloom:
 
 
 def salted_md5(salt: str, key: str | bytes) -> int:
-    """The MD5 of `salt` and the key, as one unsigned integer of 128 bits, big-endian."""
+    """Return the MD5 of `salt` followed by the key, as one unsigned integer of 128 bits, big-endian."""
     digest = hashlib.md5(salt.encode() + _bytes_of(key), usedforsecurity=False).digest()
     return int.from_bytes(digest, "big")
 
 
 def js(key: str | bytes) -> int:
-    """Justin Sobel's hash."""
+    """Return the hash of Justin Sobel."""
     state = 1315423911
     for byte in _bytes_of(key):
         state ^= (state << 5) + byte + (state >> 2) & _LOW_32
@@ -107,7 +111,10 @@ def js(key: str | bytes) -> int:
 
 
 def pjw(key: str | bytes) -> int:
-    """Peter J. Weinberger's hash (Aho, Sethi, Ullman 1986), of 28 bits. That of ELF files is the same, written anew."""
+    """Return the hash of Peter J. Weinberger (Aho, Sethi, Ullman 1986), 28 bits.
+
+    The hash of ELF files gives the same values; it is the same function in another notation.
+    """
     state = 0
     for byte in _bytes_of(key):
         state = (state << 4) + byte
@@ -116,7 +123,7 @@ def pjw(key: str | bytes) -> int:
 
 
 def bkdr(key: str | bytes) -> int:
-    """The hash of Kernighan and Ritchie's book, with the multiplier 131."""
+    """Return the hash of Kernighan and Ritchie's book, with the multiplier 131."""
     state = 0
     for byte in _bytes_of(key):
         state = state * 131 + byte & _LOW_32
@@ -124,7 +131,7 @@ def bkdr(key: str | bytes) -> int:
 
 
 def sdbm(key: str | bytes) -> int:
-    """That of the database library sdbm: multiplies by 65599."""
+    """Return the hash of the database library sdbm, which multiplies by 65599."""
     state = 0
     for byte in _bytes_of(key):
         state = state * 65599 + byte & _LOW_32
@@ -132,7 +139,7 @@ def sdbm(key: str | bytes) -> int:
 
 
 def djb(key: str | bytes) -> int:
-    """Daniel J. Bernstein's hash: begins at 5381, multiplies by 33."""
+    """Return the hash of Daniel J. Bernstein: it begins at 5381 and multiplies by 33."""
     state = 5381
     for byte in _bytes_of(key):
         state = state * 33 + byte & _LOW_32
@@ -140,7 +147,7 @@ def djb(key: str | bytes) -> int:
 
 
 def dek(key: str | bytes) -> int:
-    """Donald E. Knuth's hash (TAOCP 3, 6.4): begins at the length, turns by 5 bits."""
+    """Return the hash of Donald E. Knuth (TAOCP 3, 6.4): it begins at the length and rotates by 5 bits."""
     key = _bytes_of(key)
     state = len(key)
     for byte in key:
@@ -149,7 +156,7 @@ def dek(key: str | bytes) -> int:
 
 
 def fnv1(key: str | bytes) -> int:
-    """The hash of Fowler, Noll and Vo, FNV-1 of 32 bits."""
+    """Return the hash of Fowler, Noll and Vo: FNV-1, 32 bits."""
     state = 2166136261
     for byte in _bytes_of(key):
         state = state * 16777619 & _LOW_32 ^ byte
@@ -176,7 +183,7 @@ def _of_family(family: str, hashes: int) -> list[KeyHash]:
         raise ConfigError(f"family {family!r} is unknown; choose one of: {', '.join(FAMILIES)}")
     most = len(STRING_HASHES) if family == "strings" else MD5_MAX
     if not 1 <= hashes <= most:
-        raise ConfigError(f"hashes is {hashes}; of {family} there are 1 to {most}")
+        raise ConfigError(f"hashes is {hashes}; the family {family} has 1 to {most}")
     if family == "strings":
         return list(STRING_HASHES.values())[:hashes]
     return [partial(salted_md5, str(i)) for i in range(hashes)]
@@ -186,7 +193,7 @@ def _named(hashes: Sequence[str | KeyHash]) -> list[KeyHash]:
     unknown = [name for name in hashes if not callable(name) and name not in STRING_HASHES]
     if unknown or not hashes or isinstance(hashes, str):
         raise ConfigError(
-            f"hashes is {hashes!r}; give a number, or a list of functions and of names out of"
+            f"hashes is {hashes!r}; give a number, or a list of functions and of names from"
             f" {', '.join(STRING_HASHES)}"
         )
     return [STRING_HASHES[item] if isinstance(item, str) else item for item in hashes]
@@ -197,4 +204,4 @@ def _bytes_of(key: str | bytes) -> bytes:
         return key
     if isinstance(key, str):
         return key.encode()
-    raise TypeError(f"a key of {type(key).__name__}; hashes that have a name take str or bytes")
+    raise TypeError(f"the key is of type {type(key).__name__}; the named hashes take str or bytes")

@@ -1,6 +1,6 @@
-"""A table of counters of 4 bits, 16 a word: counted up and down where the probes of a digest stand; added, and counted.
+"""A table of 4-bit counters, 16 in a word. The probes of a digest say which of them count up and down.
 
-A counter that has reached 15 is saturated, and stays so.
+A counter that reaches 15 is saturated: it never changes again.
 """
 
 import numpy as np
@@ -12,13 +12,14 @@ from streamdedup.filters.probing import advance, ask, begin, position
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests
 
-NONZERO, SATURATED = 1, 2  # in `counts`, after the keys, of which there are at most NONZERO
+# Indexes in `counts`, which begins with the number of keys; that is at most the number at NONZERO.
+NONZERO, SATURATED = 1, 2
 
 _0, _1, _2, _4, _15 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(15)
-_LOWEST_BITS = np.uint64(0x1111111111111111)  # of each counter
+_LOWEST_BITS = np.uint64(0x1111111111111111)  # the lowest bit of each counter
 _EVEN_COUNTERS = np.uint64(0x0F0F0F0F0F0F0F0F)
 _EVEN_CARRIES = np.uint64(0x1010101010101010)
-AHEAD = 16  # rows whose counters are asked for before they are needed
+AHEAD = 16  # rows between the prefetch of the counters of a digest and their use
 
 
 @kernel
@@ -32,7 +33,10 @@ def add_rows(
     digests: Digests,
     fresh: Mask,
 ) -> None:
-    """Count each up: whether it was not there."""
+    """Count each digest up. Write into `fresh` whether the digest was absent.
+
+    With `once`, a digest that is present is not counted again.
+    """
     rows = digests.shape[0]
     for i in range(min(rows, AHEAD)):
         ask(words, _4, counters, hashes, double, digests[i, 0], digests[i, 1])
@@ -53,7 +57,7 @@ def contains_rows(
     digests: Digests,
     present: Mask,
 ) -> None:
-    """Whether each is present."""
+    """Write into `present` whether each digest is present."""
     for i in range(digests.shape[0]):
         present[i] = _present(words, counters, hashes, double, digests[i, 0], digests[i, 1])
 
@@ -68,7 +72,7 @@ def remove_rows(
     digests: Digests,
     gone: Mask,
 ) -> None:
-    """Count each down: whether it was there."""
+    """Count each digest down if it is present. Write into `gone` whether it was."""
     for i in range(digests.shape[0]):
         a, b = digests[i, 0], digests[i, 1]
         gone[i] = _count_down(words, counters, hashes, double, a, b, counts)
@@ -84,7 +88,7 @@ def add_row(
     b: int,
     counts: Counts,
 ) -> bool:
-    """As `add_rows`."""
+    """Count one digest up. Return whether it was absent."""
     return _count_up(words, counters, hashes, double, np.uint64(a), np.uint64(b), counts)
 
 
@@ -92,7 +96,7 @@ def add_row(
 def contains_row(
     words: Words, counters: np.uint64, hashes: np.uint64, double: bool, a: int, b: int
 ) -> bool:
-    """As `contains_rows`."""
+    """Return whether one digest is present."""
     return _present(words, counters, hashes, double, np.uint64(a), np.uint64(b))
 
 
@@ -106,7 +110,7 @@ def remove_row(
     b: int,
     counts: Counts,
 ) -> bool:
-    """As `remove_rows`."""
+    """Count one digest down if it is present. Return whether it was."""
     return _count_down(words, counters, hashes, double, np.uint64(a), np.uint64(b), counts)
 
 
@@ -120,7 +124,7 @@ def _count_up(
     b: np.uint64,
     counts: Counts,
 ) -> bool:
-    """Whether a counter was 0 before."""
+    """Count the counters of a digest up. Return whether one of them was 0."""
     newly_nonzero = newly_saturated = 0
     state, step = begin(a, b, counters, double)
     for _ in range(hashes):
@@ -162,7 +166,7 @@ def _count_down(
     b: np.uint64,
     counts: Counts,
 ) -> bool:
-    """Whether it was present, and so counted down."""
+    """Count the counters of a digest down if it is present. Return whether it was."""
     if not _present(words, counters, hashes, double, a, b):
         return False
     newly_zero = 0
@@ -172,7 +176,8 @@ def _count_down(
         shift = (at & _15) << _2
         word = words[at >> _4]
         count = word >> shift & _15
-        # 0: a key that only looked present, and two of whose probes meet at a 1
+        # The counter can be 0 here only if the key was a false positive: two of its probes met at a counter
+        # of 1, which the first probe set to 0.
         if _0 < count < _15:
             words[at >> _4] = word - (_1 << shift)
             newly_zero += count == _1
@@ -184,13 +189,13 @@ def _count_down(
 
 
 def add_counts(words: Words, other: Words) -> None:
-    """Add the counters of another table of this size, each at most 15."""
+    """Add the counters of `other`, a table of the same size. A sum above 15 becomes 15."""
     for mine, theirs in zip(word_pieces(words), word_pieces(other), strict=True):
         mine[:] = _sums(mine, theirs)
 
 
 def counters_in_use(words: Words) -> tuple[int, int]:
-    """How many counters are not 0, and how many are saturated."""
+    """Return how many counters are not 0, and how many are saturated."""
     nonzero = saturated = 0
     for part in word_pieces(words):
         any_, all_ = part | part >> _1, part & part >> _1
@@ -200,14 +205,17 @@ def counters_in_use(words: Words) -> tuple[int, int]:
 
 
 def _sums(one: Words, other: Words) -> Words:
-    """The counters of two tables added, each at most 15."""
+    """Return the sums of the counters of two tables. A sum above 15 becomes 15."""
     even = _even_sums(one & _EVEN_COUNTERS, other & _EVEN_COUNTERS)
     odd = _even_sums(one >> _4 & _EVEN_COUNTERS, other >> _4 & _EVEN_COUNTERS)
     return even | odd << _4
 
 
 def _even_sums(one: Words, other: Words) -> Words:
-    """As `_sums` where every second counter is 0, which leaves room for the carries."""
+    """Return the sums of the even counters of two tables. A sum above 15 becomes 15.
+
+    The caller has set the odd counters to 0, which leaves room for the carries.
+    """
     sums = one + other
     carries = sums & _EVEN_CARRIES
     return (sums | carries - (carries >> _4)) & _EVEN_COUNTERS

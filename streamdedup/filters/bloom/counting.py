@@ -1,7 +1,8 @@
-"""Counting Bloom filter: a counter of 4 bits for each bit of a Bloom filter, so that keys can be taken back.
+"""Counting Bloom filter: a 4-bit counter for each bit of a Bloom filter, so that keys can be removed.
 
-Fan, Cao, Almeida, Broder 2000. Sizes and probing are those of `bloom`. A counter that has reached 15 is saturated and
-never counts down: what it stood for is not known any more. Where two probes of a key meet, both are counted.
+Fan, Cao, Almeida, Broder 2000. Its sizes and its probing are those of `bloom`. A counter that reaches 15 is
+saturated and never counts down, since the number of additions that it stands for is no longer known. If two
+probes of a key meet at one counter, both are counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
@@ -49,10 +51,11 @@ COUNT_MAX = 15
 
 
 class Counting(Keyed):
-    """A counting Bloom filter for `capacity` keys, at most `error_rate` false positives when that many are in.
+    """A counting Bloom filter for `capacity` keys, with at most `error_rate` false positives at capacity.
 
-    A key that was added 15 times stays for good, since all of its counters are saturated then; other keys that share
-    its counters may bring that about a little sooner. `len` falls where a removal leaves its key absent.
+    A key that was added 15 times can never be removed, since all of its counters are saturated then. Other
+    keys that share its counters may saturate them a little sooner. `len` decreases if a removal leaves its
+    key absent.
     """
 
     kind = "counting"
@@ -75,8 +78,8 @@ class Counting(Keyed):
     def _size(self, counters: int, hashes: int) -> None:
         if counters > COUNTERS_MAX:
             raise ConfigError(
-                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {counters} counters, of at"
-                f" most {COUNTERS_MAX}; lower the one or raise the other"
+                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {counters} counters, but at"
+                f" most {COUNTERS_MAX} are possible; lower the capacity or raise the error rate"
             )
         self.counters, self.hashes = counters, hashes
         self._m, self._k = np.uint64(counters), np.uint64(hashes)
@@ -95,41 +98,51 @@ class Counting(Keyed):
 
     @property
     def saturated(self) -> int:
-        """How many counters stand at 15 for good. Theory's share of them: `sizing.counter_reaches(15, m, k, n)`."""
+        """How many counters are saturated, at 15.
+
+        `sizing.counter_reaches(15, m, k, n)` gives the share of them that theory expects.
+        """
         return int(self._counts[SATURATED])
 
     def expected_error(self, keys: int) -> float:
-        """(1 - e^(-kn/m))^k for n = `keys`."""
+        """Return (1 - e^(-kn/m))^k for n = `keys`."""
         return bloom_error(self.counters, self.hashes, keys)
 
     def add_many(self, digests: Digests) -> Mask:
-        """Count all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         return self._add_all(digests, once=False)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """As `add_many`, but what is there is not counted again."""
+        """Add the `digests` (n, 2) that are absent, each once. Return the same mask as `add_many`."""
         return self._add_all(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return answered(digests, partial(contains_rows, *self._table), self._rows)
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take one addition of each of `digests` (n, 2) back; True, shape (n,), where it was there."""
+        """Take back one addition of each of `digests` (n, 2).
+
+        Return a mask, shape (n,): True for each digest that was present.
+        """
         writable(self._words)
         return answered(digests, partial(remove_rows, *self._table, self._counts), self._rows)
 
     def discard(self, key: Key) -> bool:
-        """Take one addition of `key` back; False, and no change, where it was not there.
+        """Take back one addition of `key`. Return False, and change nothing, if it was absent.
 
-        A key that was added 15 times stays for good: each later call says True and changes nothing.
+        A key that was added 15 times can never be removed: each later call returns True and changes
+        nothing.
         """
         writable(self._words)
         a, b = self._hash.signed(key)
         return bool(remove_row(self._words, self._m, self._k, self._double, a, b, self._counts))
 
     def __ior__(self, other: Self) -> Self:
-        """Each counter becomes the sum of both, at most 15: the multiset sum. `len` becomes an estimate."""
+        """Set each counter to the sum of both, at most 15: the sum of the multisets.
+
+        After it, `len` is an estimate. Raises ConfigError if the two filters do not fit together.
+        """
         same(self, other, "counters", "hashes", "probe")
         writable(self._words)
         add_counts(self._words, other._words)
@@ -139,7 +152,7 @@ class Counting(Keyed):
         return self
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes, and the numbers of keys and of saturated counters."""
+        """Return the kind, the parameters, the sizes, and the numbers of keys and of saturated counters."""
         return self._header(
             counters=self.counters,
             hashes=self.hashes,
@@ -149,14 +162,20 @@ class Counting(Keyed):
         )
 
     def buffers(self) -> list[memoryview]:
-        """The counters, little-endian in uint64 words: counter i is bits 4 (i % 16) and up of word i // 16."""
+        """Return the counters as little-endian uint64 words, 16 counters a word.
+
+        Counter i is the four bits from bit 4 (i % 16) on of word i // 16.
+        """
         return [self._words.data.cast("B")]
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         counters, hashes = stated_sizes(
             header, bloom_size, counters=COUNTERS_MAX, hashes=BLOOM_HASHES_MAX
@@ -166,19 +185,20 @@ class Counting(Keyed):
         (table,) = buffers
         restored._words = words_over(table, -(-counters // 16))
         if int(restored._words[-1]) >> 4 * (counters % 16 or 16):
-            raise ValueError(f"counts stand beyond the last of {counters} counters")
+            raise ValueError(f"counters beyond the last of {counters} are not 0")
         restored._recount()
         saturated = number(header, "saturated", 0, counters)
         if saturated != restored.saturated:
             raise ValueError(f"{restored.saturated} counters are saturated, not {saturated}")
-        # As for `bloom`: the header may be newer than the counters, if keys were added while they were copied.
+        # As in `bloom`, the header may be newer than the counters, if keys were added while these were
+        # copied.
         keys = number(header, "keys", 0, COUNTERS_MAX)
         restored._counts[KEYS] = min(keys, restored._counts[NONZERO])
         return restored
 
     @property
     def _table(self) -> tuple[Words, np.uint64, np.uint64, bool]:
-        """What every kernel takes first."""
+        """The arguments that every kernel takes first."""
         return self._words, self._m, self._k, self._double
 
     def _recount(self) -> None:
@@ -188,9 +208,11 @@ class Counting(Keyed):
         writable(self._words)
         return answered(digests, partial(add_rows, *self._table, self._counts, once), self._rows)
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         writable(self._words)
         return bool(add_row(self._words, self._m, self._k, self._double, a, b, self._counts))
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return bool(contains_row(self._words, self._m, self._k, self._double, a, b))

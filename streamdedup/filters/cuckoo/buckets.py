@@ -1,7 +1,7 @@
-"""What is done with one bucket of a cuckoo table, or with the two that a fingerprint may be in. A free cell is 0.
+"""Operations on one bucket of a cuckoo table, or on the two buckets of a fingerprint. A free cell is 0.
 
-Cells are packed to the bit; those of a group, as many as one word takes, are looked at together, without branches:
-whoever asks many buckets need not wait for each.
+Cells are packed to the bit. The cells of a group, as many as fit into one word, are compared together and
+without branches, so the processor can work on many buckets at once.
 """
 
 from typing import NamedTuple
@@ -22,14 +22,14 @@ class Layout(NamedTuple):
     """The sizes of a table, as its kernels need them."""
 
     buckets: np.uint64
-    bits: np.uint64  # of a cell
-    group: np.uint64  # cells: 4, 2 or 1
+    bits: np.uint64  # the width of a cell
+    group: np.uint64  # how many cells a group has: 4, 2 or 1
     ones: np.uint64  # the lowest bit of each cell of a group
-    searched: np.uint64  # how many cells may be in use for a search to be worth it
+    searched: np.uint64  # the number of cells in use from which on no search is begun
 
 
 def layout_fields(buckets: int, bits: int, searched: int) -> Words:
-    """The fields of a `Layout`, which `layout_of` makes of them in a kernel."""
+    """Return the fields of a `Layout` as an array. In a kernel, `layout_of` makes the `Layout` of it."""
     group = next(n for n in (4, 2, 1) if n * bits <= 64)
     ones = sum(1 << i * bits for i in range(group))
     return np.array([buckets, bits, group, ones, searched], dtype=np.uint64)
@@ -37,41 +37,44 @@ def layout_fields(buckets: int, bits: int, searched: int) -> Words:
 
 @inlined
 def layout_of(fields: Words) -> Layout:
-    """One array is passed to a kernel sooner than five numbers."""
+    """Return the `Layout` of these fields. One array is passed to a kernel faster than five numbers."""
     return Layout(fields[0], fields[1], fields[2], fields[3], fields[4])
 
 
 @inlined
 def fingerprint_of(b: np.uint64, layout: Layout) -> np.uint64:
-    """1 to 2^bits - 1, each as likely; the bucket comes from the digest's other word."""
+    """Return the fingerprint of a digest, from its second word: 1 to 2^bits - 1, each equally likely.
+
+    The bucket comes from the first word, so the two are independent.
+    """
     return high_word(b, mask(layout.bits)) + _1
 
 
 @inlined
 def partner(mark: np.uint64, bucket: np.uint64, layout: Layout) -> np.uint64:
-    """The other bucket of a fingerprint: the sum of the two depends on it alone."""
+    """Return the other bucket of a fingerprint. The sum of its two buckets depends on the fingerprint alone."""
     total = high_word(finalised(mark), layout.buckets)
     return np.uint64(total - bucket if total >= bucket else total + (layout.buckets - bucket))
 
 
 @inlined
 def get(words: Words, layout: Layout, cell: np.uint64) -> np.uint64:
-    """What is in a cell."""
+    """Return the content of a cell: a fingerprint, or 0 if the cell is free."""
     return read(words, cell * layout.bits) & mask(layout.bits)
 
 
 @inlined
 def put(words: Words, layout: Layout, cell: np.uint64, mark: np.uint64) -> None:
-    """Write over a cell."""
+    """Overwrite a cell."""
     write(words, cell * layout.bits, layout.bits, mark)
 
 
 @inlined
 def find(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
-    """The first cell of a bucket that holds `mark` (0: is free); NOWHERE if none does."""
+    """Return the first cell of a bucket that holds `mark`, NOWHERE if none does. A `mark` of 0 finds a free cell."""
     first, found = bucket * _CELLS, NOWHERE
     cell = first + _CELLS
-    while cell > first:  # from the last group to the first
+    while cell > first:  # from the last group to the first, so that the first match wins
         cell -= layout.group
         holding = _holding(words, layout, cell, mark)
         before = ((holding & (~holding + _1)) - _1) & (layout.ones << (layout.bits - _1))
@@ -82,20 +85,23 @@ def find(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> np
 
 @inlined
 def held(words: Words, layout: Layout, mark: np.uint64, one: np.uint64, other: np.uint64) -> bool:
-    """Whether one of the buckets has it."""
+    """Return whether one of the two buckets holds `mark`."""
     return bool((_holds(words, layout, one, mark) | _holds(words, layout, other, mark)) != _0)
 
 
 @inlined
 def spare_cell(words: Words, layout: Layout, one: np.uint64, other: np.uint64) -> np.uint64:
-    """A free cell of the emptier bucket, which puts off the searches; NOWHERE if both are full."""
+    """Return a free cell of the emptier bucket; NOWHERE if both buckets are full.
+
+    The choice of the emptier bucket delays the moment from which on searches are needed.
+    """
     emptier = one if free(words, layout, one) >= free(words, layout, other) else other
     return find(words, layout, emptier, _0)
 
 
 @inlined
 def free(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
-    """How many cells of a bucket are free."""
+    """Return how many cells of a bucket are free."""
     cell, count = bucket * _CELLS, _0
     end = cell + _CELLS
     while cell < end:
@@ -107,7 +113,7 @@ def free(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
 
 @inlined
 def _holds(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
-    """Not 0 where a cell of the bucket holds `mark`."""
+    """Return a number that is not 0 if a cell of the bucket holds `mark`."""
     cell, holding = bucket * _CELLS, _0
     end = cell + _CELLS
     while cell < end:
@@ -118,7 +124,10 @@ def _holds(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> 
 
 @inlined
 def _holding(words: Words, layout: Layout, cell: np.uint64, mark: np.uint64) -> np.uint64:
-    """The highest bit of each cell, in the group from `cell` on, that holds `mark`, all at once (Lamport 1975)."""
+    """Return the highest bit of each cell that holds `mark`, in the group that begins at `cell`.
+
+    All cells of the group are compared at once (Lamport 1975).
+    """
     differing = read(words, cell * layout.bits) ^ (mark * layout.ones)
     highest = layout.ones << (layout.bits - _1)
     lower = highest - layout.ones
@@ -127,7 +136,7 @@ def _holding(words: Words, layout: Layout, cell: np.uint64, mark: np.uint64) -> 
 
 @kernel
 def free_cells(words: Words, fields: Words, start: int, end: int) -> np.uint64:
-    """How many cells of the buckets from `start` to `end` are free."""
+    """Return how many cells are free in the buckets from `start` to `end`, `end` excluded."""
     layout, count = layout_of(fields), _0
     for bucket in range(start, end):
         count += free(words, layout, np.uint64(bucket))

@@ -1,7 +1,8 @@
-"""Cuckoo filter: fingerprints in one of two buckets of 4 cells (Fan, Andersen, Kaminsky, Mitzenmacher 2014).
+"""Cuckoo filter: each fingerprint is in one of two buckets of 4 cells (Fan, Andersen, Kaminsky, Mitzenmacher 2014).
 
-Any number of buckets: the partner of bucket i is (H(fingerprint) - i) mod buckets. Cells are packed to the bit; 0 is
-a free one. What finds no room, not even by moving others, goes to the exact stash.
+There may be any number of buckets: the other bucket of bucket i is (H(fingerprint) - i) mod buckets. Cells
+are packed to the bit, and a cell of 0 is free. A digest that finds no free cell, not even after others were
+moved, goes to the exact stash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
@@ -30,17 +32,17 @@ from streamdedup.filters.sizing import CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_erro
 from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
-FINGERPRINT_BITS_MAX = 60  # a cell is read out of two words
-SEARCH_LOAD = 0.97  # of the cells; above it hardly a search succeeds, so none is begun
-ROWS_A_CALL = 1 << 12  # of a kernel that changes cells
+FINGERPRINT_BITS_MAX = 60  # the code reads a cell out of two words at most
+SEARCH_LOAD = 0.97  # share of cells in use from which on no search begins: hardly one would succeed
+ROWS_A_CALL = 1 << 12  # in one call of a kernel that changes cells
 BUCKETS_A_SLICE = 1 << 17
 
 
 class Cuckoo(Keyed):
-    """A cuckoo filter for `capacity` keys, at most `error_rate` false positives when that many are in."""
+    """A cuckoo filter for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "cuckoo"
-    copies_max: ClassVar[int] = 1 << 32  # 8 in the two buckets, the rest in the stash
+    copies_max: ClassVar[int] = 1 << 32  # 8 in the two buckets, the others in the stash
     sticky: ClassVar[bool] = False
 
     def __init__(self, capacity: int, error_rate: float = 1e-6, *, hash_: Hash = MURMUR3) -> None:
@@ -54,11 +56,12 @@ class Cuckoo(Keyed):
         if fingerprint_bits > FINGERPRINT_BITS_MAX or bits > TABLE_BITS_MAX:
             raise ConfigError(
                 f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {bits} bits, of at most"
-                f" {TABLE_BITS_MAX}, in fingerprints of {fingerprint_bits}, of at most {FINGERPRINT_BITS_MAX}; lower"
-                " the one or raise the other"
+                f" {TABLE_BITS_MAX}, in fingerprints of {fingerprint_bits} bits, of at most {FINGERPRINT_BITS_MAX};"
+                " lower the capacity or raise the error rate"
             )
         self.buckets, self.fingerprint_bits, self._cells = buckets, fingerprint_bits, 4 * buckets
-        self._words_needed = -(-bits // 64) + 1  # the last cell, too, is read out of two words
+        # One word more than the bits take, since the last cell, too, is read out of two words.
+        self._words_needed = -(-bits // 64) + 1
         searched = int(SEARCH_LOAD * self._cells)
         self._fields = layout_fields(buckets, fingerprint_bits, searched)
         self._counts: Counts = np.zeros(2, dtype=np.int64)
@@ -66,7 +69,7 @@ class Cuckoo(Keyed):
 
     @property
     def error_rate_now(self) -> float:
-        """What the cells in use give; the stash makes no errors."""
+        """The error rate that theory gives for the cells in use. The stash is exact, so it adds none."""
         return cuckoo_error(self.buckets, self.fingerprint_bits, int(self._counts[TAKEN]))
 
     @property
@@ -75,28 +78,28 @@ class Cuckoo(Keyed):
         return float(self._counts[TAKEN] / self._cells)
 
     @property
+    @override
     def size_bytes(self) -> int:
-        """The memory of cells and stash, in bytes."""
         return int(self._words.nbytes) + self._stash.size_bytes
 
     def expected_error(self, keys: int) -> float:
-        """1 - (1 - 1/(2^f - 1))^(8 load) at the load that `keys` give."""
+        """Return 1 - (1 - 1/(2^f - 1))^(8 load), for the load of `keys` keys."""
         return cuckoo_error(self.buckets, self.fingerprint_bits, keys)
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         return self._add_all(digests, once=False)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """As `add_many`, without copies of what is there."""
+        """Add the `digests` (n, 2) that are absent, each once. Return the same mask as `add_many`."""
         return self._add_all(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return answered(digests, self._look_up)
 
     def discard(self, key: str | bytes) -> bool:
-        """Take one addition of `key` back; False where it was not there."""
+        """Take back one addition of `key`. Return False if it was absent."""
         writable(self._words)
         a, b = self._hash.signed(key)
         stash = self._stash
@@ -105,9 +108,10 @@ class Cuckoo(Keyed):
         )
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take one addition of each of `digests` (n, 2) back; True, shape (n,), where it was there.
+        """Take back one addition of each of `digests` (n, 2).
 
-        Remove only what was added: what merely looks present takes the fingerprint of another key with it.
+        Return a mask, shape (n,): True for each digest that was present. Remove only keys that were added:
+        the removal of a false positive takes the fingerprint of another key.
         """
         writable(self._words)
         stash = self._stash
@@ -115,20 +119,26 @@ class Cuckoo(Keyed):
         return answered(digests, partial(remove_rows, *table), ROWS_A_CALL)
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes and the number of keys."""
+        """Return the kind, the parameters, the sizes and the number of keys."""
         return self._header(
             buckets=self.buckets, fingerprint_bits=self.fingerprint_bits, keys=len(self)
         )
 
     def buffers(self) -> list[memoryview]:
-        """The cells, cell i from bit i * f on, least bit first, in little-endian uint64 words; and the stash."""
+        """Return the cells, as little-endian uint64 words, and the stash.
+
+        Cell i is the f bits from bit i * f on, where bit x is bit x % 64 of word x // 64.
+        """
         return [self._words.data.cast("B"), self._stash.buffer()]
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         stated_size = (
             number(header, "buckets", 1, TABLE_BITS_MAX),
@@ -137,7 +147,7 @@ class Cuckoo(Keyed):
         follow = cuckoo_size(restored.capacity, restored.error_rate)
         if stated_size != follow:
             raise ValueError(
-                f"{follow} buckets and bits of a fingerprint follow from capacity and error rate, not {stated_size}"
+                f"{follow} (buckets, bits of a fingerprint) follow from capacity and error rate, not {stated_size}"
             )
         restored._size(*follow)
         table, stash = buffers
@@ -149,7 +159,7 @@ class Cuckoo(Keyed):
 
     @property
     def _additions(self) -> int:
-        """All that is in it, copies included."""
+        """How many digests the cells and the stash hold, copies included."""
         return int(self._counts[TAKEN] + self._stash.used[COPIES])
 
     def _recount(self) -> None:
@@ -189,16 +199,18 @@ class Cuckoo(Keyed):
         contains_rows(self._words, self._fields, part, present)
         self._stash.find(part, present)
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         writable(self._words)
         words, fields, counts, stash = self._words, self._fields, self._counts, self._stash
         said = NOT_DONE
-        if not stash.used[ROWS]:  # a kernel with few arrays is entered sooner
+        if not stash.used[ROWS]:  # a kernel is called faster if it takes few arrays
             said = add_row(words, fields, counts, a, b)
         if said == NOT_DONE:
             said = insert_row(words, fields, stash.table, stash.used, self._queue, counts, a, b)
             stash.make_room()
         return bool(said == NEW)
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return bool(contains_row(self._words, self._fields, a, b)) or self._stash.has(a, b)

@@ -1,6 +1,7 @@
-"""What is done with the rows of a batch in a cuckoo table and its stash: add, look up, remove; and with one row alone.
+"""Add, look up and remove the rows of a batch, or one row alone, in a cuckoo table and its stash.
 
-The buckets of some rows are asked for before the first of them is worked on, so that their misses overlap.
+The kernels prefetch the buckets of ROWS_TOGETHER rows before they work on the first of them, so that the
+cache misses overlap.
 """
 
 import numpy as np
@@ -37,12 +38,13 @@ from streamdedup.filters.stash import (
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
-TAKEN = 1  # in `counts`, after the keys: cells in use
-SEARCHED_A_CALL = 1 << 15  # buckets, of a kernel: a few ms also where each is a cache miss
+TAKEN = 1  # index in `counts`, which begins with the keys: the number of cells in use
+# How many buckets one call may search: a few ms, even if each is a cache miss.
+SEARCHED_A_CALL = 1 << 15
 ROWS_TOGETHER = 32
 
 Place = tuple[np.uint64, np.uint64, np.uint64]
-"""The fingerprint of a digest, and its two buckets."""
+"""A digest's fingerprint and its two buckets."""
 
 _CELLS, _6, _1, _0 = np.uint64(CUCKOO_CELLS), np.uint64(6), np.uint64(1), np.uint64(0)
 
@@ -60,9 +62,10 @@ def add_rows(
     fresh: Mask,
     start: int,
 ) -> int:
-    """The row that is not done: the stash is full, or so much was searched that others should have their turn.
+    """Add rows from `start` on. Write into `fresh` whether each was absent. Return the first row that is not done.
 
-    With `once`, what is there gets no further copy.
+    It stops before the last row if the stash is full, or if it has searched so many buckets that the caller
+    should let other threads run. With `once`, a digest that is present gets no further copy.
     """
     layout, places = layout_of(fields), _places()
     searched_in_all = 0
@@ -89,7 +92,7 @@ def add_rows(
 
 @kernel
 def contains_rows(words: Words, fields: Words, digests: Digests, present: Mask) -> None:
-    """Whether each is in a cell."""
+    """Write into `present` whether each digest is in a cell. The stash is not searched."""
     layout, places = layout_of(fields), _places()
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
         stop = min(first + ROWS_TOGETHER, digests.shape[0])
@@ -108,7 +111,7 @@ def remove_rows(
     digests: Digests,
     gone: Mask,
 ) -> None:
-    """Take one copy of each: what the stash has goes first."""
+    """Remove one copy of each digest, from the stash first. Write into `gone` whether there was one."""
     layout, places = layout_of(fields), _places()
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
         stop = min(first + ROWS_TOGETHER, digests.shape[0])
@@ -120,7 +123,10 @@ def remove_rows(
 
 @kernel
 def add_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> int:
-    """SEEN or NEW, while the stash is empty; NOT_DONE where there is no free cell."""
+    """Add one digest while the stash is empty. Return SEEN or NEW.
+
+    Returns NOT_DONE, and changes nothing, if no cell is free.
+    """
     layout = layout_of(fields)
     return _added(words, layout, counts, _place_of(np.uint64(a), np.uint64(b), layout), False)
 
@@ -136,7 +142,7 @@ def insert_row(
     a: int,
     b: int,
 ) -> int:
-    """SEEN or NEW: as `add_rows`, with a stash that is not full."""
+    """Add one digest as `add_rows` does. Return SEEN or NEW. The stash must not be full."""
     layout, first, second = layout_of(fields), np.uint64(a), np.uint64(b)
     place = _place_of(first, second, layout)
     return _inserted(words, layout, stash, used, queue, counts, place, first, second, False)[0]
@@ -144,7 +150,7 @@ def insert_row(
 
 @kernel
 def contains_row(words: Words, fields: Words, a: int, b: int) -> bool:
-    """Whether it is in a cell."""
+    """Return whether one digest is in a cell. The stash is not searched."""
     layout = layout_of(fields)
     return held(words, layout, *_place_of(np.uint64(a), np.uint64(b), layout))
 
@@ -153,24 +159,27 @@ def contains_row(words: Words, fields: Words, a: int, b: int) -> bool:
 def remove_row(
     words: Words, fields: Words, stash: Rows, used: Used, counts: Counts, a: int, b: int
 ) -> bool:
-    """As `remove_rows`."""
+    """Remove one copy of one digest, from the stash first. Return whether there was one."""
     layout, first, second = layout_of(fields), np.uint64(a), np.uint64(b)
     place = _place_of(first, second, layout)
     return _taken(words, layout, stash, used, counts, place, first, second)
 
 
-# --- where a row may be ---
+# --- the buckets of a row ---
 
 
 @kernel
 def _places() -> Words:
-    """Where `_locate` writes."""
+    """Return the memory into which `_locate` writes."""
     return np.empty((ROWS_TOGETHER, 3), np.uint64)
 
 
 @inlined
 def _locate(words: Words, layout: Layout, digests: Digests, places: Words) -> None:
-    """Find the places of each digest, and ask for both ends of their buckets, which may lie in two cache lines."""
+    """Write the place of each digest into `places`, and prefetch both of its buckets.
+
+    A bucket may lie in two cache lines, so the kernel asks for both of its ends.
+    """
     width = layout.bits * _CELLS
     for row in range(digests.shape[0]):
         mark, one, other = _place_of(digests[row, 0], digests[row, 1], layout)
@@ -197,7 +206,7 @@ def _place_of(a: np.uint64, b: np.uint64, layout: Layout) -> Place:
 
 @inlined
 def _added(words: Words, layout: Layout, counts: Counts, place: Place, once: bool) -> int:
-    """SEEN or NEW; NOT_DONE, and no change, where there is no free cell."""
+    """Add a row if a cell is free. Return SEEN or NEW; or NOT_DONE, without any change, if none is."""
     mark, one, other = place
     said = NOT_DONE
     cell = spare_cell(words, layout, one, other)
@@ -223,13 +232,16 @@ def _inserted(
     b: np.uint64,
     once: bool,
 ) -> tuple[int, int]:
-    """SEEN or NEW, or NOT_DONE since the stash is full; and how many buckets were searched."""
+    """Add a row, if need be by moving others or in the stash.
+
+    Return SEEN or NEW, or NOT_DONE if the stash is full; and how many buckets were searched.
+    """
     mark, one, other = place
     in_stash = used[ROWS] != 0 and stash_count(stash, a, b) != _0
     seen = in_stash or held(words, layout, mark, one, other)
     cell, searched = NOWHERE, 0
     done = seen and once
-    if not (in_stash or done):  # where one copy is there, the next ones go there, too
+    if not (in_stash or done):  # the stash gets all further copies of a digest that it holds
         cell = spare_cell(words, layout, one, other)
         if cell == NOWHERE and np.uint64(counts[TAKEN]) < layout.searched:
             cell, searched = make_room(words, layout, queue, one, other)
@@ -255,7 +267,7 @@ def _taken(
     a: np.uint64,
     b: np.uint64,
 ) -> bool:
-    """Whether one copy was there, and was removed."""
+    """Remove one copy of a row. Return whether there was one."""
     mark, one, other = place
     taken = used[ROWS] != 0 and stash_remove(stash, used, a, b)
     if not taken:
@@ -269,7 +281,8 @@ def _taken(
     left = held(words, layout, mark, one, other)
     if not left and used[ROWS] != 0:
         left = stash_count(stash, a, b) != _0
-    # A key is new once and gone once; look-alikes may differ in that. Never more keys than additions.
+    # A key counts as new once and as gone once. Keys with equal fingerprints and buckets may blur that, so
+    # the number of keys is kept between 0 and the number of additions.
     keys = counts[KEYS] - (taken and not left)
     counts[KEYS] = max(0, min(keys, counts[TAKEN] + used[COPIES]))
     return bool(taken)

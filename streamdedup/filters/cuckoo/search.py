@@ -1,7 +1,7 @@
-"""Room in full buckets of a cuckoo table, by moving fingerprints to their other buckets.
+"""Make room in two full buckets of a cuckoo table, by moving fingerprints to their other buckets.
 
-It is searched for breadth first, and only along the way that was found are fingerprints moved: a search that fails has
-changed nothing. No chance: additions repeat.
+The search is breadth first. Fingerprints are moved only along the path that it found, so a search that
+fails has changed nothing. Nothing is random: the same additions give the same table.
 """
 
 import numpy as np
@@ -11,14 +11,14 @@ from streamdedup.filters.memory import Words
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.kernel import inlined, kernel
 
-SEARCH_MAX = 500  # buckets: as many as the paper's kicks
+SEARCH_MAX = 500  # the most buckets that a search looks at: as many as the paper's kicks
 
-BUCKET, WAY = 0, 1  # what stands in a row of the queue
+BUCKET, WAY = 0, 1  # the columns of the queue
 _CELLS, _3, _2, _0 = np.uint64(CUCKOO_CELLS), np.uint64(3), np.uint64(2), np.uint64(0)
 
 
 def search_queue() -> Words:
-    """The memory of a search."""
+    """Return the memory that a search needs."""
     return np.zeros((SEARCH_MAX, 2), dtype=np.uint64)
 
 
@@ -26,9 +26,11 @@ def search_queue() -> Words:
 def make_room(
     words: Words, layout: Layout, queue: Words, one: np.uint64, other: np.uint64
 ) -> tuple[np.uint64, int]:
-    """The cell of one of two full buckets that may be written over, or NOWHERE, and how many buckets were searched.
+    """Free a cell of one of two full buckets by moving fingerprints.
 
-    The queue holds full buckets, and the cell (by its place in the queue) that leads to each.
+    Return the cell that may now be overwritten, or NOWHERE if there is none, and how many buckets were
+    searched. A row of the queue has a full bucket, and the cell that leads to it, as 4 times the queue's
+    row plus the cell's number.
     """
     queue[0, BUCKET], queue[1, BUCKET] = one, other
     length = 2
@@ -52,9 +54,10 @@ def make_room(
 def _shift(
     words: Words, layout: Layout, queue: Words, way: np.uint64, free: np.uint64
 ) -> np.uint64:
-    """Move along the way, from its end: each fingerprint into the cell behind it. The first cell, now spare.
+    """Move each fingerprint of the path into the next cell, from the end of the path on. Return its first cell.
 
-    No bucket is met twice, since breadth first finds a shortest way.
+    `way` is the last cell of the path and `free` the free cell that it leads to. No bucket comes twice,
+    since breadth first search finds a shortest path.
     """
     while True:
         node = way >> _2

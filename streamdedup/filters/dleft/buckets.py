@@ -1,6 +1,7 @@
-"""What is done with one bucket of a d-left table. Its cells in use come first; a free one is 0 throughout.
+"""Operations on one bucket of a d-left table. Its cells in use come first; all bits of a free cell are 0.
 
-All remainders of a run are looked at together, without branches: whoever asks many buckets need not wait for each.
+The remainders of a run are compared together and without branches, so the processor can work on many
+buckets at once.
 """
 
 import numpy as np
@@ -19,9 +20,10 @@ _PAIRS, _FOURS, _SUM_OF_FOURS, _FOUR = (np.uint64(i) for i in (0x5555, 0x3333, 0
 def matches(
     words: Words, layout: Layout, bucket: np.uint64, run: np.uint64, remainder: np.uint64
 ) -> np.uint64:
-    """The highest bits of lanes of a run: of the first that has the remainder, perhaps of later ones; 0 if none has.
+    """Return the highest bits of the lanes of a run that have the remainder; 0 if none has it.
 
-    In (x - ones) & ~x the highest bits of lanes are set where a lane of x is 0, and else only above such a lane.
+    The lowest bit in the result is right; the higher ones may be wrong. For in (x - ones) & ~x the highest
+    bit of a lane is set if that lane of x is 0, and otherwise only above such a lane.
     """
     at = _remainder(layout, bucket, run * layout.lanes)
     difference = read(words, at) ^ (remainder * layout.ones)
@@ -30,7 +32,10 @@ def matches(
 
 @inlined
 def holding(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) -> np.uint64:
-    """Not 0 where a cell has the remainder: one in use or, if it is 0, a free one."""
+    """Return a number that is not 0 if a cell has the remainder.
+
+    The cell is in use; if the remainder is 0, it may also be a free one.
+    """
     found = _0
     for run in range(layout.runs):
         found |= matches(words, layout, bucket, np.uint64(run), remainder)
@@ -39,7 +44,7 @@ def holding(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint6
 
 @inlined
 def find(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) -> np.uint64:
-    """The first cell in use that has the remainder; NOWHERE where none has."""
+    """Return the first cell in use that has the remainder; NOWHERE if none has it."""
     cell = NOWHERE
     run = _0
     while run < layout.runs and cell == NOWHERE:
@@ -54,7 +59,7 @@ def find(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) 
 
 @inlined
 def load(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
-    """How many cells of the bucket are in use."""
+    """Return how many cells of the bucket are in use."""
     if layout.counter_bits != _0:
         in_use = _counters_in_use(words, layout, bucket)
     else:
@@ -64,7 +69,7 @@ def load(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
 
 @inlined
 def _counters_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
-    """The number of counters of the bucket, of two bits each, that are not 0."""
+    """Return how many of the bucket's counters, of two bits each, are not 0."""
     counters = read(words, bucket * layout.bucket_bits) & mask(layout.cells << _1)
     pairs = (counters | (counters >> _1)) & _PAIRS
     fours = (pairs & _FOURS) + ((pairs >> _2) & _FOURS)
@@ -73,9 +78,10 @@ def _counters_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint
 
 @inlined
 def _remainders_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
-    """The number of remainders of the bucket that are not 0.
+    """Return how many of the bucket's remainders are not 0.
 
-    Adding all but the highest bit to each lane carries into it, unless the lane is 0.
+    A lane of r bits is not 0 if its highest bit is set, or if the sum of its other bits and 2^(r-1) - 1
+    carries into the highest bit. `tops` collects these bits.
     """
     below, in_use = layout.tops - layout.ones, _0
     for i in range(layout.runs):
@@ -90,14 +96,14 @@ def _remainders_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.ui
 def fill_cell(
     words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64, remainder: np.uint64
 ) -> None:
-    """Put the first addition of a remainder into the first free cell."""
+    """Write a remainder into the first free cell, `cell`, as its first addition."""
     write(words, _remainder(layout, bucket, cell), layout.remainder_bits, remainder)
     write(words, _counter(layout, bucket, cell), layout.counter_bits, _1)
 
 
 @inlined
 def free_cell(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> None:
-    """Take out what is in a cell in use: the last one moves to it."""
+    """Remove the content of a cell in use: the last cell in use moves there."""
     last = load(words, layout, bucket) - _1
     remainder = read(words, _remainder(layout, bucket, last))
     write(words, _remainder(layout, bucket, cell), layout.remainder_bits, remainder)
@@ -109,7 +115,10 @@ def free_cell(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) 
 
 @inlined
 def count_up(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> bool:
-    """Up to the highest count, from which none leads down; False where cells have no counter."""
+    """Count the cell up. A cell at the highest count stays there for good.
+
+    Return False if cells have no counter.
+    """
     at, highest = _counter(layout, bucket, cell), mask(layout.counter_bits)
     count = read(words, at) & highest
     if count < highest:
@@ -119,7 +128,10 @@ def count_up(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -
 
 @inlined
 def count_down(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> bool:
-    """False where the cell stands for one addition, so that it must be freed."""
+    """Count the cell down, unless it is at the highest count.
+
+    Return False, without any change, if the cell stands for one addition, so that the caller must free it.
+    """
     at, highest = _counter(layout, bucket, cell), mask(layout.counter_bits)
     count = read(words, at) & highest
     if _1 < count < highest:
@@ -134,20 +146,23 @@ def _tops(layout: Layout, run: np.uint64) -> np.uint64:
 
 @inlined
 def _counter(layout: Layout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
-    """The bit at which the cell's counter begins."""
+    """Return the bit at which the cell's counter begins."""
     return np.uint64(bucket * layout.bucket_bits + cell * layout.counter_bits)
 
 
 @inlined
 def _remainder(layout: Layout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
-    """The bit at which the cell's remainder begins."""
+    """Return the bit at which the cell's remainder begins."""
     counters = layout.cells * layout.counter_bits
     return np.uint64(bucket * layout.bucket_bits + counters + cell * layout.remainder_bits)
 
 
 @kernel
 def census(words: Words, fields: Words, start: int, stop: int, loads: Counts) -> bool:
-    """Count buckets by their cells in use; False at one with a cell in use behind a free one, or a free one not 0."""
+    """Count buckets from `start` to `stop`, `stop` excluded, by their number of cells in use, into `loads`.
+
+    Return False at the first bucket that has a cell in use after a free one, or a free one that is not 0.
+    """
     layout = layout_of(fields)
     for i in range(start, stop):
         bucket = np.uint64(i)

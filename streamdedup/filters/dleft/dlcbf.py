@@ -1,11 +1,13 @@
-"""d-left counting Bloom filter: 4/3 (2 + log2(24/p)) bits a key, half of `counting` (Bonomi et al. 2006).
+"""d-left counting Bloom filter: 4/3 (2 + log2(24/p)) bits a key, half of what `counting` takes (Bonomi et al. 2006).
 
-A d-left table with a counter of two bits in each cell, so a key that is added again takes no other cell. A counter
-that has reached 3 stays there: such a key is never forgotten.
+It is a d-left table with a 2-bit counter in each cell, so a key that is added again takes no further cell.
+A counter that reaches 3 stays at 3: such a key can never be removed.
 """
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.dleft.dleft import DLeft
@@ -15,13 +17,15 @@ from streamdedup.keys.hashing import MURMUR3, Hash
 
 PERMUTATIONS = ("any", "published")
 COUNTER_BITS = 2
-FINGERPRINT_BITS_MAX = 64  # of what is multiplied modulo its size
+# The published permutations multiply a fingerprint in one word.
+FINGERPRINT_BITS_MAX = 64
 
 
 class DLCBF(DLeft):
-    """A d-left counting Bloom filter for `capacity` keys, at most `error_rate` false positives when that many are in.
+    """A d-left counting Bloom filter for `capacity` keys, with at most `error_rate` false positives at capacity.
 
-    `permutations`: `any` takes any number of buckets; `published`, those of the paper, rounds it up to a power of two.
+    `permutations` is `any`, for any number of buckets, or `published`, for the paper's permutations, which
+    round the number of buckets up to a power of two.
     """
 
     kind = "dlcbf"
@@ -39,6 +43,7 @@ class DLCBF(DLeft):
         self._permutations = permutations
         super().__init__(capacity, error_rate, hash_=hash_)
 
+    @override
     def _shape(self) -> Shape:
         if self._permutations not in PERMUTATIONS:
             raise ConfigError(
@@ -46,23 +51,26 @@ class DLCBF(DLeft):
             )
         return shape_for(self._capacity, self._error_rate, COUNTER_BITS, self._permutations)
 
+    @override
     def _fitting(self, shape: Shape) -> Shape:
         bits = shape.fingerprint_bits
         if shape.permutations == "published" and bits > FINGERPRINT_BITS_MAX:
             raise ConfigError(
-                f"filter.permutations published: a fingerprint of {bits} bits, of at most {FINGERPRINT_BITS_MAX};"
+                f"filter.permutations published needs a fingerprint of {bits} bits, of at most {FINGERPRINT_BITS_MAX};"
                 ' choose "any"'
             )
         return super()._fitting(shape)
 
+    @override
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes and the number of fingerprints."""
         return {**super().header(), "permutations": self._permutations}
 
+    @override
     def _options_of(self, header: Mapping[str, Any]) -> None:
         self._permutations = header.get("permutations", "")
         if self._permutations not in PERMUTATIONS:
             raise ValueError(f"permutations {self._permutations!r} are unknown")
 
+    @override
     def _keys_of(self, header: Mapping[str, Any], cells: int) -> int:
         return number(header, "keys", cells, cells)

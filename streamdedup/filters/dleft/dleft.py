@@ -1,11 +1,13 @@
-"""d-left fingerprint table: 4/3 log2(24/p) bits a key, and keys can be taken back (Bonomi et al. 2006).
+"""d-left fingerprint table: 4/3 log2(24/p) bits a key, and keys can be removed (Bonomi et al. 2006).
 
-Each addition takes a cell of its own. Through the permutations of `dleft_table`, a removal takes a cell that this very
-fingerprint filled. What finds no cell is kept whole, in the stash.
+Each addition takes a cell of its own. The permutations of `dleft_table` make sure that a removal takes a
+cell which this very fingerprint filled. A digest that finds no free cell is kept whole, in the stash.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
+
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
@@ -22,7 +24,7 @@ REMAINDER_BITS_MAX = 48
 
 
 class DLeft(Keyed):
-    """A d-left table for `capacity` keys, at most `error_rate` false positives when that many are in."""
+    """A d-left table for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "dleft"
     copies_max: ClassVar[int] = (1 << 32) - 1
@@ -40,28 +42,31 @@ class DLeft(Keyed):
             raise ConfigError(
                 f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {shape.bits} bits, of at most"
                 f" {TABLE_BITS_MAX}, and remainders of {shape.remainder_bits} bits, of at most {REMAINDER_BITS_MAX};"
-                " lower the one or raise the other"
+                " lower the capacity or raise the error rate"
             )
         return shape
 
     @property
     def buckets(self) -> int:
-        """The buckets of each of the four subtables."""
+        """The number of buckets in each of the four subtables."""
         return self._table.shape.buckets
 
     @property
     def remainder_bits(self) -> int:
-        """What a cell keeps of a digest, in bits."""
+        """The width of a remainder, the part of a fingerprint that a cell keeps, in bits."""
         return self._table.shape.remainder_bits
 
     @property
     def overflowed(self) -> int:
-        """The digests that are in the stash, since no cell was free."""
+        """How many digests are in the stash because no cell was free for them."""
         return int(self._table.stash.used[ROWS])
 
     @property
     def error_rate_now(self) -> float:
-        """The share of all fingerprints that is in cells: exactly what a key that was never added meets."""
+        """The share of all possible fingerprints that cells hold.
+
+        This is exactly the probability that a key that was never added meets one of them.
+        """
         shape = self._table.shape
         return int(self._table.counts[KEYS]) / (shape.buckets * shape.remainders)
 
@@ -71,49 +76,52 @@ class DLeft(Keyed):
         return int(self._table.counts[CELLS]) / self._table.shape.cells_all
 
     @property
+    @override
     def size_bytes(self) -> int:
-        """The memory of the cells and the stash, in bytes."""
         return self._table.size_bytes
 
+    @override
     def __len__(self) -> int:
         return len(self._table)
 
     def expected_error(self, keys: int) -> float:
-        """The share of all fingerprints that so many keys take: about n / (B 2^r)."""
+        """Return the share of all possible fingerprints that `keys` keys take: about n / (B 2^r)."""
         return dleft_error(self.buckets, self._table.shape.remainders, keys)
 
     def loads(self) -> Counts:
-        """How many buckets have 0, 1, .. 8 cells in use, shape (9,), dtype int64."""
+        """Return how many buckets have 0, 1, .. 8 cells in use, shape (9,), dtype int64."""
         return self._table.loads()
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         return self._table.add(digests)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """As `add_many`, without copies of what is there."""
+        """Add the `digests` (n, 2) that are absent, each once. Return the same mask as `add_many`."""
         return self._table.add(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return self._table.contains(digests)
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take one addition of each of `digests` (n, 2) back; True, shape (n,), where it was there.
+        """Take back one addition of each of `digests` (n, 2).
 
-        Only of what was added: otherwise, where it looks present, the key that it looks like loses an addition.
+        Return a mask, shape (n,): True for each digest that was present. Remove only keys that were added:
+        the removal of a false positive takes back an addition of another key.
         """
         return self._table.remove(digests)
 
     def discard(self, key: Key) -> bool:
-        """Take one addition of `key` back, which must have been added; False where it was not there.
+        """Take back one addition of `key`, which must have been added. Return False if it is absent.
 
-        In `dlcbf`, a key that was added three times stays for good: each later call says True and changes nothing.
+        In `dlcbf`, a key that was added three times can never be removed: each later call returns True and
+        changes nothing.
         """
         return self._table.remove_one(*self._hash.signed(key))
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes and the number of fingerprints."""
+        """Return the kind, the parameters, the sizes and the number of fingerprints."""
         return self._header(
             buckets=self.buckets,
             remainder_bits=self.remainder_bits,
@@ -121,11 +129,13 @@ class DLeft(Keyed):
         )
 
     def buffers(self) -> list[memoryview]:
-        """The buckets and the stash, little-endian in uint64 words.
+        """Return the buckets and the stash, as little-endian uint64 words.
 
-        A bucket takes 8 r bits, that of subtable t and number i from bit 8 r (t B + i) on, where bit x is bit x % 64 of
-        word x // 64: 8 remainders of r bits, the lowest bit first. Those that are 0 are free, and behind all others. In
-        `dlcbf` it takes 8 (r + 2): 8 counters of 2 bits, 0 in free cells, and then the remainders. A word of 0 ends it.
+        Bucket i of subtable t is the 8 r bits from bit 8 r (t B + i) on, where bit x is bit x % 64 of word
+        x // 64, r the width of a remainder and B the number of buckets in a subtable. It has 8 remainders,
+        lowest bit first; the free ones are 0 and come after all others. In `dlcbf` a bucket has 8 (r + 2)
+        bits: 8 counters of 2 bits each, 0 for a free cell, and then the remainders. One word of 0 ends the
+        table.
         """
         return [self._table.words.data.cast("B"), self._table.stash.buffer()]
 
@@ -133,7 +143,10 @@ class DLeft(Keyed):
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         restored._options_of(header)
         shape = restored._fitting(restored._shape())
@@ -150,15 +163,20 @@ class DLeft(Keyed):
         return restored
 
     def _options_of(self, header: Mapping[str, Any]) -> None:
-        """Take what else shapes the table from a header, of this kind nothing."""
+        """Take the other options that shape the table from a header. This kind has none."""
 
     def _keys_of(self, header: Mapping[str, Any], cells: int) -> int:
-        """The fingerprints in cells: of which there are copies, only the header says."""
+        """Return the number of distinct fingerprints in cells.
+
+        Copies take cells, too, so only the header has this number.
+        """
         copies = DLEFT_TABLES * DLEFT_CELLS
         return number(header, "keys", -(-cells // copies), cells)
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         return self._table.add_one(a, b)
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return self._table.contains_one(a, b)

@@ -1,7 +1,7 @@
-"""What is done with the rows of a batch in a d-left table: add, look up, remove; and the same for one row alone.
+"""Add, look up and remove the rows of a batch, or one row alone, in a d-left table.
 
-The places of some rows are found, and their buckets asked for, before the first of them is worked on: so the processor
-waits for many words of memory at once.
+The kernels find the places of ROWS_TOGETHER rows and prefetch their buckets before they work on the first
+of them, so that the cache misses overlap.
 """
 
 import numpy as np
@@ -36,15 +36,17 @@ from streamdedup.filters.stash import (
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
-CELLS = 1  # in `counts`, after the keys (distinct fingerprints in cells): cells in use
-ROWS_TOGETHER = 32  # of a batch: with 4 buckets each as many words as are fetched at once, and more
+# Index in `counts`, which begins with the keys, here the distinct fingerprints in cells: the number of
+# cells in use.
+CELLS = 1
+ROWS_TOGETHER = 32  # with 4 buckets a row, more words than the processor fetches at once
 
-BUCKET, REMAINDER = 0, 1  # what stands in a place
+BUCKET, REMAINDER = 0, 1  # the columns of a place
 
 _63, _56, _48, _16, _7, _6 = (np.uint64(i) for i in (63, 56, 48, 16, 7, 6))
 _3, _1, _0 = np.uint64(3), np.uint64(1), np.uint64(0)
 _PUBLISHED, _NONE = (np.uint64(PERMUTATIONS.index(name)) for name in ("published", "none"))
-# The a_i of the published permutations: odd, with good spectra (Steele, Vigna 2021; Stafford 2011).
+# The factors a_i of the published permutations: odd, with good spectra (Steele, Vigna 2021; Stafford 2011).
 _FACTORS = np.array(
     [0x9E3779B97F4A7C15, 0xD1342543DE82EF95, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB],
     dtype=np.uint64,
@@ -63,10 +65,11 @@ def add_rows(
     start: int,
     fresh: Mask,
 ) -> int:
-    """Add from row `start` on; the row at which the stash had no room, with nothing changed, or their number.
+    """Add rows from `start` on. Write into `fresh` whether each was absent. Return the first row that is not done.
 
-    "Insertion correction": all d buckets are searched for the remainder, and it is counted up where it is; with `once`
-    nothing is.
+    It stops before a row for which the stash has no room, and has then changed nothing for that row.
+    "Insertion correction": all d buckets are searched for the remainder, and the cell that has it is
+    counted up. With `once`, a digest that is present is not counted again.
     """
     layout = layout_of(fields)
     places = _places(layout, ROWS_TOGETHER)
@@ -92,7 +95,7 @@ def add_rows(
 def contains_rows(
     words: Words, fields: Words, table: Rows, used: Used, digests: Digests, found: Mask
 ) -> None:
-    """Whether each is present."""
+    """Write into `found` whether each digest is present."""
     layout = layout_of(fields)
     places = _places(layout, ROWS_TOGETHER)
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
@@ -115,7 +118,11 @@ def remove_rows(
     digests: Digests,
     gone: Mask,
 ) -> None:
-    """From the stash first: what is there is this very digest's, while another of its fingerprint may need the cell."""
+    """Take back one addition of each digest. Write into `gone` whether it was present.
+
+    The stash comes first: its row belongs to this very digest, while another digest of the same fingerprint
+    may need the cell.
+    """
     layout = layout_of(fields)
     places = _places(layout, ROWS_TOGETHER)
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
@@ -128,7 +135,10 @@ def remove_rows(
 
 @kernel
 def add_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> int:
-    """As `add_rows` while the stash is empty: SEEN or NEW, or NOT_DONE where no cell is free."""
+    """Add one digest while the stash is empty. Return SEEN or NEW.
+
+    Returns NOT_DONE, and changes nothing, if no cell is free.
+    """
     layout = layout_of(fields)
     places = _places(layout, 1)
     _permute(layout, np.uint64(a), np.uint64(b), places, 0)
@@ -140,7 +150,7 @@ def add_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> int:
 
 @kernel
 def contains_row(words: Words, fields: Words, a: int, b: int) -> bool:
-    """Whether one digest is in a cell."""
+    """Return whether one digest is in a cell. The stash is not searched."""
     layout = layout_of(fields)
     places = _places(layout, 1)
     _permute(layout, np.uint64(a), np.uint64(b), places, 0)
@@ -149,25 +159,31 @@ def contains_row(words: Words, fields: Words, a: int, b: int) -> bool:
 
 @kernel
 def remove_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> bool:
-    """As `remove_rows` while the stash is empty."""
+    """Take back one addition of one digest while the stash is empty. Return whether it was present."""
     layout = layout_of(fields)
     places = _places(layout, 1)
     _permute(layout, np.uint64(a), np.uint64(b), places, 0)
     return _taken(words, layout, places, 0, counts)
 
 
-# --- where a row may be ---
+# --- the buckets of a row ---
 
 
 @kernel
 def _places(layout: Layout, rows: int) -> Words:
-    """Where `_locate` writes, shape (rows, d, 2): a bucket, of all, and a remainder."""
+    """Return the memory into which `_locate` writes, shape (rows, d, 2).
+
+    A place is the number of a bucket, counted through all subtables, and a remainder.
+    """
     return np.empty((rows, np.int64(layout.tables), 2), np.uint64)
 
 
 @inlined
 def _locate(words: Words, layout: Layout, digests: Digests, places: Words) -> None:
-    """Find the places of each digest, and ask for both ends of their buckets, which may lie in two cache lines."""
+    """Write the places of each digest into `places`, and prefetch their buckets.
+
+    A bucket may lie in two cache lines, so the kernel asks for both of its ends.
+    """
     for row in range(digests.shape[0]):
         _permute(layout, digests[row, 0], digests[row, 1], places, row)
         for i in range(layout.tables):
@@ -178,7 +194,10 @@ def _locate(words: Words, layout: Layout, digests: Digests, places: Words) -> No
 
 @inlined
 def _permute(layout: Layout, a: np.uint64, b: np.uint64, places: Words, row: int) -> None:
-    """Write the bucket and the remainder of a digest in each subtable, by its permutations of the two."""
+    """Write the bucket and the remainder of a digest for each subtable.
+
+    Its fingerprint is (bucket, remainder); each subtable has a permutation of all fingerprints.
+    """
     buckets, bits = layout.buckets, layout.remainder_bits
     bucket = high_word(a, buckets)
     remainder = high_word(b, layout.remainders) + ((_1 << bits) - layout.remainders)
@@ -196,9 +215,10 @@ def _permute(layout: Layout, a: np.uint64, b: np.uint64, places: Words, row: int
     else:
         places[row, 0, BUCKET], places[row, 0, REMAINDER] = bucket, remainder
         for i in range(_1, layout.tables):
-            # A weaker mixture than a full finaliser makes thousands of 10^8 keys overflow.
+            # With a weaker mixing function than a full finalizer, thousands of 10^8 keys overflow.
             moved = bucket + high_word(finalised(remainder | (i << _56)), buckets)
-            # The smaller of the two is that modulo B, without a branch that nobody can foresee: below 0 is large.
+            # `moved` modulo B is the smaller of the two numbers, since a difference below 0 wraps around to
+            # a large one. This avoids a branch that the processor could not predict.
             places[row, i, BUCKET] = i * buckets + min(moved, moved - buckets)
             places[row, i, REMAINDER] = remainder
 
@@ -208,7 +228,11 @@ def _permute(layout: Layout, a: np.uint64, b: np.uint64, places: Words, row: int
 
 @inlined
 def _matching(words: Words, layout: Layout, places: Words, row: int) -> tuple[np.uint64, np.uint64]:
-    """Not 0 where a cell in use has its remainder; not 0 where one has, in use or free, since the remainder is 0."""
+    """Look for the digest's remainder in its buckets. Return two numbers.
+
+    The first is not 0 if a cell in use has the remainder. The second is not 0 if the remainder is 0 and a
+    cell has it, which may be a free one.
+    """
     surely = perhaps = _0
     for i in range(layout.tables):
         bucket, remainder = places[row, i, BUCKET], places[row, i, REMAINDER]
@@ -220,7 +244,7 @@ def _matching(words: Words, layout: Layout, places: Words, row: int) -> tuple[np
 
 @inlined
 def _search(words: Words, layout: Layout, places: Words, row: int) -> tuple[np.uint64, np.uint64]:
-    """The bucket and the cell of it that is in use and has the remainder; NOWHERE where none has it."""
+    """Return the bucket and its cell in use that has the remainder; the cell is NOWHERE if none has it."""
     bucket = cell = NOWHERE
     i = _0
     while i < layout.tables and cell == NOWHERE:
@@ -232,7 +256,7 @@ def _search(words: Words, layout: Layout, places: Words, row: int) -> tuple[np.u
 
 @inlined
 def _held(words: Words, layout: Layout, places: Words, row: int) -> bool:
-    """Whether it is in a cell."""
+    """Return whether the digest is in a cell."""
     surely, perhaps = _matching(words, layout, places, row)
     held = surely != _0
     if not held and perhaps != _0:
@@ -244,7 +268,10 @@ def _held(words: Words, layout: Layout, places: Words, row: int) -> bool:
 def _counted(
     words: Words, layout: Layout, places: Words, row: int, once: bool
 ) -> tuple[bool, bool]:
-    """Whether it is in a cell, and whether that now counts it once more, or with `once` need not."""
+    """Return whether the digest is in a cell, and whether nothing remains to be done.
+
+    Nothing remains if the cell was counted up, or if the digest is present and `once` is set.
+    """
     known = counted = False
     surely, perhaps = _matching(words, layout, places, row)
     if surely | perhaps != _0:
@@ -258,7 +285,10 @@ def _counted(
 def _placed(
     words: Words, layout: Layout, places: Words, row: int, counts: Counts, known: bool
 ) -> bool:
-    """Put it into the least loaded of its buckets, leftmost on ties; False, and no change, where all are full."""
+    """Put the digest into the least loaded of its buckets, the leftmost on ties.
+
+    Return False, without any change, if all of them are full.
+    """
     least = NOWHERE
     for i in range(layout.tables):
         in_use = load(words, layout, places[row, i, BUCKET])
@@ -275,7 +305,7 @@ def _placed(
 
 @inlined
 def _taken(words: Words, layout: Layout, places: Words, row: int, counts: Counts) -> bool:
-    """Take one addition out of its cell; False where it is in none."""
+    """Take back one addition of the digest from its cell. Return False if it is in none."""
     bucket, cell = _search(words, layout, places, row)
     held = cell != NOWHERE
     if held and not count_down(words, layout, bucket, cell):

@@ -1,7 +1,7 @@
-"""The sizes of a d-left table: d subtables of B buckets of w cells, each cell a remainder and perhaps a counter.
+"""The sizes of a d-left table: d subtables of B buckets of w cells. A cell has a remainder and perhaps a counter.
 
-A bucket's counters come first, then its remainders; these are read in runs, as many as one word takes, and a run's
-lanes are their places.
+In a bucket the counters come first, then the remainders. Kernels read the remainders in runs, as many as
+fit into one word; each remainder of a run is in a lane of that word.
 """
 
 from dataclasses import dataclass
@@ -18,30 +18,34 @@ REMAINDER_BITS_MIN = 4
 
 
 class Layout(NamedTuple):
-    """What the kernels need of a shape."""
+    """The sizes that the kernels need, derived from a `Shape`."""
 
     tables: np.uint64
     buckets: np.uint64
-    remainders: np.uint64  # how many there are; the greatest is 2^r - 1
+    remainders: np.uint64  # how many different ones there are; the greatest is 2^r - 1
     remainder_bits: np.uint64
-    counter_bits: np.uint64  # 0 where cells have no counter
+    counter_bits: np.uint64  # 0 if cells have no counter
     cells: np.uint64
     bucket_bits: np.uint64
-    runs: np.uint64  # in a bucket
-    lanes: np.uint64  # in a run
+    runs: np.uint64  # runs in a bucket
+    lanes: np.uint64  # lanes in a run
     ones: np.uint64  # the lowest bit of each lane
-    tops: np.uint64  # the highest
-    tops_last: np.uint64  # the highest of each lane of the last run, which may be shorter
-    permutation: np.uint64  # its place in PERMUTATIONS
+    tops: np.uint64  # the highest bit of each lane
+    tops_last: np.uint64  # the highest bit of each lane of the last run, which may be shorter
+    permutation: np.uint64  # its index in PERMUTATIONS
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a table. Without counters a copy takes a cell, and no remainder is 0, which means free.
+    """The sizes of a table.
 
-    `permutations`: `any` for any number of buckets; `published` for a power of two, with counters; `none` for the
-    plain d-left, whose removals err: for its demonstration only, no kind takes it. It reads places of 16 bits each from
-    the digest, so at most 2^16 buckets and remainders of 16 bits.
+    Without counters each copy of a key takes a cell, and no remainder is 0, since 0 means that the cell is
+    free.
+
+    `permutations` is `any`, for any number of buckets; `published`, for a power of two buckets, with
+    counters; or `none`, the plain d-left table, whose removals err. `none` is for its demonstration only,
+    and no kind offers it: it reads places of 16 bits each from the digest, so it has at most 2^16 buckets
+    and remainders of at most 16 bits.
     """
 
     buckets: int
@@ -53,37 +57,37 @@ class Shape:
 
     @property
     def remainders(self) -> int:
-        """How many remainders there are."""
+        """How many different remainders there are."""
         return (1 << self.remainder_bits) - (0 if self.counter_bits else 1)
 
     @property
     def cell_bits(self) -> int:
-        """Remainder and counter."""
+        """The width of a cell: remainder and counter."""
         return self.remainder_bits + self.counter_bits
 
     @property
     def fingerprint_bits(self) -> int:
-        """What tells one digest from another: the remainder, and which of the buckets, rounded up to whole bits."""
+        """The width of a fingerprint: the remainder and the bucket's number, rounded up to whole bits."""
         return (self.buckets - 1).bit_length() + self.remainder_bits
 
     @property
     def cells_all(self) -> int:
-        """The cells of all buckets."""
+        """The number of cells in all buckets."""
         return self.tables * self.buckets * self.cells
 
     @property
     def bits(self) -> int:
-        """Of all cells."""
+        """The size of all cells, in bits."""
         return self.cells_all * self.cell_bits
 
     @property
     def words(self) -> int:
-        """Of all cells, and one that stays 0, as `packing` wants it."""
+        """The size of all cells, in words, with one more word that stays 0, which `packing` needs."""
         return -(-self.bits // 64) + 1
 
     @property
     def layout(self) -> Words:
-        """The fields of a `Layout`, which `layout_of` makes of them in a kernel."""
+        """The fields of a `Layout` as an array. In a kernel, `layout_of` makes the `Layout` of it."""
         runs = -(-self.cells // (64 // self.remainder_bits))
         lanes = -(-self.cells // runs)
         last = self.cells - (runs - 1) * lanes
@@ -110,7 +114,10 @@ class Shape:
 def shape_for(
     capacity: int, error_rate: float, counter_bits: int, permutations: str = "any"
 ) -> Shape:
-    """That of a table which keeps `error_rate` at `capacity` keys; `published` rounds its buckets to a power of two."""
+    """Return the shape of a table that keeps `error_rate` at `capacity` keys.
+
+    `published` rounds the number of buckets up to a power of two.
+    """
     buckets = dleft_buckets(capacity)
     if permutations == "published":
         buckets = 1 << (buckets - 1).bit_length()
@@ -120,7 +127,11 @@ def shape_for(
 
 @inlined
 def layout_of(fields: Words) -> Layout:
-    """One array is passed to a kernel sooner than thirteen numbers, and numbers are quicker in it than an array."""
+    """Return the `Layout` of these fields.
+
+    One array is passed to a kernel faster than thirteen numbers, and in the kernel numbers are faster than
+    an array.
+    """
     return Layout(
         fields[0],
         fields[1],

@@ -1,8 +1,8 @@
 """d-left table: a multiset of digests in d subtables of buckets of cells, and a stash (Bonomi et al. 2006).
 
-A key goes to the least loaded of its d buckets, leftmost on ties; what fits into none, to the exact stash. Subtable i
-holds a fingerprint (bucket, remainder) as its permutation P_i: equal cells of one bucket mean equal fingerprints, so
-a removal cannot take another's cell.
+A key goes to the least loaded of its d buckets, the leftmost on ties; if all are full, it goes to the exact
+stash. Subtable i holds a fingerprint (bucket, remainder) as its permutation P_i. So two equal cells of one
+bucket have equal fingerprints, and a removal cannot take the cell of another fingerprint.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from streamdedup.filters.memory import Counts, Words, aligned_words, words_over,
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, Stash
 from streamdedup.keys.hashing import Digests
 
-BUCKETS_A_CALL = 1 << 15  # of the census: below 10 ms
+BUCKETS_A_CALL = 1 << 15  # in one call of `census`: below 10 ms
 
 
 class Table:
@@ -41,7 +41,10 @@ class Table:
 
     @classmethod
     def over(cls, shape: Shape, words: memoryview, stash: memoryview) -> Self:
-        """The table over these very buffers, as if no fingerprint were in two cells; ValueError where it is none."""
+        """Return the table over these very buffers. Raises ValueError if they hold none.
+
+        It counts as many keys as cells in use, as if no fingerprint were in two cells.
+        """
         table = cls.__new__(cls)
         table.shape, table._fields = shape, shape.layout
         table.words = words_over(words, shape.words)
@@ -57,26 +60,32 @@ class Table:
 
     @property
     def size_bytes(self) -> int:
-        """The memory of cells and stash, in bytes."""
+        """The memory of the cells and the stash, in bytes."""
         return int(self.words.nbytes) + self.stash.size_bytes
 
     def __len__(self) -> int:
         return int(self.counts[KEYS] + self.stash.used[ROWS])
 
     def loads(self) -> Counts:
-        """How many buckets have 0, 1, .. w cells in use; ValueError where a bucket is as no kernel leaves it."""
+        """Return how many buckets have 0, 1, .. w cells in use, shape (w + 1,).
+
+        Raises ValueError if a bucket is in a state in which no kernel leaves one.
+        """
         loads: Counts = np.zeros(self.shape.cells + 1, dtype=np.int64)
         buckets = self.shape.tables * self.shape.buckets
         for start in range(0, buckets, BUCKETS_A_CALL):
             stop = min(start + BUCKETS_A_CALL, buckets)
             if not census(self.words, self._fields, start, stop, loads):
                 raise ValueError(
-                    "a bucket of the table has a free cell before one in use, or holds what none may"
+                    "a bucket of the table has a free cell before one in use, or bits in a free cell"
                 )
         return loads
 
     def add(self, digests: Digests, *, once: bool = False) -> Mask:
-        """Add all, or with `once` what is not there; True, shape (n,), where it was not there."""
+        """Add all digests; with `once`, only those that are absent.
+
+        Return a mask, shape (n,): True for each digest that was absent.
+        """
         self.writable()
         fresh = empty_mask(digests)
         for part, rows in sliced(digests):
@@ -100,40 +109,40 @@ class Table:
         )
 
     def contains(self, digests: Digests) -> Mask:
-        """True, shape (n,), where it is present."""
+        """Return a mask, shape (n,): True for each digest that is present."""
         stash = self.stash
         table = self.words, self._fields, stash.table, stash.used
         return answered(digests, partial(contains_rows, *table))
 
     def remove(self, digests: Digests) -> Mask:
-        """Take one addition of each back; True, shape (n,), where it was there."""
+        """Take back one addition of each digest. Return a mask, shape (n,): True for each that was present."""
         self.writable()
         stash = self.stash
         table = self.words, self._fields, stash.table, stash.used, self.counts
         return answered(digests, partial(remove_rows, *table))
 
     def add_one(self, a: int, b: int) -> bool:
-        """As `add`, of one digest as signed integers."""
+        """Add one digest, given as signed integers. Return True if it was absent."""
         self.writable()
-        if not self.stash.used[ROWS]:  # a kernel with few arrays is entered sooner
+        if not self.stash.used[ROWS]:  # a kernel is called faster if it takes few arrays
             said = add_row(self.words, self._fields, self.counts, a, b)
             if said != NOT_DONE:
                 return bool(said == NEW)
         return bool(self.add(_row(a, b))[0])
 
     def contains_one(self, a: int, b: int) -> bool:
-        """As `contains`, of one digest as signed integers."""
+        """Return whether one digest, given as signed integers, is present."""
         return bool(contains_row(self.words, self._fields, a, b)) or self.stash.has(a, b)
 
     def remove_one(self, a: int, b: int) -> bool:
-        """As `remove`, of one digest as signed integers."""
+        """Take back one addition of a digest, given as signed integers. Return whether it was present."""
         self.writable()
         if self.stash.used[ROWS]:
             return bool(self.remove(_row(a, b))[0])
         return bool(remove_row(self.words, self._fields, self.counts, a, b))
 
     def writable(self) -> None:
-        """ConfigError where it stands on read-only buffers."""
+        """Raise ConfigError if the table stands on read-only buffers."""
         if self._read_only:
             writable(self.words)
             writable(self.stash.table)

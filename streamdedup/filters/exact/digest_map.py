@@ -1,7 +1,8 @@
-"""A map from digests to numbers, in ascending order, which never changes: what an overlay of a list is made of.
+"""An immutable map from digests to numbers, as sorted rows. The overlay of a list is made of such maps.
 
-A row is three words: the two of a digest, and its number. Newer rows win over older ones; the number 0 takes the older
-back. Rows are found by their first word: as hashes spread evenly, what is before them tells nearly where they are.
+A row has three words: the two words of a digest, and its number. A newer row wins over an older row of the
+same digest; the number 0 cancels the older row. A lookup starts from the first word: hashes are uniform, so
+its value gives the row's position approximately.
 """
 
 from collections.abc import Mapping
@@ -21,33 +22,42 @@ _0, _1 = np.uint64(0), np.uint64(1)
 
 
 class DigestMap(NamedTuple):
-    """`rows`, shape (n, 3), and where in them each bucket of digests begins, the last one ends: `starts`, (m + 1,)."""
+    """`rows`, shape (n, 3), and for each bucket of digests the row at which it begins: `starts`, shape (m + 1,).
+
+    The last entry of `starts` is the end of the last bucket.
+    """
 
     rows: Rows
     starts: Rows
 
     @classmethod
     def over(cls, rows: Rows) -> "DigestMap":
-        """Of rows in their order."""
+        """Return the map over `rows`, which are in ascending order of their digests."""
         starts = np.empty(len(rows) // ROWS_A_BUCKET + 2, dtype=np.uint64)
         _fill(frozen(rows, np.uint64), starts)
         return cls(frozen(rows, np.uint64), frozen(starts, np.uint64))
 
     @classmethod
     def of(cls, numbers: Mapping[bytes, int]) -> "DigestMap":
-        """Of digests of 16 bytes each, as `Hash.digests` has them in memory, little-endian."""
+        """Return the map of digests of 16 bytes each, little-endian, as `Hash.digests` has them in memory."""
         rows = np.empty((len(numbers), 3), dtype=np.uint64)
         rows[:, :2] = np.frombuffer(b"".join(numbers), dtype="<u8").reshape(-1, 2)
         rows[:, 2] = np.fromiter(numbers.values(), np.uint64, len(numbers))
         return cls.over(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
 
     def merged_into(self, older: "DigestMap") -> "DigestMap":
-        """Both in one, without the rows that say nothing any more. Others have the interpreter meanwhile."""
+        """Return the map of both, in which our rows win, without the rows that have no effect any more.
+
+        The kernel releases the GIL, so other threads run meanwhile.
+        """
         rows = np.empty((len(self.rows) + len(older.rows), 3), dtype=np.uint64)
         return DigestMap.over(rows[: _merge(self.rows, older.rows, rows)])
 
     def look_up(self, older: "DigestMap", digests: Digests) -> Bytes:
-        """The numbers of `digests` (n, 2), shape (n,), dtype uint8: ours, else those of `older`, else 0."""
+        """Return the number of each of `digests` (n, 2), shape (n,), dtype uint8.
+
+        It is the number of our row if there is one, otherwise that of the row of `older`, otherwise 0.
+        """
         found = np.zeros(len(digests), dtype=np.uint8)
         if len(self.rows) or len(older.rows):
             _look_up(self.rows, self.starts, older.rows, older.starts, checked(digests), found)
@@ -61,14 +71,14 @@ EMPTY = DigestMap(
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them from the cache: at set-up, so that no batch waits for it."""
+    """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
     made = DigestMap.of({bytes(16): 1}).merged_into(DigestMap.of({}))
     made.look_up(DigestMap.of({}), np.zeros((1, 2), dtype=np.uint64))
 
 
 @kernel
 def _fill(rows: Rows, starts: Rows) -> None:
-    """Write where each bucket begins."""
+    """Write into `starts` where each bucket begins."""
     buckets, bucket = np.uint64(starts.shape[0]) - _1, _0
     for row in range(np.uint64(rows.shape[0])):
         own = upper_half(rows[row, 0], buckets)
@@ -82,7 +92,7 @@ def _fill(rows: Rows, starts: Rows) -> None:
 
 @kernel
 def _merge(newer: Rows, older: Rows, rows: Rows) -> np.uint64:
-    """Write both to `rows`; how many there are then."""
+    """Merge both maps into `rows`. Return how many rows there are."""
     i, j, to = _0, _0, _0
     newer_end, older_end = np.uint64(newer.shape[0]), np.uint64(older.shape[0])
     while i < newer_end or j < older_end:
@@ -109,7 +119,7 @@ def _look_up(
     digests: Digests,
     found: Bytes,
 ) -> None:
-    """Write the numbers of `digests` where there are some."""
+    """Write the numbers of those `digests` that have one into `found`."""
     for row in range(np.uint64(digests.shape[0])):
         a, b = digests[row, 0], digests[row, 1]
         at = _place(newer, newer_starts, a, b)
@@ -123,7 +133,7 @@ def _look_up(
 
 @inlined
 def _place(rows: Rows, starts: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
-    """How many rows are below a digest."""
+    """Return how many rows are below a digest."""
     bucket = upper_half(a, np.uint64(starts.shape[0]) - _1)
     low, high = starts[bucket], starts[bucket + _1]
     while low < high:

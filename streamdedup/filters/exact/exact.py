@@ -1,8 +1,9 @@
 """Exact set: an open-addressing table of 64- or 128-bit fingerprints of the keys, never the keys themselves.
 
-The fingerprint is the digest's first word, or both; 0 is an empty slot, so a first word of 0 becomes 1. Its home, the
-high word of a * slots, keeps order, and so does the table (Amble, Knuth 1974): it follows from its set alone, growth
-reads and writes it once from end to end. What the last slots cannot hold goes into a tail: nothing wraps around.
+The fingerprint is the digest's first word, or both; an empty slot is 0, so a first word of 0 becomes 1. Its
+home, the high word of a * slots, ascends with the fingerprint, and so does the table (Amble, Knuth 1974):
+the set alone determines the table, and growth reads and writes it once from end to end. Fingerprints that
+the last slots cannot hold go into a tail, so the table does not wrap around.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
@@ -31,20 +33,22 @@ from streamdedup.filters.memory import Counts, Words, aligned_words, words_over,
 from streamdedup.filters.sizing import TABLE_BITS_MAX, exact_error, exact_size
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
-FINGERPRINTS = (8, 16)  # bytes
-LOAD_MIN, LOAD_MAX, LOAD = 0.5, 0.9, 0.8  # the last is what is taken unless told otherwise
+FINGERPRINTS = (8, 16)  # the sizes of a fingerprint, in bytes
+LOAD_MIN, LOAD_MAX, LOAD = 0.5, 0.9, 0.8  # LOAD is the default
 WORDS_MAX = TABLE_BITS_MAX // 64
 
 
 class Exact(Keyed):
-    """A set for `capacity` keys, which takes more: at each time that its room is used up it grows by half, at once.
+    """An exact set for `capacity` keys. It takes more: each time its room is used up it grows by half, at once.
 
-    Meanwhile the old and the new table are in memory, 2.5 times the old, and `buffers` given before are of the old.
-    It is no multiset: removing takes a key out, however often it was added. Whoever knows the hash can make long runs,
-    in which each step is slow: `siphash` prevents that.
+    While it grows, the old and the new table are in memory, 2.5 times the old one, and buffers that
+    `buffers` returned before are those of the old table. It is no multiset: a removal takes a key out,
+    however often it was added. Somebody who knows the hash can choose keys that make long runs, in which
+    each step is slow; the hash `siphash` prevents that.
 
-    `load` is the share of slots in use at capacity. Additions move (1 + 1/(1 - load)^2) / 2 fingerprints (Knuth 1973):
-    3 at 0.5 (16 bytes a key), 13 at 0.8 (10), 50 at 0.9 (8.9). At 0.8 they are still within two cache lines.
+    `load` is the share of slots in use at capacity. An addition moves (1 + 1/(1 - load)^2) / 2 fingerprints
+    on average (Knuth 1973): 3 at a load of 0.5 (16 bytes a key), 13 at 0.8 (10 bytes), 50 at 0.9 (8.9
+    bytes). At 0.8 they are still within two cache lines.
     """
 
     kind = "exact"
@@ -70,7 +74,7 @@ class Exact(Keyed):
         super().__init__(capacity, own if error_rate is None else error_rate, hash_)
         if self._error_rate < own:
             raise ConfigError(
-                f"filter.error_rate {error_rate} is below {own:.3g}, that of {capacity} fingerprints of"
+                f"filter.error_rate {error_rate} is below {own:.3g}, the error rate of {capacity} fingerprints of"
                 f" {fingerprint_bytes} bytes; raise it, or choose fingerprint_bytes: 16"
             )
         self._load, self._width = float(load), fingerprint_bytes // 8
@@ -87,31 +91,31 @@ class Exact(Keyed):
         if words > WORDS_MAX:
             raise ConfigError(
                 f"filter.capacity {self._capacity}: a table of {words * 8:,} bytes is above the"
-                f" {WORDS_MAX * 8:,} that are possible; lower it"
+                f" {WORDS_MAX * 8:,} that are possible; lower the capacity"
             )
         return aligned_words(words)
 
     @property
     def fingerprint_bytes(self) -> int:
-        """The size of a fingerprint, 8 or 16."""
+        """The size of a fingerprint: 8 or 16 bytes."""
         return self._width * 8
 
     @property
     def error_rate_now(self) -> float:
-        """The probability that a fingerprint in the table is that of another key."""
+        """The probability that a key's fingerprint equals that of another key in the table."""
         return exact_error(self.fingerprint_bytes, len(self))
 
     @property
     def fill_ratio(self) -> float:
-        """Keys a slot; `load` at capacity."""
+        """The number of keys divided by the number of slots; `load` at capacity."""
         return len(self) / self.slots
 
     def expected_error(self, keys: int) -> float:
-        """The share n / 2^64 for fingerprints of 8 bytes, n / 2^128 for 16."""
+        """Return n / 2^64 for fingerprints of 8 bytes, n / 2^128 for 16, for n = `keys`."""
         return exact_error(self.fingerprint_bytes, keys)
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         writable(self._words)
         fresh = empty_mask(digests)
         for part, rows in sliced(digests):
@@ -122,27 +126,30 @@ class Exact(Keyed):
         return fresh
 
     def add_absent(self, digests: Digests) -> Mask:
-        """As `add_many`: no copies are kept."""
+        """Do the same as `add_many`: a set keeps no copies."""
         return self.add_many(digests)
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return answered(digests, partial(contains_rows, self._words, self._w, self._m))
 
     def discard(self, key: Key) -> bool:
-        """Take `key` out; False where it was not there."""
+        """Remove `key`. Return False if it was absent."""
         writable(self._words)
         a, b = self._hash.signed(key)
         return bool(remove_row(self._words, self._w, self._m, a, b, self._counts))
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take all of `digests` (n, 2) out; True, shape (n,), where it was there."""
+        """Remove all `digests` (n, 2).
+
+        Return a mask, shape (n,): True for each digest that was present.
+        """
         writable(self._words)
         table = self._words, self._w, self._m, self._counts
         return answered(digests, partial(remove_rows, *table))
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes and the number of keys."""
+        """Return the kind, the parameters, the sizes and the number of keys."""
         return self._header(
             fingerprint_bytes=self.fingerprint_bytes,
             load=self._load,
@@ -152,14 +159,20 @@ class Exact(Keyed):
         )
 
     def buffers(self) -> list[memoryview]:
-        """Slots, then tail: ascending fingerprints of one or two little-endian uint64, zeros between them."""
+        """Return the slots and the tail: ascending fingerprints, with zeros between them.
+
+        A fingerprint is one or two little-endian uint64.
+        """
         return [self._words.data.cast("B")]
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """Restore the filter that gave these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         size, load = number(header, "fingerprint_bytes", 8, 16), header.get("load")
         if size not in FINGERPRINTS:
@@ -167,7 +180,9 @@ class Exact(Keyed):
         if not isinstance(load, float) or not LOAD_MIN <= load <= LOAD_MAX:
             raise ValueError(f"load {load!r} is not from {LOAD_MIN} to {LOAD_MAX}")
         if restored.error_rate < exact_error(size, restored.capacity):
-            raise ValueError(f"error_rate {restored.error_rate} is below that of its fingerprints")
+            raise ValueError(
+                f"error_rate {restored.error_rate} is below the error rate of its fingerprints"
+            )
         slots, tail = number(header, "slots", 1, WORDS_MAX), number(header, "tail", 1, WORDS_MAX)
         room = restored.capacity
         while exact_size(room, load)[0] < slots:
@@ -179,7 +194,7 @@ class Exact(Keyed):
         restored._over(slots, words_over(table, (slots + tail) * restored._width))
         keys = number(header, "keys", 0, room)
         if fingerprints_in(restored._words, restored._width, slots) != keys:
-            raise ValueError(f"the table does not hold {keys} fingerprints in their places")
+            raise ValueError(f"the table does not hold {keys} fingerprints, each in its place")
         restored._counts = np.array([keys, room], dtype=np.int64)
         return restored
 
@@ -191,7 +206,11 @@ class Exact(Keyed):
         return int(add_rows(self._words, self._w, self._m, self._counts, digests, fresh))
 
     def _grow(self) -> None:
-        """Make room for one key at least: half as many slots again, or a tail of twice the length."""
+        """Make room for at least one key.
+
+        If the number of keys has reached its limit, make half as many slots again; otherwise double the
+        tail.
+        """
         slots, tail, room = self.slots, self._tail, int(self._counts[ROOM])
         if len(self) == room:
             room = _more(room)
@@ -204,6 +223,7 @@ class Exact(Keyed):
         self._over(slots, grown)
         self._counts[ROOM] = room
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         writable(self._words)
         while True:
@@ -212,6 +232,7 @@ class Exact(Keyed):
                 return bool(new == NEW)
             self._grow()
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return bool(contains_row(self._words, self._w, self._m, a, b))
 

@@ -1,6 +1,7 @@
-"""What is done with fingerprints in the table of an exact set: add, look up, remove, in batches or one alone.
+"""Add, look up and remove fingerprints in the table of an exact set, in batches or one alone.
 
-Their homes are asked of the memory some rows ahead, so that their misses overlap.
+The kernels prefetch the homes of ROWS_TOGETHER rows before they work on the first of them, so that the
+cache misses overlap.
 """
 
 import numpy as np
@@ -12,7 +13,8 @@ from streamdedup.filters.probing import high_word
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
-ROOM = 1  # in `counts`, after the keys: how many there may be before the table grows
+# Index in `counts`, which begins with the keys: how many keys there may be before the table grows.
+ROOM = 1
 NEW, THERE, NO_ROOM = 1, 0, -1
 ROWS_TOGETHER = 64
 
@@ -28,7 +30,10 @@ def add_rows(
     digests: Digests,
     fresh: Mask,
 ) -> int:
-    """How many rows were done before there was no room."""
+    """Add all rows. Write into `fresh` whether each was absent.
+
+    Return how many rows are done: fewer than all if the table has no room for the next one.
+    """
     homes = np.empty(ROWS_TOGETHER, dtype=np.uint64)
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
         stop = min(first + ROWS_TOGETHER, digests.shape[0])
@@ -46,7 +51,7 @@ def add_rows(
 def contains_rows(
     table: Words, width: np.uint64, slots: np.uint64, digests: Digests, present: Mask
 ) -> None:
-    """Whether each is in it."""
+    """Write into `present` whether each digest is present."""
     homes = np.empty(ROWS_TOGETHER, dtype=np.uint64)
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
         stop = min(first + ROWS_TOGETHER, digests.shape[0])
@@ -65,7 +70,7 @@ def remove_rows(
     digests: Digests,
     gone: Mask,
 ) -> None:
-    """Whether each was in it, and is not any more."""
+    """Remove each digest. Write into `gone` whether it was present."""
     homes = np.empty(ROWS_TOGETHER, dtype=np.uint64)
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
         stop = min(first + ROWS_TOGETHER, digests.shape[0])
@@ -79,14 +84,14 @@ def remove_rows(
 def add_row(
     table: Words, width: np.uint64, slots: np.uint64, a: int, b: int, counts: Counts
 ) -> int:
-    """NEW, THERE, or NO_ROOM: then nothing was changed."""
+    """Add one digest. Return NEW or THERE; or NO_ROOM, without any change, if there is no room for it."""
     first = max(np.uint64(a), _1)
     return _insert(table, width, home(width, slots, first), first, np.uint64(b), counts)
 
 
 @kernel
 def contains_row(table: Words, width: np.uint64, slots: np.uint64, a: int, b: int) -> bool:
-    """Whether it is in it."""
+    """Return whether one digest is present."""
     first, second = max(np.uint64(a), _1), np.uint64(b)
     at = _seek(table, width, home(width, slots, first), first, second)
     return _is(table, width, at, first, second)
@@ -96,14 +101,14 @@ def contains_row(table: Words, width: np.uint64, slots: np.uint64, a: int, b: in
 def remove_row(
     table: Words, width: np.uint64, slots: np.uint64, a: int, b: int, counts: Counts
 ) -> bool:
-    """Whether it was in it, and is not any more."""
+    """Remove one digest. Return whether it was present."""
     first, second = max(np.uint64(a), _1), np.uint64(b)
     return _take(table, width, slots, home(width, slots, first), first, second, counts)
 
 
 @inlined
 def home(width: np.uint64, slots: np.uint64, a: np.uint64) -> np.uint64:
-    """The word at which a fingerprint would stand in an empty table."""
+    """Return the word at which the fingerprint that begins with `a` would be in an otherwise empty table."""
     return high_word(a, slots) * width
 
 
@@ -118,9 +123,10 @@ def _locate(
 
 @inlined
 def _seek(table: Words, width: np.uint64, at: np.uint64, a: np.uint64, b: np.uint64) -> np.uint64:
-    """From its home on, the first slot that is empty or whose fingerprint is not below (a, b).
+    """Return the first slot from `at` on that is empty, or whose fingerprint is not below (a, b).
 
-    0 - 1 is the greatest uint64, so an empty slot ends the search; the last of the tail is always empty.
+    The search for (a, b) begins at its home. The test compares the words less 1: 0 - 1 is the greatest
+    uint64, so an empty slot ends the search. The last slot of the tail is always empty.
     """
     while table[at] - _1 < a - _1 or (width != _1 and table[at] == a and table[at + _1] < b):
         at += width
@@ -136,7 +142,10 @@ def _is(table: Words, width: np.uint64, at: np.uint64, a: np.uint64, b: np.uint6
 def _insert(
     table: Words, width: np.uint64, at: np.uint64, a: np.uint64, b: np.uint64, counts: Counts
 ) -> int:
-    """NEW, THERE, or NO_ROOM: then nothing was changed. `at` is its home."""
+    """Add a fingerprint, whose home is `at`. Return NEW or THERE.
+
+    Returns NO_ROOM, and changes nothing, if there is no room for it.
+    """
     at = _seek(table, width, at, a, b)
     if _is(table, width, at, a, b):
         return THERE
@@ -167,7 +176,10 @@ def _take(
     b: np.uint64,
     counts: Counts,
 ) -> bool:
-    """Whether it was there. Those behind it that are not at home move up by one: no tombstones. `at` is its home."""
+    """Remove a fingerprint, whose home is `at`. Return whether it was present.
+
+    The fingerprints after it that are not at their homes move back by one slot, so there are no tombstones.
+    """
     at = _seek(table, width, at, a, b)
     if not _is(table, width, at, a, b):
         return False

@@ -1,6 +1,6 @@
-"""What is done with the table of an exact set from end to end, a part at a time: moved to a larger one, and checked.
+"""Passes over the whole table of an exact set, a part at a time: the move to a larger table, and the check.
 
-Fingerprints ascend, so both passes read and write every word once, in its order.
+Fingerprints ascend, so each pass touches every word once, in the order of memory.
 """
 
 import numpy as np
@@ -9,16 +9,17 @@ from streamdedup.filters.exact.rows import home
 from streamdedup.filters.memory import Words
 from streamdedup.kernel import kernel
 
-WORDS_A_CALL = 1 << 16  # of a kernel: half a MiB, 3 ms where the pages are new
+WORDS_A_CALL = 1 << 16  # in one call of a kernel: half a MiB, 3 ms if its pages are new
 
-FOUND, RUN, FIRST, SECOND = 0, 1, 2, 3  # in the state of `_in_order`
+FOUND, RUN, FIRST, SECOND = 0, 1, 2, 3  # indexes in the state of `_in_order`
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
 def move(old: Words, grown: Words, width: int, slots: int) -> None:
-    """Put what is in an old table into a larger one, of `slots` and a tail, that is empty.
+    """Put the fingerprints of `old` into `grown`, an empty table of `slots` slots and a tail.
 
-    More slots never push anything further beyond the last than fewer do, so what fitted into a tail still does.
+    With more slots, no fingerprint is further beyond the last slot than before, so the tail stays long
+    enough.
     """
     free = 0
     for start in range(0, len(old), WORDS_A_CALL):
@@ -27,7 +28,10 @@ def move(old: Words, grown: Words, width: int, slots: int) -> None:
 
 
 def fingerprints_in(table: Words, width: int, slots: int) -> int:
-    """How many fingerprints a table holds; -1 where one is out of its place, or the last slot not empty."""
+    """Return how many fingerprints a table holds.
+
+    Returns -1 if a fingerprint is not in its place, or if the last slot is not empty.
+    """
     state = np.zeros(4, dtype=np.uint64)
     for start in range(0, len(table), WORDS_A_CALL):
         part = table[start : start + WORDS_A_CALL]
@@ -40,7 +44,7 @@ def fingerprints_in(table: Words, width: int, slots: int) -> int:
 def _move(
     old: Words, grown: Words, width: np.uint64, slots: np.uint64, free: np.uint64
 ) -> np.uint64:
-    """Put part of an old table into a grown one, from `free` on; where the next part goes on."""
+    """Put a part of an old table into a grown one, from word `free` on. Return the `free` of the next part."""
     for at in range(_0, np.uint64(old.shape[0]), width):
         if old[at] != _0:
             free = max(home(width, slots, old[at]), free)
@@ -54,7 +58,10 @@ def _move(
 def _in_order(
     part: Words, start: np.uint64, width: np.uint64, slots: np.uint64, state: Words
 ) -> bool:
-    """Whether the words from `start` on ascend, each as near to its home as those before it let it be."""
+    """Return whether the fingerprints of the words from `start` on ascend, each as near to its home as possible.
+
+    A fingerprint may be beyond its home only if all words between the two are in use.
+    """
     for i in range(_0, np.uint64(part.shape[0]), width):
         at, a = start + i, part[i]
         b = part[i + _1] if width != _1 else _0

@@ -1,14 +1,15 @@
-"""Binary fuse filter: a list built once; 1.13 r bits a key for an error of 2^-r (Graf, Lemire 2022). Any r.
+"""Binary fuse filter: a list built once; 1.13 r bits a key for an error rate of 2^-r, any r (Graf, Lemire 2022).
 
-The first half of a digest chooses the part, the second is the key in it. Building takes the memory of one part at a
-time; a query reads the directory of the parts and three slots. The same set of digests in another order gives the same
-filter, to the bit; with repetitions, too, unless they make for another number of parts.
+The first word of a digest chooses the part, the second is the key within it. The build needs memory for one
+part at a time; a query reads the directory of the parts and three slots. The same set of digests gives the
+same filter, to the bit, in any order. So do repeated digests, unless they change the number of parts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
@@ -40,38 +41,41 @@ from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
 BITS_MAX = 32
-PART_KEYS = 1 << 22  # on average; a part takes 140 MB while it is built
+PART_KEYS = 1 << 22  # on average; the build of a part takes 140 MB
 PARTS_MAX = -(-CAPACITY_MAX // PART_KEYS)
 
-START, KEYS, SEED, LENGTH, SEGMENTS, COLUMNS = 0, 1, 2, 3, 4, 5  # of a part's row in the directory
+# The columns of the directory, which has a row for each part.
+START, KEYS, SEED, LENGTH, SEGMENTS, COLUMNS = 0, 1, 2, 3, 4, 5
 
 
 class Fuse(Keyed):
     """A list of keys, built by `from_digests` and never changed.
 
-    `error_rate` is what the filter has: 2^-bits, at most what was asked for. `len` is the number of distinct keys.
+    `error_rate` is the filter's own, 2^-bits, which is at most the rate that was asked for. `len` is the
+    number of distinct keys.
     """
 
     kind = "fuse"
 
     _keys: int
     _bits: np.uint64
-    _words: Words  # read-only views: a kernel is compiled once, for memory and mapped files alike
+    _words: Words  # read-only views, so that a kernel is compiled once, for memory and mapped files alike
     _directory: Words
 
     def __init__(self, **_: object) -> None:
         raise ConfigError(
-            "filter.kind fuse takes no keys one after the other: it is built once, by build with its keys, or by"
-            " Fuse.from_digests; choose another kind"
+            "filter.kind fuse takes no single keys: it is built once, from all of its keys, by build or by"
+            " Fuse.from_digests; to add keys later, choose another kind"
         )
 
     @classmethod
     def from_digests(
         cls, digests: Digests, error_rate: float = 1e-6, hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter of `digests` (n, 2); equal ones count once. ConfigError where `error_rate` is below 2^-32.
+        """Build the filter of `digests` (n, 2); equal digests count once.
 
-        Takes the filter, 8 bytes a digest, and 140 MB for the part that is being built.
+        It takes the memory of the filter, 8 bytes a digest, and 140 MB for the part that is being built.
+        Raises ConfigError if `error_rate` is below 2^-32.
         """
         return cls.from_chunks([digests], len(checked(digests)), error_rate, hash_)
 
@@ -79,10 +83,11 @@ class Fuse(Keyed):
     def from_chunks(
         cls, chunks: Iterable[Digests], count_hint: int, error_rate: float, hash_: Hash = MURMUR3
     ) -> Self:
-        """As `from_digests`, of all rows of `chunks`, (n, 2) each, which need not be kept.
+        """Build the filter of all rows of `chunks`, (n, 2) each; the caller need not keep a chunk.
 
-        `count_hint` is about how many rows will come. Of another count, too, a filter results, but its parts are
-        larger or more than is best; ConfigError where a part has more than 16 times what it should.
+        `count_hint` is about how many rows will come. If another number comes, the filter is right, but it
+        has larger or more parts than is best. Raises ConfigError if `error_rate` is below 2^-32, or if a
+        part has more than 16 times the keys that it should have.
         """
         if not is_rate(error_rate) or fuse_bits(error_rate) > BITS_MAX:
             raise ConfigError(
@@ -90,14 +95,16 @@ class Fuse(Keyed):
                 f" {2.0**-BITS_MAX}"
             )
         if not 0 <= count_hint <= CAPACITY_MAX:
-            raise ConfigError(f"a list of {count_hint} keys; it may have up to {CAPACITY_MAX}")
+            raise ConfigError(
+                f"a list of {count_hint} keys is too long; it may have up to {CAPACITY_MAX} keys"
+            )
         parts, bits = max(1, -(-count_hint // PART_KEYS)), fuse_bits(error_rate)
         held = [divided(chunk, parts) for chunk in chunks]
         return cls.of_parts((build_part(_joined(held, i), bits) for i in range(parts)), bits, hash_)
 
     @classmethod
     def of_parts(cls, parts: Iterable[Part], bits: int, hash_: Hash = MURMUR3) -> Self:
-        """The filter of all parts, in order, as `build_part` gives them for what `divided` puts into each."""
+        """Return the filter of all parts, in order: `build_part` of each range of keys that `divided` returns."""
         rows, tables, start = [], [], 0
         for part in parts:
             rows.append((start, part.keys, part.seed, part.length, part.segments))
@@ -105,7 +112,8 @@ class Fuse(Keyed):
             start += words_of(part.length, part.segments, bits)
         words = aligned_words(start + LINE_WORDS)
         for row in reversed(rows):
-            table = tables.pop()[:-LINE_WORDS]  # given back once copied: no table is there twice
+            # Each table is freed after its copy, so that no table is in memory twice.
+            table = tables.pop()[:-LINE_WORDS]
             target = words[row[START] : row[START] + len(table)]
             fill(target.data.cast("B"), table.data.cast("B"))
         directory = aligned_words(len(rows) * COLUMNS).reshape(-1, COLUMNS)
@@ -123,51 +131,55 @@ class Fuse(Keyed):
 
     @property
     def bits(self) -> int:
-        """Bits of fingerprint, r."""
+        """The width r of a fingerprint, in bits."""
         return int(self._bits)
 
     @property
     def error_rate_now(self) -> float:
-        """2^-r, and none without keys."""
+        """2^-r, or 0 for a list without keys."""
         return self.expected_error(self._keys)
 
     @property
     def fill_ratio(self) -> float:
-        """The share of slots that a key set; 0.885 for a long list."""
+        """The share of slots that a key has set; 0.885 for a long list."""
         lengths, segments = self._directory[:, LENGTH], self._directory[:, SEGMENTS]
         return self._keys / max(
             1, int((lengths * (segments + np.uint64(2)) * (segments > 0)).sum())
         )
 
     @property
+    @override
     def size_bytes(self) -> int:
-        """The memory of the slots and the directory, in bytes."""
         return int(self._words.nbytes + self._directory.nbytes)
 
+    @override
     def __len__(self) -> int:
         return self._keys
 
     def expected_error(self, keys: int) -> float:
-        """2^-r for any number of keys; that two keys share 64 bits of their digests adds less than 1e-11."""
+        """Return 2^-r for any number of keys above 0.
+
+        Two keys may also share 64 bits of their digests, which adds less than 1e-11.
+        """
         return self._error_rate if keys else 0.0
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         present = empty_mask(digests)
         for part, rows in sliced(digests):
             _contains(self._words, self._directory, self._bits, part, present[rows])
         return present
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, and the numbers of keys and parts."""
+        """Return the kind, the parameters, and the numbers of keys and parts."""
         return self._header(bits=self.bits, keys=self._keys, parts=len(self._directory))
 
     def buffers(self) -> list[memoryview]:
-        """The slots of all parts, and their directory, little-endian in uint64 words; read-only.
+        """Return the slots of all parts, and the directory, as little-endian uint64 words; read-only.
 
-        A part has (segments + 2) * length slots of r bits, slot i from bit i * r of the part on, and begins on a cache
-        line at word `start`; a line of zeros ends the table. A row of the directory is start, keys, seed, length,
-        segments.
+        A part begins on a cache line, at word `start`, and has (segments + 2) * length slots of r bits:
+        slot i is the r bits from bit i * r of the part on. A cache line of zeros ends the table. A row of
+        the directory is start, keys, seed, length, segments.
         """
         return [self._words.data.cast("B"), self._directory.data.cast("B")]
 
@@ -175,9 +187,10 @@ class Fuse(Keyed):
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another.
+        """Restore the filter that gave these parts, over these very buffers.
 
-        Reads the directory and not the table, which may be larger than memory.
+        It reads the directory but not the table, which may be larger than memory. Raises ValueError if the
+        parts contradict one another.
         """
         if header.get("kind") != cls.kind:
             raise ValueError(f"kind {header.get('kind')!r} is not {cls.kind}")
@@ -193,19 +206,21 @@ class Fuse(Keyed):
         words = words_over(table, _checked(directory, keys, bits) + LINE_WORDS)
         return cls._over(words, directory, bits, hash_)
 
+    @override
     def _add_one(self, _a: int, _b: int) -> bool:
         raise ConfigError(
-            "a fuse filter takes no keys any more; build it again, of the longer list"
+            "a fuse filter takes no further keys; build it again from the longer list"
         )
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return bool(_contains_one(self._words, self._directory, self._bits, a, b))
 
 
 def divided(digests: Digests, parts: int) -> tuple[Words, State]:
-    """The second halves of `digests` (n, 2), part after part, and where in them each of the `parts` begins and ends.
+    """Return the second words of `digests` (n, 2), part after part, and where in them each part begins.
 
-    Part i has those from `ends[i]` to `ends[i + 1]`; `ends` has shape (parts + 1,).
+    Part i has the words from `ends[i]` to `ends[i + 1]`; `ends` has shape (parts + 1,).
     """
     ends: State = np.zeros(parts + 1, dtype=np.int64)
     for some, _ in sliced(digests):
@@ -218,13 +233,16 @@ def divided(digests: Digests, parts: int) -> tuple[Words, State]:
 
 
 def _joined(held: Sequence[tuple[Words, State]], part: int) -> Words:
-    """The keys of one part, of all chunks."""
+    """Return the keys of one part from all chunks."""
     pieces = [keys[ends[part] : ends[part + 1]] for keys, ends in held]
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint64), *pieces])
 
 
 def _checked(directory: Words, keys: int, bits: int) -> int:
-    """The words of all parts; ValueError where a kernel could be led out of the table, or the sums are wrong."""
+    """Return the size of all parts in words.
+
+    Raises ValueError if a kernel could be led out of the table, or if the sums are wrong.
+    """
     start = 0
     for row in directory.tolist():
         length, segments = row[LENGTH], row[SEGMENTS]
@@ -243,7 +261,7 @@ def _checked(directory: Words, keys: int, bits: int) -> int:
         start += words_of(length, segments, bits)
         keys -= row[KEYS]
     if keys:
-        raise ValueError(f"the header says {keys} keys more than the parts have")
+        raise ValueError(f"the header has {keys} more keys than the parts")
     return start
 
 
@@ -257,7 +275,7 @@ def _part_of(a: np.uint64, parts: np.uint64) -> np.uint64:
 
 @kernel
 def _count_parts(digests: Digests, parts: np.uint64, counts: State) -> None:
-    """Count part i at i + 1."""
+    """Count the keys of part i into `counts[i + 1]`."""
     for i in range(digests.shape[0]):
         counts[_part_of(digests[i, 0], parts) + _1] += 1
 
@@ -272,7 +290,7 @@ def _divide(digests: Digests, parts: np.uint64, keys: Words, filled: State) -> N
 
 @inlined
 def _present(words: Words, directory: Words, bits: np.uint64, a: np.uint64, b: np.uint64) -> bool:
-    """No branch depends on a slot, so that the reads of many keys are under way at once."""
+    """Return whether a key is present. No branch depends on a slot, so the reads of many keys overlap."""
     part = _part_of(a, np.uint64(directory.shape[0]))
     start, length = directory[part, START], directory[part, LENGTH]
     first = length * directory[part, SEGMENTS]

@@ -1,8 +1,9 @@
-"""How one part of a binary fuse filter is laid out, and built: 3 slots a key, whose exclusive or is its fingerprint.
+"""The layout and the build of one part of a binary fuse filter: the exclusive or of a key's 3 slots is its fingerprint.
 
-A key that has a slot for itself is peeled off, which frees others' slots; when all are off, they are put back in the
-opposite order, each setting the slot it had for itself (Graf, Lemire 2022). Where some stay on, the next seed is tried.
-Nothing here depends on the order of the keys, and no call of a kernel lasts long.
+A key that is alone in one of its slots is peeled off, which leaves other keys alone in theirs. Once all
+keys are off, they are put back in the opposite order, and each sets the slot in which it was alone (Graf,
+Lemire 2022). If some keys cannot be peeled off, the next seed is tried. The order of the keys changes
+nothing, and every call of a kernel is short.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from streamdedup.filters.sizing import fuse_size
 from streamdedup.kernel import inlined, kernel
 
 PART_KEYS_MAX = 1 << 26
-LENGTH_MAX = 1 << 18  # of a segment: the paper's bound, and the bits that `slots` takes from a hash
+# Of a segment: the paper's bound. `slots` takes 18 bits from a hash for each of two slots.
+LENGTH_MAX = 1 << 18
 SEEDS_MAX = 100  # the paper's bound; each seed fails for a small share of all sets of keys
 LINE_WORDS = 8
 
@@ -27,13 +29,13 @@ Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.uint32]
 State = npt.NDArray[np.int64]
 
-_SCANNED, _WAITING, _PEELED = 0, 1, 2  # what stands in a `State`
+_SCANNED, _WAITING, _PEELED = 0, 1, 2  # indexes in a `State`
 
 
 class Part(NamedTuple):
     """`keys` distinct keys, hashed with `seed`, in `segments` + 2 segments of `length` slots.
 
-    `table` is in whole cache lines, and has one line more, because slots are read two words at a time.
+    `table` is in whole cache lines and has one line more, because slots are read two words at a time.
     """
 
     keys: int
@@ -44,25 +46,28 @@ class Part(NamedTuple):
 
 
 def build_part(keys: Words, bits: int, seed: int = 0) -> Part:
-    """The part of `keys` (n,), which stay as they are, equal ones counting once, with `bits` of fingerprint.
+    """Build the part of `keys` (n,), of which equal ones count once, with fingerprints of `bits` bits.
 
-    `seed` is the first that is tried. Takes 24 bytes a key and the table. ConfigError where no seed will do.
+    `keys` is not changed. `seed` is the first seed that is tried. The build takes 24 bytes a key, and the
+    table. Raises ConfigError if there are too many keys, or if no seed works.
     """
     if len(keys) > PART_KEYS_MAX:
         raise ConfigError(
-            f"{len(keys)} keys in one part of a list, of at most {PART_KEYS_MAX}; announce how many keys will come"
+            f"{len(keys)} keys in one part of a list, of at most {PART_KEYS_MAX}; announce a number of keys that is"
+            " nearer to the true one"
         )
     for attempt in range(seed, SEEDS_MAX):
         part = _attempt(keys, np.uint64(bits), np.uint64(attempt))
         if part is not None:
             return part
     raise ConfigError(
-        f"a list of {len(keys)} keys fits into no filter, as if they had been chosen for that; build it with siphash"
+        f"no filter can be built from {len(keys)} keys, as if somebody had chosen them for that; build the list with"
+        " the hash siphash"
     )
 
 
 def words_of(length: int, segments: int, bits: int) -> int:
-    """The words, in whole cache lines, of a part's slots."""
+    """Return the size of a part's slots in words, rounded up to whole cache lines."""
     slots_bits = (segments + 2) * length * bits if segments else 0
     return -(-slots_bits // (64 * LINE_WORDS)) * LINE_WORDS
 
@@ -96,7 +101,7 @@ def _attempt(keys: Words, bits: np.uint64, seed: np.uint64) -> Part | None:
 
 
 def _distinct_hashes(keys: Words, seed: np.uint64) -> Words:
-    """Ascending, so that neighbours have their first slots close together."""
+    """Return the distinct hashes, ascending, so that neighbors have their first slots close together."""
     hashes = np.empty_like(keys)
     for rows in _slices(len(keys)):
         _mix_all(keys[rows], seed, hashes[rows])
@@ -116,12 +121,12 @@ _1, _18, _32, _33, _64 = map(np.uint64, (1, 18, 32, 33, 64))
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Steele, Lea, Flood 2014: distance between seeds
 _MURMUR_1, _MURMUR_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _ODD = np.uint64(0xD1342543DE82EF95)  # Steele, Vigna 2021: a multiplier with good spectra
-_CROWD = 255  # the most that a count of one byte can tell
+_CROWD = 255  # the greatest count that one byte holds
 
 
 @inlined
 def mixed(key: np.uint64, seed: np.uint64) -> np.uint64:
-    """The hash of a key: for each seed a bijection, by the finalizer of MurmurHash3."""
+    """Return the hash of a key under a seed: for each seed a bijection, the finalizer of MurmurHash3."""
     state = key + seed * _GOLDEN
     state = (state ^ (state >> _33)) * _MURMUR_1
     state = (state ^ (state >> _33)) * _MURMUR_2
@@ -132,7 +137,10 @@ def mixed(key: np.uint64, seed: np.uint64) -> np.uint64:
 def slots(
     hash_: np.uint64, length: np.uint64, first: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """The three slots, in consecutive segments of `length`; the first of them is below `first`."""
+    """Return the three slots of a hash, in three consecutive segments of `length` slots.
+
+    `first`, the product of `length` and the number of segments, is above every first slot.
+    """
     one = ((hash_ >> _32) * first) >> _32
     two, mask = one + length, length - _1
     return one, two ^ ((hash_ >> _18) & mask), (two + length) ^ (hash_ & mask)
@@ -140,7 +148,7 @@ def slots(
 
 @inlined
 def fingerprint(hash_: np.uint64, bits: np.uint64) -> np.uint64:
-    """`bits` bits, from 1 to 64, of a hash; by other bits than its slots."""
+    """Return the fingerprint of a hash: `bits` bits, 1 to 64, mostly of other bits than its slots."""
     return (hash_ * _ODD) >> (_64 - bits)
 
 
@@ -152,7 +160,10 @@ def _mix_all(keys: Words, seed: np.uint64, hashes: Words) -> None:
 
 @kernel
 def _keep_distinct(hashes: Words, start: int, stop: int, filled: int) -> int:
-    """Move what differs from the hash before it down to `filled`; returns where it ends then."""
+    """Move each hash that differs from the one before it down to `filled`.
+
+    Return the new end of the distinct hashes.
+    """
     for i in range(start, stop):
         if filled == 0 or hashes[i] != hashes[filled - 1]:
             hashes[filled] = hashes[i]
@@ -162,7 +173,10 @@ def _keep_distinct(hashes: Words, start: int, stop: int, filled: int) -> int:
 
 @kernel
 def _count(hashes: Words, length: np.uint64, first: np.uint64, counts: Bytes, sums: Words) -> bool:
-    """Count the keys of each slot, and sum their hashes by exclusive or; False where a slot has too many."""
+    """Count the keys of each slot, and sum their hashes by exclusive or.
+
+    Return False if a slot has more keys than a byte can count.
+    """
     for i in range(hashes.shape[0]):
         for slot in slots(hashes[i], length, first):
             if counts[slot] == _CROWD:
@@ -184,10 +198,11 @@ def _peel(
     own: Bytes,
     state: State,
 ) -> bool:
-    """Take keys off, each by a slot that has no other key, for `budget` steps; False at the end.
+    """Peel keys off, each by a slot in which it is alone, for `budget` steps. Return False once nothing is left.
 
-    `order` gets their hashes and `own` which of a key's three slots it was; `alone` is a stack of the slots that have
-    come to hold one key. A slot is looked at when the scan reaches it, and whenever it comes to hold one key.
+    The kernel writes the hashes of the keys to `order`, and to `own` which of the key's three slots it was.
+    `alone` is a stack of the slots that have come to hold one key. The kernel looks at a slot when its scan
+    reaches it, and each time the slot comes to hold one key.
     """
     scanned, waiting, peeled = state[0], state[1], state[2]
     more = True
@@ -222,12 +237,12 @@ def _peel(
 def _assign(
     order: Words, own: Bytes, length: np.uint64, first: np.uint64, bits: np.uint64, table: Words
 ) -> None:
-    """Set the slots, last key first, so that a key's three give its fingerprint."""
+    """Set the slots, for the last key first, so that the three slots of each key give its fingerprint."""
     for back in range(order.shape[0]):
         i = order.shape[0] - 1 - back
         one, two, three = slots(order[i], length, first)
         target = one if own[i] == 0 else two if own[i] == 1 else three
         value = fingerprint(order[i], bits)
-        for slot in (one, two, three):  # its own slot is zero
+        for slot in (one, two, three):  # its own slot is still 0
             value ^= read(table, slot * bits)
         write(table, target * bits, bits, value)
