@@ -163,7 +163,7 @@ def test_impossible_hashes_are_named(hashes: Any, family: str, said: str) -> Non
 def test_named_hashes_take_texts_only(hashes: Any) -> None:
     """An integer has no bytes of its own: TypeError, and nothing is added."""
     seen = ClassicBloom(100, hashes)
-    with pytest.raises(TypeError, match="a key of int"):
+    with pytest.raises(TypeError, match="the key is of type int"):
         seen.add(7)
     assert (len(seen), seen.fill_ratio) == (0, 0)
 

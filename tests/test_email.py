@@ -191,7 +191,7 @@ def test_a_reason_holds_nothing_of_the_address(text: str) -> None:
     """It says what is wrong, and that it is an address that was wanted."""
     keys, malformed = EmailNormalizer(PROVIDER).of_column(Column.of([text.encode()]))
     assert list(keys) == [None]
-    assert malformed[0].startswith("the key is no e-mail address: ")
+    assert malformed[0].startswith("the key is not an e-mail address: ")
     assert not re.search(r"Q9Z|U\+|\.$", malformed[0])
     assert len(malformed[0]) < 160
 

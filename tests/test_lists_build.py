@@ -346,7 +346,7 @@ def test_bad_lines_are_counted_and_written_to_a_file(lists: Commands) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     rows = [line.split("\t") for line in path.read_text().splitlines()]
     assert [row[:2] for row in rows] == [["in.txt", str(number)] for number in range(2, 7)]
-    assert all(row[2].startswith(("the key is no", "the entry is no")) for row in rows)
+    assert all(row[2].startswith(("the key is not", "the entry is not")) for row in rows)
     assert [row[3] for row in rows] == [line[:300] for line in bad]
     assert "5 bad lines, written to out.list.rejects; the first: in.txt line 2" in said.errors
     assert "no_domain" not in said.errors
@@ -377,7 +377,7 @@ def test_too_many_bad_lines_build_nothing(most: int, status: int, lists: Command
     assert "secret" not in said.errors
     if status:
         assert "more than 6 lines could not be read, so nothing was built" in said.errors
-        assert "in.txt line 2: the key is no e-mail address" in said.errors
+        assert "in.txt line 2: the key is not an e-mail address" in said.errors
         assert (lists.directory / "out.list").read_bytes() == b"as it was"
         assert left_in(lists.directory) == {"in.txt", "out.list", "out.list.rejects"}
 

@@ -34,7 +34,7 @@ def test_each_key_has_its_verdict_and_rule(lists: Commands) -> None:
         "blocked\tdomain\td@y.com",
         "pass\tallowlist\te@ok.y.com",
         "blocked\tdomain\te@z.y.com",
-        "malformed\tthe key is no e-mail address: An email address must have an @-sign\tnobody",
+        "malformed\tthe key is not an e-mail address: An email address must have an @-sign\tnobody",
     ]
 
 

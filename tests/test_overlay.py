@@ -98,7 +98,7 @@ def test_a_message(entry: bytes, value: bytes | None, keys: tuple[bytes, ...], c
     ("entry", "value", "reason"),
     [
         (None, b'{"op": "add"}', "the record key is null"),
-        (b"Q9Z", b'{"op": "add"}', "the key is no e-mail address"),
+        (b"Q9Z", b'{"op": "add"}', "the key is not an e-mail address"),
         (b"Q9Z" * ENTRY_BYTES_MAX, b'{"op": "add"}', "the entry has more than"),
         (b"Q9Z@b.com", b'{"op": "add"}', "the record key is not normalized"),
         (b".googlemail.com", b'{"op": "add"}', "the domain is an alias of another"),

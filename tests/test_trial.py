@@ -71,7 +71,7 @@ def test_addresses_are_told_as_they_would_be_judged(asked: Deployment) -> None:
     found = trial(asked)
     assert found.verdicts == {Verdict.PASS: 1, Verdict.DUPLICATE: 1, Verdict.MALFORMED: 1}
     assert list(found.reasons) == [
-        "the key is no e-mail address: An email address must have an @-sign"
+        "the key is not an e-mail address: An email address must have an @-sign"
     ]
 
 

@@ -1,4 +1,4 @@
-"""A column gone through: by a kernel, in calls that are short; or cell by cell, where a kernel does not know one."""
+"""Passes over a column: by a kernel, in short calls; or cell by cell, for the cells that a kernel cannot read."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -13,10 +13,10 @@ Cell = TypeVar("Cell")
 
 
 def located(column: Column, fill: Callable[..., int]) -> Column:
-    """Where in each cell of `column` a kernel finds what it looks for, over the same buffer.
+    """Return where in each cell of `column` a kernel finds what it looks for, over the same buffer.
 
-    `fill` takes the buffer, starts and sizes of some cells, and the starts and sizes that it writes; it gives the
-    number of rows that are done, at least one.
+    `fill` takes the buffer, the starts and sizes of some cells, and the arrays of starts and sizes that it
+    writes. It returns how many rows it has done, at least one.
     """
     buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
     starts, sizes = np.empty((2, len(column)), dtype=np.int64)
@@ -31,7 +31,10 @@ def located(column: Column, fill: Callable[..., int]) -> Column:
 def completed(
     found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Column | HeaderColumn
 ) -> tuple[Column, dict[int, str]]:
-    """`found` with what `read` makes of `cells` in the rows `asked`, and why some of them have none, as `each`."""
+    """Return `found` with the keys that `read` makes of `cells` in the rows `asked`.
+
+    The second result has the reason for each of these rows that has no key, as that of `each`.
+    """
     if not len(asked):
         return found, {}
     answers, reasons = each(read, cells.take(asked))
@@ -39,7 +42,10 @@ def completed(
 
 
 def each(read: Callable[[Cell], bytes], cells: Iterable[Cell]) -> tuple[Column, dict[int, str]]:
-    """What `read` makes of every cell; where it raises MalformedError a null, and the reason by row, ascending."""
+    """Return the key that `read` makes of every cell, and the reason for each cell that has none.
+
+    If `read` raises MalformedError, the key is a null. The reasons are by row, ascending.
+    """
     keys: list[bytes | None] = []
     malformed: dict[int, str] = {}
     for row, cell in enumerate(cells):

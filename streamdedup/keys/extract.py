@@ -1,7 +1,8 @@
-"""Extraction: from an event to the bytes by which its identity is judged, or the reason why it has none.
+"""Extraction: from an event to the bytes that identify it, or to the reason why it has none.
 
-A string is its decoded text, an integer its decimal text, so `7` and `"7"` are one key. Several fields are joined
-length-prefixed, so that (ab, c) differs from (a, bc). Anything else is malformed; a reason never holds the key.
+The key of a string is its decoded text, that of an integer its decimal text, so `7` and `"7"` are one key.
+Several fields are joined with their lengths, so (ab, c) differs from (a, bc). Everything else is malformed.
+A reason never holds the key.
 """
 
 import json
@@ -21,27 +22,31 @@ from streamdedup.keys.options import Origin, Tombstones
 
 MISSING = object()
 ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
-PERHAPS_OBJECTS_A_TURN = 2_048  # where Python may be asked for each row, once, some 3 us
-READINGS = {"key": 0, "value": 0, "json": 1, "header": 2}  # how long that takes: headers are many
+PERHAPS_OBJECTS_A_TURN = 2_048  # Python code may read each row, at about 3 us a row
+# How much time that takes, in units; there are many headers.
+READINGS = {"key": 0, "value": 0, "json": 1, "header": 2}
 NOT_JSON = "the value is not valid JSON"
-FLOATS_FROM = 2.0**63  # orjson gives a float for an integer beyond 64 bits, too
-_DIGITS = re.compile(rb"[0-9]{19}")  # as many as such an integer has at least
+FLOATS_FROM = 2.0**63  # from here on, orjson returns a float for an integer, too
+_DIGITS = re.compile(rb"[0-9]{19}")  # the fewest digits of such an integer
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a batch, one row an event: the key's bytes, or a null with the row in one of the other sets."""
+    """The keys of a batch, one row an event: either the key's bytes, or a null, and the row is in another field."""
 
     keys: Column
     malformed: dict[int, str]  # row -> reason
-    unjudged: Sequence[int]  # rows of tombstones that pass
+    unjudged: Sequence[int]  # rows of tombstones that pass without a verdict of the rules
     dropped: Sequence[int]  # rows of tombstones that the operator drops
 
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
-    """Takes the key from `origin`; `fields` are JSON paths, or the one header's name. `normalizer` is asked last."""
+    """Takes the key from `origin`, then normalizes it with `normalizer`.
+
+    `fields` are JSON paths, or the name of one header.
+    """
 
     origin: Origin
     fields: tuple[str, ...] = ()
@@ -49,7 +54,7 @@ class Extractor:
     normalizer: Normalizer | None = None
 
     def extract(self, batch: EventBatch) -> Keys:
-        """The keys of all events of `batch`."""
+        """Return the keys of all events of `batch`."""
         keys, malformed = self._read(batch)
         judged = self.tombstones == "judge"
         nulls = _nulls(batch.values)
@@ -62,12 +67,15 @@ class Extractor:
 
     @property
     def takes_long(self) -> bool:
-        """Whether keys are better taken beside the loop, in a thread."""
+        """Whether to extract keys in a thread, because it takes too long for the event loop."""
         return self.normalizer is not None and self.normalizer.takes_long
 
     @property
     def rows_a_turn(self) -> int:
-        """How many events' keys are taken in one turn of the loop: fewer where each takes Python's time."""
+        """How many events' keys to extract in one turn of the event loop.
+
+        The number is smaller if Python code reads each event.
+        """
         if self.takes_long:
             return ROWS_A_TURN
         if len(self.fields) > 1 or (self.origin == "json" and _may_index(self.fields[0])):
@@ -76,12 +84,13 @@ class Extractor:
         return PERHAPS_OBJECTS_A_TURN // asks if asks else ROWS_A_TURN
 
     def warm_up(self) -> None:
-        """Compile, or load from the cache, what `extract` runs: at set-up, so that no batch waits for it.
+        """Compile the kernels that `extract` runs or load them from the cache.
 
-        What finds a header is `kafka`'s, and warmed up with all that reads records.
+        Called at set-up, so that no batch waits for it. The kernel that finds a header is part of `kafka`,
+        which warms it up with all others that read records.
         """
         if len(self.fields) > 1:
-            return  # no kernel takes part
+            return  # several fields are read without a kernel
         if self.origin == "json":
             json_keys(self.fields, Column.of([b""]))
         if self.normalizer:
@@ -103,9 +112,9 @@ class Extractor:
 def json_keys(
     fields: Sequence[str], texts: Column, normalizer: Normalizer | None = None
 ) -> tuple[Column, dict[int, str]]:
-    """The keys of `texts`, one row each, and the reasons of those rows that have none, in ascending order.
+    """Return the keys of `texts`, one row each, and why a row has none, in ascending order.
 
-    They are all as `json_reader` has them; but of a single field, most are found by a kernel.
+    The result is that of `json_reader`. But for a single field, a kernel finds most keys.
     """
     if len(fields) > 1:
         return each(json_reader(fields, normalizer), texts)
@@ -115,9 +124,9 @@ def json_keys(
 def json_reader(
     fields: Sequence[str], normalizer: Normalizer | None = None
 ) -> Callable[[bytes | None], bytes]:
-    """A function from a JSON text to its key, each part of it normalized; raises MalformedError.
+    """Return a function from a JSON text to its key, each part of it normalized; it raises MalformedError.
 
-    A field is a dotted path of names, or, where it begins with `/`, a JSON Pointer (RFC 6901).
+    A field is a dotted path of names. If it begins with `/`, it is a JSON Pointer (RFC 6901).
     """
     paths = [_steps(field) for field in fields]
     normal = normalizer.of_key if normalizer else bytes
@@ -128,7 +137,7 @@ def json_reader(
         for steps in paths:
             found = _follow(document, steps)
             if type(found) is float and abs(found) >= FLOATS_FROM and _DIGITS.search(given):
-                document = _parse_exactly(given)  # for the fields that follow, too
+                document = _parse_exactly(given)  # the next fields read this document, too
                 found = _follow(document, steps)
             parts.append(normal(_text(found, steps)))
         return parts[0] if len(parts) == 1 else _join(parts)
@@ -139,7 +148,7 @@ def json_reader(
 def _normalized(
     normalizer: Normalizer | None, keys: Column, malformed: dict[int, str]
 ) -> tuple[Column, dict[int, str]]:
-    """What `normalizer` makes of `keys`, and the reasons for nulls, old and new, in ascending order."""
+    """Return the normalized `keys`, and the reasons for all nulls, old and new, in ascending order."""
     if normalizer is None:
         return keys, malformed
     keys, more = normalizer.of_column(keys)
@@ -147,7 +156,9 @@ def _normalized(
 
 
 def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
-    from streamdedup.keys.formats.json_column import located  # which brings numba
+    from streamdedup.keys.formats.json_column import (
+        located,  # imported here, because it imports numba
+    )
 
     found = located(_steps(field), texts)
     return completed(found, _nulls(found), _reader(field), texts)
@@ -155,7 +166,7 @@ def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
 
 @cache
 def _reader(field: str) -> Callable[[bytes | None], bytes]:
-    """Made once: each batch asks for it, and few need it."""
+    """Return the reader of one field. It is cached, since every batch asks for it and few use it."""
     return json_reader([field])
 
 
@@ -164,7 +175,8 @@ def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:
 
 
 def _nulls(column: Column) -> Integers:
-    """The rows that are null."""  # np.flatnonzero takes longer to get here than most batches in it
+    # Np.flatnonzero has more overhead than the work of most batches.
+    """Return the rows that are null."""
     return (column.sizes < 0).nonzero()[0]
 
 
@@ -175,7 +187,10 @@ def _present(cell: bytes | None, reason: str) -> bytes:
 
 
 def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[int, str]]:
-    """The last header of that name in each row, found by a kernel where the headers are still as the wire has them."""
+    """Return the last header of that name in each row.
+
+    A kernel finds it if the headers are still in the wire format.
+    """
     read = partial(_last_header, name=name)
     if not isinstance(column, HeaderColumn):
         return each(read, column)
@@ -184,7 +199,7 @@ def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[in
 
 
 def _last_header(headers: Headers, name: str) -> bytes:
-    """The last header of that name: Kafka's own rule where a name is repeated."""
+    """Return the last header of that name. Kafka, too, takes the last one if a name is repeated."""
     for found, value in reversed(headers):
         if found == name:
             return _present(value, f"the header {name} is null")
@@ -198,7 +213,7 @@ def _steps(field: str) -> tuple[str, ...]:
 
 
 def _may_index(field: str) -> bool:
-    """Whether the path may lead to an element of an array, where no kernel follows it."""
+    """Return whether the path may lead to an element of an array, which no kernel can follow."""
     return any(map(_INDEX.fullmatch, _steps(field)))
 
 

@@ -1,8 +1,8 @@
-"""Digests: 128 bits a key, two uint64, by a hash that a filter carries with it for life.
+"""Digests: 128 bits a key, two uint64, by a hash that a filter keeps for life.
 
-`murmur3` is MurmurHash3 x64 128 with seed 0: fast, and no secret, so whoever chooses the keys can make them collide.
-`siphash` is SipHash-2-4 with 128 bits under a key of 16 bytes, for keys that outsiders choose.
-No error here tells of a key more than its row and its type.
+`murmur3` is MurmurHash3 x64 128 with seed 0: fast, but without a secret, so anybody who chooses keys can
+make them collide. `siphash` is SipHash-2-4 with 128 bits under a key of 16 bytes, for keys that outsiders
+choose. An error of this module names a key by its row and type only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,9 +26,10 @@ Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 HASHES = ("murmur3", "siphash")
 SECRET_BYTES = 16
 CHECKED_TEXT = b"streamdedup"
-ROWS_A_CALL = 1 << 15  # of a kernel: below 5 ms, and it stops earlier where keys are long
-KEYS_A_PIECE = 1 << 12  # of a list: what is joined of it stays in the processor's cache
-KERNEL_FROM = 500  # keys of a list: the kernel takes over from mmh3 at 150 `str`, at 1000 `bytes`
+ROWS_A_CALL = 1 << 15  # in one call of a kernel: below 5 ms, and it stops earlier if keys are long
+KEYS_A_PIECE = 1 << 12  # of a list that are joined at once: they stay in the processor's cache
+# Keys in a list; from 150 `str` or 1000 `bytes` on the kernel is faster than mmh3.
+KERNEL_FROM = 500
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Hash:
             raise ConfigError(f"hash {self.name!r} is unknown; choose one of: {', '.join(HASHES)}")
         if not isinstance(self.key, bytes):
             raise ConfigError(
-                f"hash {self.name}: its key is {named(self.key)}, not bytes; of 32 hexadecimal digits, bytes.fromhex("
-                '"...") makes them'
+                f"hash {self.name}: its key is {named(self.key)}, not bytes; convert 32 hexadecimal digits by "
+                'bytes.fromhex("...")'
             )
         if len(self.key) != (SECRET_BYTES if self.name == "siphash" else 0):
             raise ConfigError(
@@ -54,27 +55,28 @@ class Hash:
 
     @cached_property
     def check(self) -> str:
-        """The digest of a fixed text, in hex: two hashes are the same if their names and checks are."""
+        """The digest of a fixed text, in hex. Two hashes are the same if their names and checks are equal."""
         a, b = self.digest(CHECKED_TEXT)
         return (a.to_bytes(8, "little") + b.to_bytes(8, "little")).hex()
 
     def digest(self, key: str | bytes) -> tuple[int, int]:
-        """The digest of one key, as unsigned integers; a `str` is its UTF-8."""
+        """Return the digest of one key as two unsigned integers; a `str` is hashed as UTF-8."""
         a, b = self.signed(key)
         return a & _WORD, b & _WORD
 
     def signed(self, key: str | bytes) -> tuple[int, int]:
-        """As `digest`, as signed integers: of these a kernel needs one signature only."""
+        """Return the digest of one key as two signed integers, so that a kernel needs only one signature."""
         if type(key) is not bytes:
             key = _utf8(key)
         return self._signed(key)
 
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - a pyarrow array has no type without pyarrow
-        """The digests, shape (n, 2), dtype uint64, of `keys`.
+        """Return the digests of `keys`, shape (n, 2), dtype uint64.
 
-        They are a sequence of `str` (as UTF-8) or `bytes`; a pyarrow (large) string or binary array, chunked or not;
-        or a tuple of a buffer and n + 1 ascending offsets into it, an array of int32 or int64, or a list. TypeError
-        where they are anything else, ValueError where one of them is null, not within its buffer, or has no UTF-8.
+        `keys` is a sequence of `str` (hashed as UTF-8) or `bytes`; a pyarrow (large) string or binary
+        array, chunked or not; or a tuple of a buffer and n + 1 ascending offsets into it, which are an
+        array of int32 or int64, or a list. Raises TypeError for anything else, and ValueError if a key is
+        null, is not within its buffer, or has no UTF-8.
         """
         if type(keys).__module__.partition(".")[0] == "pyarrow":
             chunks = _chunks(keys)
@@ -109,7 +111,7 @@ class Hash:
         return self._of_chunks(len(starts), [_Column(_bytes_of(keys.buffer), starts, ends)])
 
     def warm_up(self) -> None:
-        """Compile, or load from the cache, the kernels of this hash: at set-up, so that no batch waits for it."""
+        """Compile this hash's kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
         self.digests((b"", np.zeros(2, dtype=np.int64)))
         self.signed(b"")
 
@@ -122,7 +124,7 @@ class Hash:
         return made
 
     def _fill_in(self, made: Digests, column: "_Column", before: int) -> None:
-        """Write the digests of `column`, which `before` other rows precede, in calls that are short."""
+        """Write the digests of `column`, in short calls of a kernel; `before` other rows precede it."""
         buffer, at = frozen(column.buffer, np.uint8), 0
         while at < len(made):
             part = slice(at, at + ROWS_A_CALL)
@@ -136,7 +138,7 @@ class Hash:
 
     @cached_property
     def _fill(self) -> Callable[..., int]:
-        """`murmur.fill`, or `siphash.fill` under our key; imported here, as it brings numba."""
+        """`murmur.fill`, or `siphash.fill` under our key. It is imported here, because it imports numba."""
         if self.name == "murmur3":
             from streamdedup.keys import murmur
 
@@ -158,16 +160,17 @@ MURMUR3 = Hash()
 
 
 def digests(keys: Sequence[bytes]) -> Digests:
-    """The murmur3 digests of `keys`, shape (n, 2), dtype uint64, one key after the other."""
+    """Return the murmur3 digests of `keys`, shape (n, 2), dtype uint64, by a loop without a kernel."""
     joined = bytearray(b"".join(map(mmh3.mmh3_x64_128_digest, keys)))
     return np.frombuffer(joined, dtype="<u8").reshape(-1, 2)
 
 
 def checked(array: Digests) -> Digests:
-    """`array`, contiguous, read-only; TypeError where it holds no digests.
+    """Return `array`, contiguous and read-only. Raises TypeError if it does not hold digests.
 
-    A kernel would compile for any other type or shape, too, and miss the keys that are there. And it would compile
-    anew, in the middle of a stream, for an array that is read-only: so all of them are, to a kernel.
+    A kernel would compile for any other type or shape, too, and then miss keys that are present. It would
+    also compile again for a read-only array, in the middle of a stream; so kernels get read-only arrays
+    only.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"digests are uint64, shape (n, 2), not {named(array)}; {_SEE}")
@@ -179,7 +182,10 @@ def checked(array: Digests) -> Digests:
 
 
 def frozen(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """A view as the kernels know it, so that they compile once: of `dtype`, aligned, contiguous, read-only."""
+    """Return a view of `array` in the one form that kernels get, so that they compile only once.
+
+    The view has the given `dtype` and is aligned, contiguous and read-only.
+    """
     view = np.asarray(array, dtype=dtype, order="C").view()
     view = view if view.flags.aligned else view.copy()
     view.flags.writeable = False
@@ -187,12 +193,12 @@ def frozen(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]
 
 
 def named(found: object) -> str:
-    """What was given, without what is in it."""
+    """Return the type of `found` for a message, without its content."""
     return f"of type {type(found).__module__}.{type(found).__qualname__}".replace("builtins.", "")
 
 
 class _Column(NamedTuple):
-    """Keys in one buffer, each from its start to its end; not yet known to be within it."""
+    """Keys in one buffer, each from its start to its end. It is not yet known whether they are within it."""
 
     buffer: Bytes
     starts: Offsets
@@ -204,20 +210,20 @@ _SEE = "see f.digests, which makes them of keys: f.add_many(f.digests(keys))"
 
 
 def _remedy(keys: object) -> str:
-    """What makes of `keys` what `Hash.digests` takes."""
+    """Return, for a message, what turns `keys` into an argument of `Hash.digests`."""
     if isinstance(keys, str | bytes | bytearray | memoryview):
         return "; of a single key: [key]"
-    if hasattr(keys, "tolist"):  # an array of numpy, a column of pandas
+    if hasattr(keys, "tolist"):  # a numpy array, a pandas column
         return "; give keys.tolist()"
     return "; give list(keys)" if isinstance(keys, Iterable) else ""
 
 
 def _utf8(key: object, row: int | None = None) -> bytes:
-    """The bytes of one key, which is that of `row` where there are several."""
+    """Return the bytes of one key; `row` is its row if there are several."""
     if isinstance(key, str):
         try:
             return key.encode()
-        except UnicodeEncodeError:  # which holds the key
+        except UnicodeEncodeError:  # its message holds the key
             raise ValueError(f"{_key(row)} has a lone surrogate, which has no UTF-8") from None
     if isinstance(key, bytes):
         return bytes(key)
@@ -229,7 +235,7 @@ def _key(row: int | None) -> str:
 
 
 def _all_bytes(keys: Sequence[Any], before: int = 0) -> Sequence[bytes]:
-    """`keys` as bytes; `before` other ones precede them."""
+    """Return `keys` as bytes; `before` other keys precede them."""
     kinds = set(map(type, keys))
     if kinds <= {bytes}:
         return keys
@@ -240,7 +246,7 @@ def _all_bytes(keys: Sequence[Any], before: int = 0) -> Sequence[bytes]:
 
 
 def _joined(keys: Sequence[Any], before: int) -> _Column:
-    """The column of a piece of a list."""
+    """Return the column of a piece of a list; `before` other keys precede it."""
     text = _ascii(keys)
     keys = _all_bytes(keys, before) if text is None else keys
     buffer = b"".join(keys) if text is None else text.encode()
@@ -250,10 +256,10 @@ def _joined(keys: Sequence[Any], before: int) -> _Column:
 
 
 def _ascii(keys: Sequence[Any]) -> str | None:
-    """The text of all of `keys`, where each has as many bytes as characters."""
+    """Return the joined text of all `keys`, or None if they are not all ASCII `str`."""
     try:
         text = "".join(keys)
-    except TypeError:  # at the first that is no `str`
+    except TypeError:  # some key is not a `str`
         return None
     return text if text.isascii() else None
 
@@ -274,7 +280,7 @@ _ARROW = {
 
 
 def _chunks(keys: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow may not be there
-    """The arrays of strings or binaries, without nulls, that a pyarrow object consists of."""
+    """Return the arrays of strings or binaries of which a pyarrow object consists. None of them has nulls."""
     kind = str(getattr(keys, "type", "none"))
     if kind not in _ARROW or not hasattr(keys, "null_count"):
         raise TypeError(
@@ -286,7 +292,7 @@ def _chunks(keys: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow may not be th
 
 
 def _from_arrow(chunk: Any) -> _Column:  # noqa: ANN401
-    """The column over a pyarrow array's own buffers, from the row on where a slice begins."""
+    """Return the column over the buffers of a pyarrow array, which may be a slice of a larger one."""
     _, positions, data = chunk.buffers()
     offsets = np.frombuffer(positions, dtype=_ARROW[str(chunk.type)])
     offsets = offsets[chunk.offset : chunk.offset + len(chunk) + 1]

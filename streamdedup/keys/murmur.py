@@ -1,4 +1,4 @@
-"""MurmurHash3 x64 128 with seed 0 (A. Appleby 2011): the digests of all keys of a column, as a kernel."""
+"""MurmurHash3 x64 128 with seed 0 (A. Appleby 2011), as a kernel: the digests of all keys of a column."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ _0, _5, _8, _15, _16, _27, _31, _33 = (np.uint64(n) for n in (0, 5, 8, 15, 16, 2
 
 @kernel
 def fill(buffer: Bytes, starts: Integers, ends: Integers, digests: Digests) -> int:
-    """Write the digests (n, 2) of the keys that lie in `buffer` from `starts` to `ends` (n,).
+    """Write the digests (n, 2) of the keys that lie in `buffer` from `starts` to `ends`, both (n,).
 
-    Gives the number of rows that are done. It stops before a row that does not lie in the buffer, and once it has
-    read `BYTES_A_CALL` bytes; the first row is read whatever its size.
+    The kernel returns how many rows are done. It stops before a row that does not lie in the buffer, and
+    once it has read `BYTES_A_CALL` bytes. It reads the first row whatever its size.
     """
     taken = 0
     for row in range(starts.shape[0]):

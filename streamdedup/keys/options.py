@@ -1,4 +1,4 @@
-"""What identifies an event, as an operator states it: the `key` section of the configuration."""
+"""The `key` section of the configuration: how an operator states what identifies an event."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Origin = Literal["json", "key", "value", "header"]
-Tombstones = Literal["pass", "judge", "drop"]  # what becomes of events with a null value
+Tombstones = Literal["pass", "judge", "drop"]  # what happens to events with a null value
 Normalization = Literal["none", "trim", "lowercase", "email"]
 EmailPreset = Literal["provider", "strict"]
 PathText = Annotated[str, Field(min_length=1)]
@@ -16,7 +16,7 @@ PathText = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True)
 class EmailRules:
-    """What of an address its provider does not look at: tags, dots of the local part, which alias of a domain it is."""
+    """The rules by which several addresses are one mailbox: tags, dots in the local part, aliases of a domain."""
 
     tags: bool
     dots: bool
@@ -31,13 +31,13 @@ class EmailRules:
         dots: bool | None = None,
         aliases: bool | None = None,
     ) -> Self:
-        """All of them as `preset` has them, but for those that are given."""
+        """Return the rules of `preset`, except for those that are given."""
         given = (tags, dots, aliases)
         return cls(*(preset == "provider" if rule is None else rule for rule in given))
 
     @property
     def names(self) -> str:
-        """Those that are on, for people and for identities; "strict" where none is."""
+        """The names of the rules that are on, for people and for identities; "strict" if none is."""
         on = [name for name in ("tags", "dots", "aliases") if getattr(self, name)]
         return "+".join(on) or "strict"
 
@@ -47,9 +47,9 @@ def _as_tuple(value: object) -> object:
 
 
 class KeyOptions(BaseModel):
-    """Where the key of an event stands and how it is read.
+    """Where the key of an event is, and how it is read.
 
-    Changing any of these but `on_malformed` changes the keys, so the output is folded again.
+    A change of any of these options but `on_malformed` changes the keys, so the output is folded again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -57,7 +57,7 @@ class KeyOptions(BaseModel):
     from_: Origin = Field(
         default="json",
         alias="from",
-        description="Where the key stands: in a JSON value, or as the bytes of the record's key, "
+        description="Where the key is: in a JSON value, or the bytes of the record's key, "
         "of its value, or of one header.",
     )
     field: Annotated[
@@ -66,44 +66,44 @@ class KeyOptions(BaseModel):
     ] = Field(
         default=None,
         description="With `from: json`, a path of names (`url`, `user.id`) or, beginning with `/`, "
-        "a JSON Pointer; a list of them makes one key of several fields. With `from: header`, the "
+        "a JSON Pointer; a list of paths makes one key of several fields. With `from: header`, the "
         "name of the header. Required for these two, refused for the others.",
         examples=["url", "user.id", "/user/id", ["tenant", "user.id"]],
     )
     normalize: Normalization = Field(
         default="none",
-        description="What is done to the key's text before it is hashed: `trim` takes white space from both of its "
-        "ends, `lowercase` does so and makes all letters small. A key that is not UTF-8 is then malformed. `email` "
-        "makes one key of all ways to write one e-mail address; what is no address is malformed.",
+        description="How the key's text is changed before it is hashed: `trim` removes white space from both of its "
+        "ends; `lowercase` also makes it lowercase. With both, a key that is not UTF-8 is malformed. `email` makes one "
+        "key of all ways to write one e-mail address; a key that is not an address is malformed.",
     )
     email_preset: EmailPreset = Field(
         default="provider",
-        description="With `normalize: email`: `provider` is the address as its mailbox provider tells it from others, "
-        "by the three rules below; `strict` only makes letters small and domains ASCII.",
+        description="With `normalize: email`: `provider` makes one key of all addresses that their provider delivers "
+        "to one mailbox, by the three rules below; `strict` only makes letters lowercase and domains ASCII.",
     )
     email_tags: bool | None = Field(
         default=None,
-        description="With `normalize: email`, whether tags are taken off, as `+news` where the provider has them. Not "
-        "set, as `email_preset` has it.",
+        description="With `normalize: email`, whether tags like `+news` are removed if the provider has them. If not "
+        "set, `email_preset` decides.",
     )
     email_dots: bool | None = Field(
         default=None,
-        description="With `normalize: email`, whether dots are taken off where the provider ignores them. Not set, "
-        "as `email_preset` has it.",
+        description="With `normalize: email`, whether dots are removed if the provider ignores them. If not set, "
+        "`email_preset` decides.",
     )
     email_aliases: bool | None = Field(
         default=None,
-        description="With `normalize: email`, whether domains of one provider that lead to one mailbox, as "
-        "`googlemail.com` and `gmail.com`, are one. Not set, as `email_preset` has it.",
+        description="With `normalize: email`, whether domains that lead to the same mailbox, like "
+        "`googlemail.com` and `gmail.com`, count as one. If not set, `email_preset` decides.",
     )
     hash: Literal["murmur3", "siphash"] | None = Field(
         default=None,
-        description="The same as `filter.hash`, which chooses the hash; refused where the two differ.",
+        description="The same as `filter.hash`, which chooses the hash; refused if the two differ.",
     )
     on_malformed: Literal["dead_letter", "pass", "drop"] = Field(
         default="dead_letter",
-        description="What happens to an event without a usable key. Not set, it means `pass` where "
-        "there is no `sink.dead_letter_topic`.",
+        description="What happens to an event without a usable key. If it is not set, and there is "
+        "no `sink.dead_letter_topic`, it means `pass`.",
     )
 
     @property
@@ -117,7 +117,7 @@ class KeyOptions(BaseModel):
         )
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
+        """Yield each contradiction: the leaves concerned, the faulty one first, and the reason."""
         takes_field = self.from_ in ("json", "header")
         if takes_field and self.field is None:
             yield (

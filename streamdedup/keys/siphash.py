@@ -1,6 +1,7 @@
 """SipHash-2-4 with 128-bit output (Aumasson, Bernstein 2012; the output's second half 2014), as a kernel.
 
-Two rounds a word, four before each half of the output. Without its key nobody can make digests collide.
+It does two rounds a word, and four before each half of the output. Without its key nobody can make digests
+collide.
 """
 
 import numpy as np
@@ -16,13 +17,13 @@ State = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
 A, B = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
 C, D = np.uint64(0x6C7967656E657261), np.uint64(0x7465646279746573)
-LONG, SECOND = np.uint64(0xEE), np.uint64(0xDD)  # what sets the 128-bit form apart
+LONG, SECOND = np.uint64(0xEE), np.uint64(0xDD)  # the constants that distinguish the 128-bit form
 _0, _7, _8, _13, _16, _17 = (np.uint64(number) for number in (0, 7, 8, 13, 16, 17))
 _21, _32, _56 = (np.uint64(number) for number in (21, 32, 56))
 
 
 def secret(key: bytes) -> Secret:
-    """The words, shape (2,), of a key of 16 bytes; read-only, as the kernels know it."""
+    """Return the two words of a key of 16 bytes, shape (2,), read-only, as the kernels take them."""
     return np.frombuffer(key, dtype="<u8").astype(np.uint64, copy=False)
 
 
@@ -34,7 +35,11 @@ def fill(
     ends: Integers,
     digests: Digests,
 ) -> int:
-    """As `murmur.fill`, under `secret`."""
+    """Write the digests (n, 2), under `secret`, of the keys that lie in `buffer` from `starts` to `ends`, both (n,).
+
+    The kernel returns how many rows are done. It stops before a row that does not lie in the buffer, and
+    once it has read `BYTES_A_CALL` bytes. It reads the first row whatever its size.
+    """
     taken = 0
     for row in range(starts.shape[0]):
         start, end = starts[row], ends[row]
@@ -47,7 +52,7 @@ def fill(
 
 @kernel
 def signed(secret: Secret, key: bytes) -> tuple[int, int]:
-    """The digest of one key, as signed integers."""
+    """Return the digest of one key as two signed integers."""
     a, b = _hashed(secret, key, _0, np.uint64(len(key)))
     return int(np.int64(a)), int(np.int64(b))
 

@@ -1,4 +1,4 @@
-"""Words of a key within a buffer, for the hashes: little-endian, at any address; only bytes of the buffer are read."""
+"""Little-endian words of a key, at any address of a buffer, for the hashes. Only bytes of the buffer are read."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,9 +6,9 @@ import numpy.typing as npt
 from streamdedup.kernel import kernel
 
 Bytes = npt.NDArray[np.uint8]
-Readable = Bytes | bytes  # a single key goes into a kernel as it is
+Readable = Bytes | bytes  # a single key is passed to a kernel as it is
 
-BYTES_A_CALL = 1 << 22  # below 5 ms at the slower hash
+BYTES_A_CALL = 1 << 22  # in one call of a kernel: below 5 ms with the slower hash
 
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
 _16, _24, _32, _40, _48, _56, _64 = (np.uint64(number) for number in range(16, 65, 8))
@@ -16,7 +16,7 @@ _16, _24, _32, _40, _48, _56, _64 = (np.uint64(number) for number in range(16, 6
 
 @kernel
 def word(buffer: Readable, at: np.uint64) -> np.uint64:
-    """The eight bytes from `at` on: the compiler makes one load of them."""
+    """Return the eight bytes from `at` on. The compiler makes one load of them."""
     return (
         np.uint64(buffer[at])
         | np.uint64(buffer[at + _1]) << _8
@@ -31,9 +31,10 @@ def word(buffer: Readable, at: np.uint64) -> np.uint64:
 
 @kernel
 def last(buffer: Readable, end: np.uint64, count: np.uint64) -> np.uint64:
-    """The `count` bytes, 0 to 8, before `end`, and zeros above them.
+    """Return the `count` bytes, 0 to 8, before `end`, with zeros above them.
 
-    Where the buffer has eight bytes before `end` they are read at once, and those of the key before shifted out.
+    If the buffer has eight bytes before `end`, they are read at once, and the bytes that precede the key
+    are shifted out.
     """
     if count == _0:
         return _0
@@ -48,11 +49,11 @@ def last(buffer: Readable, end: np.uint64, count: np.uint64) -> np.uint64:
 
 @kernel
 def rotated(value: np.uint64, by: np.uint64) -> np.uint64:
-    """`value` with its bits moved up by 1 to 63, those that fall out coming in below."""
+    """Return `value` with its bits rotated up by `by`, 1 to 63."""
     return value << by | value >> (_64 - by)
 
 
 @kernel
 def within(start: int, end: int, size: int) -> bool:
-    """Whether a key from `start` to `end` lies in a buffer of `size` bytes."""
+    """Return whether a key from `start` to `end` lies in a buffer of `size` bytes."""
     return 0 <= start <= end <= size

@@ -1,7 +1,8 @@
-"""The keys of a column of JSON texts, found where they stand, without a copy: what is plain, and nothing else.
+"""Finds the keys of a column of JSON texts in place, without a copy, as far as they are plain.
 
-The whole text is checked by RFC 8259, so that nothing counts which the exact reader refuses. Rows that are not plain,
-or wrong, or without the key, are left to that reader: it alone says what a key is, and why there is none.
+The kernel checks the whole text by RFC 8259, so it accepts no text that the exact reader
+(`extract.json_reader`) refuses. It leaves a null for each row that is not plain, is wrong, or has no key.
+The exact reader then decides what its key is, or why it has none.
 """
 
 from collections.abc import Sequence
@@ -32,28 +33,34 @@ from streamdedup.keys.formats.json_text import (
 from streamdedup.keys.hashing import frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
-DEPTH_MAX = np.uint64(64)  # of nesting: a bit each; the exact reader goes deeper
-INTEGER_BYTES_MAX = np.uint64(308)  # of a key: of 308 digits none is beyond the largest double
+# Of nesting: `objects` has a bit for each level; the exact reader goes deeper.
+DEPTH_MAX = np.uint64(64)
+# Of a key: no integer of 308 digits is beyond the largest double.
+INTEGER_BYTES_MAX = np.uint64(308)
 
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
 def located(steps: Sequence[str], texts: Column) -> Column:
-    """Where in `texts` the key at the path of `steps` is, over the same buffer; null where the exact reader must say.
+    """Return where in `texts` the key at the path of `steps` is, over the same buffer.
 
-    What is given is a string without escapes, or an integer as it is written, of at most 308 characters.
+    The key is a string without escapes, or an integer of at most 308 characters, as it is written. Rows
+    that the exact reader must read are null.
     """
     return cells.located(texts, partial(fill, *_names(tuple(steps))))
 
 
 def warm_up() -> None:
-    """Compile the kernel, or load it from the cache: at set-up, so that no batch waits for it."""
+    """Compile the kernel or load it from the cache. Called at set-up, so that no batch waits for it."""
     located(("",), Column.of([b""]))
 
 
 @cache
 def _names(steps: tuple[str, ...]) -> tuple[Bytes, Integers]:
-    """The names of a path as `fill` is given them; what no UTF-8 has is never found."""
+    """Return the names of a path in the form that `fill` takes.
+
+    A name that has no UTF-8 becomes bytes that no text contains.
+    """
     names = [step.encode("utf-8", "surrogatepass") for step in steps]
     name_bytes = frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8)
     return name_bytes, frozen(np.cumsum([0, *map(len, names)]), np.int64)
@@ -69,10 +76,11 @@ def fill(
     key_starts: Integers,
     key_sizes: Integers,
 ) -> int:
-    """Write where the keys are of the texts at `starts`, of `sizes` bytes; a size of NULL where that is not known.
+    """Write where the keys are in the texts at `starts`, of `sizes` bytes; a size of NULL if the kernel cannot decide.
 
-    The names of the path are in `names`, each from its entry in `name_ends` (steps + 1,) to the next. Gives the number
-    of rows that are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
+    The names of the path are in `names`, each from its entry in `name_ends`, shape (steps + 1,), to the
+    next. The kernel returns how many rows are done, at least one: it stops once it has read `BYTES_A_CALL`
+    bytes.
     """
     taken = 0
     for row in range(starts.shape[0]):
@@ -80,7 +88,7 @@ def fill(
         if taken > BYTES_A_CALL:
             return row
         key_starts[row], key_sizes[row] = 0, NULL
-        # In the buffer? Without start + size, which may overflow.
+        # Is the cell in the buffer? Asked without start + size, which may overflow.
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             end = np.uint64(start + size)
             key, key_end = _found(names, name_ends, buffer, np.uint64(start), end)
@@ -94,10 +102,11 @@ def fill(
 def _found(
     names: Bytes, name_ends: Integers, buffer: Bytes, at: np.uint64, end: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """From where to where the key is in the text from `at` to `end`; NOWHERE twice where the exact reader must say.
+    """Return the start and end of the key in the text from `at` to `end`, NOWHERE twice if the kernel cannot decide.
 
-    `objects` has a bit for each container we are in, the innermost lowest: 1 is an object. Of the path, `matched` steps
-    lead to where we are; `seen` has a bit for each step whose name came before, which may come once.
+    `objects` has a bit for each container that is open, the innermost lowest: 1 is an object. `matched` is
+    how many steps of the path lead to the current container. `seen` has a bit for each step whose name was
+    found: a second one means that the exact reader must decide.
     """
     steps = np.uint64(name_ends.shape[0]) - _1
     key, key_end = NOWHERE, NOWHERE
@@ -140,7 +149,10 @@ def _found(
 def _to_next(
     buffer: Bytes, at: np.uint64, end: np.uint64, depth: np.uint64, objects: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """From behind a value to where the next member or element begins, or behind the text; what we are in then."""
+    """Go from the end of a value to the start of the next member or element, or to the end of the text.
+
+    Return that position, and the `depth` and `objects` there.
+    """
     at = past_blanks(buffer, at, end)
     while depth > _0:
         found = byte(buffer, at, end)
@@ -181,7 +193,10 @@ def _is_step(
 
 @inlined
 def _key(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """From where to where the key that begins at `at` is, and what is behind it; NOWHERE where it is not plain."""
+    """Return the start and end of the key that begins at `at`, and the position after it.
+
+    All three are NOWHERE if the key is not plain.
+    """
     if byte(buffer, at, end) == QUOTE:
         stop, escaped = string(buffer, at, end)
         return (NOWHERE, NOWHERE, NOWHERE) if escaped else (at + _1, stop, stop + _1)

@@ -1,7 +1,7 @@
-"""The lexical grammar of JSON (RFC 8259), for kernels: from the begin of a token to what is behind it.
+"""The lexical grammar of JSON (RFC 8259) for kernels: each function goes from the start of a token to its end.
 
-A position is NOWHERE where the token is wrong, or is one that we leave to the exact reader: half of a surrogate pair,
-a long number. All of these functions take NOWHERE as a position, too. No byte is read that is not before `end`.
+A position is NOWHERE if the token is wrong, or if the exact reader must decide about it: a surrogate, a
+long number. All functions also accept NOWHERE as a position. They read no byte at or after `end`.
 """
 
 import numpy as np
@@ -11,8 +11,9 @@ from streamdedup.keys.words import Bytes, word
 
 Rest = tuple[np.uint8, ...]
 
-NOWHERE = np.uint64(1 << 63)  # beyond every text, and still so when a few bytes are added
-NUMBER_BYTES_MAX = np.uint64(100)  # with an exponent of two digits at most it is a finite double
+NOWHERE = np.uint64(1 << 63)  # beyond the end of every text, even if a few bytes are added to it
+# Such a number is a finite double, if its exponent has at most two digits.
+NUMBER_BYTES_MAX = np.uint64(100)
 EXPONENT_DIGITS_MAX = np.uint64(2)
 
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
@@ -29,9 +30,10 @@ _BLANKS = tuple(np.uint8(ord(char)) for char in " \n\r\t")
 _ESCAPED = tuple(np.uint8(ord(char)) for char in '"\\/bfnrt')
 _RUE, _LSE, _ULL = (tuple(np.uint8(ord(char)) for char in rest) for rest in ("rue", "lse", "ull"))
 _TO_LOWER_CASE = np.uint8(0x20)  # the bit by which letters differ from capitals
-_NO_BYTE = np.uint8(0)  # read beyond the text; JSON has it nowhere
+_NO_BYTE = np.uint8(0)  # what is read beyond the text; JSON never contains it
 
-# The first bytes of letters of 2, 3 and 4 bytes, and the bounds of others (Unicode 15, table 3-7).
+# The first bytes of characters of 2, 3 and 4 bytes, and the bounds of the next ones (Unicode 15, table
+# 3-7).
 _TWO, _THREE, _FOUR, _FOUR_LAST = (np.uint8(byte) for byte in (0xC2, 0xE0, 0xF0, 0xF4))
 _BEFORE_SURROGATES = np.uint8(0xED)
 _80, _90, _A0, _C0 = (np.uint8(byte) for byte in (0x80, 0x90, 0xA0, 0xC0))
@@ -39,13 +41,13 @@ _80, _90, _A0, _C0 = (np.uint8(byte) for byte in (0x80, 0x90, 0xA0, 0xC0))
 
 @inlined
 def byte(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint8:
-    """The byte at `at`; 0, which JSON has nowhere, where the text is over."""
+    """Return the byte at `at`; 0, which JSON never contains, if the text has ended."""
     return buffer[at] if at < end else _NO_BYTE
 
 
 @inlined
 def past_blanks(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """The first position from `at` on that has no white space."""
+    """Return the first position from `at` on that has no white space."""
     while at < end and buffer[at] in _BLANKS:
         at += _1
     return at
@@ -53,14 +55,17 @@ def past_blanks(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def past_colon(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Behind a colon and the white space around it."""
+    """Return the position after a colon and the white space around it."""
     at = past_blanks(buffer, at, end)
     return past_blanks(buffer, at + _1, end) if byte(buffer, at, end) == COLON else NOWHERE
 
 
 @inlined
 def string(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, bool]:
-    """The position of the quote that closes the string whose first quote is at `at`, and whether it has escapes."""
+    """Return the position of the closing quote of the string whose opening quote is at `at`.
+
+    Also return whether the string has escapes.
+    """
     escaped = False
     if byte(buffer, at, end) != QUOTE:
         return NOWHERE, escaped
@@ -81,7 +86,7 @@ def string(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, boo
 
 @inlined
 def past_scalar(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Behind a string, a number, or one of the three literals."""
+    """Return the position after a string, a number, or one of the three literals."""
     first = byte(buffer, at, end)
     if first == QUOTE:
         return string(buffer, at, end)[0] + _1
@@ -97,7 +102,10 @@ def past_scalar(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def past_integer(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Behind an integer, or behind what of another number is before its point or exponent."""
+    """Return the position after an integer.
+
+    For another number it is the position of its point or exponent.
+    """
     if byte(buffer, at, end) == MINUS:
         at += _1
     if byte(buffer, at, end) == ZERO:
@@ -133,10 +141,11 @@ def _past_digits(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def _past_ordinary(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """The first position that has a quote, a backslash, a control character or no ASCII; `end` where none has.
+    """Return the first position that has a quote, a backslash, a control character or a byte that is not ASCII.
 
-    Eight bytes at once: `x - 1` has its top bit set where x was 0, and what the borrow does to bytes above does not
-    count, since the lowest is taken ("Bit Twiddling Hacks", S. E. Anderson: haszero, hasless).
+    Returns `end` if there is none. It reads eight bytes at once: `x - 1` has its top bit set if x was 0.
+    The borrow may change the bytes above, but only the lowest match is used ("Bit Twiddling Hacks", S. E.
+    Anderson: haszero, hasless).
     """
     while at < end and end - at >= _8:
         found = word(buffer, at)
@@ -157,7 +166,7 @@ def _past_ordinary(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def _past_escape(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Behind an escape; but a surrogate is left to the exact reader."""
+    """Return the position after an escape. NOWHERE for a surrogate, which the exact reader must read."""
     kind = byte(buffer, at + _1, end)
     if kind == _U:
         first, second = byte(buffer, at + _2, end), byte(buffer, at + _3, end)
@@ -175,7 +184,10 @@ def _is_hex(char: np.uint8) -> bool:
 
 @inlined
 def _past_letter(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Behind a character of two to four bytes, in the shortest UTF-8, and no surrogate."""
+    """Return the position after a character of two to four bytes.
+
+    It must be the shortest UTF-8, and not a surrogate.
+    """
     first, second = buffer[at], byte(buffer, at + _1, end)
     if first < _TWO or first > _FOUR_LAST or not _continues(second):
         return NOWHERE
@@ -201,6 +213,6 @@ def _continues(char: np.uint8) -> bool:
 
 @inlined
 def _are(buffer: Bytes, at: np.uint64, end: np.uint64, rest: Rest) -> bool:
-    """Whether the three bytes from `at` on are these."""
+    """Return whether the three bytes from `at` on are `rest`."""
     is_there = at < end and end - at >= _3
     return bool(is_there and (buffer[at], buffer[at + _1], buffer[at + _2]) == rest)

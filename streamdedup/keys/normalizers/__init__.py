@@ -8,7 +8,10 @@ __all__ = ["Normalizer", "normalizer"]
 
 
 def normalizer(name: Normalization, email: EmailRules | None = None) -> Normalizer | None:
-    """The normalizer of this name; None where keys stay as they are. `email` has the rules of that one."""
+    """Return the normalizer of this name; None for `none`, which leaves keys as they are.
+
+    `email` has the rules of the normalizer `email`.
+    """
     if name == "none":
         return None
     if name == "email":

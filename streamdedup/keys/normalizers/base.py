@@ -1,7 +1,7 @@
-"""Normalization: what is done to a key's text before it is hashed, so that two ways to write it are one key.
+"""Normalization: the change of a key's text before it is hashed, so that two ways to write it are one key.
 
-Python's `str` says what is meant. Keys in ASCII, the many, go by kernels that agree with it; of the others, each that
-differs is asked for once a batch.
+Python's `str` methods define the result. Kernels that agree with them read keys in ASCII, which most are.
+Of all other keys, Python reads each different one once a batch.
 """
 
 from functools import cache
@@ -16,32 +16,37 @@ from streamdedup.keys.formats.registry import looks_registered
 
 NOT_UTF8 = "the key is not UTF-8"
 NO_TEXT = (
-    "the key holds a zero byte, so it is no text: take its bytes as they are (key.normalize: none)"
+    "the key holds a zero byte, so it is not text: take its bytes as they are (key.normalize: none)"
 )
 ZERO = b"\0"
-LONG_BYTES = 8  # an integer as Java writes it: of a small one the first byte is zero, too, and the rest tells who it is
+# The size of an integer as Java writes it. A small one begins with a zero byte, too, and the rest of it may
+# identify a person.
+LONG_BYTES = 8
 
 
 class Normalizer(Protocol):
-    """What becomes of a key."""
+    """A way to change the keys of events."""
 
     @property
     def id(self) -> str:
-        """Another one where any key could become another; it stands in each snapshot and list."""
+        """The normalizer's identity, kept in each snapshot and list. It differs if any key could become another."""
 
     @property
     def takes_long(self) -> bool:
-        """Whether a key that no kernel knows takes so long that many of them should keep nobody waiting."""
+        """Whether a key that no kernel can read takes so long that many of them would stall the event loop."""
 
     def of_key(self, key: bytes) -> bytes:
-        """One key; raises MalformedError."""
+        """Return the normalized key. Raises MalformedError if there is none."""
 
     def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
-        """The same for each row, nulls left as they are; and why a row has no key, in ascending order."""
+        """Return the normalized key of each row, and why a row has none, in ascending order.
+
+        Nulls stay nulls.
+        """
 
 
 def text_of(key: bytes) -> str:
-    """The text of a key; MalformedError where it has none."""
+    """Return the text of a key. Raises MalformedError if it is not UTF-8, or has a zero byte."""
     if ZERO in key:
         raise MalformedError(_registered(key) or NO_TEXT)
     try:
@@ -51,7 +56,10 @@ def text_of(key: bytes) -> str:
 
 
 def unknown(found: Column, keys: Column) -> Integers:
-    """The rows of `keys`, ascending, that a kernel left null in `found`; ValueError where one is not in its buffer."""
+    """Return the rows of `keys`, ascending, that a kernel left null in `found`.
+
+    Raises ValueError if one of them is not in its buffer.
+    """
     asked = np.flatnonzero((found.sizes < 0) & (keys.sizes >= 0))
     outside = (keys.starts < 0) | (keys.starts > len(keys.buffer) - keys.sizes)
     if outside[asked].any():
@@ -61,13 +69,16 @@ def unknown(found: Column, keys: Column) -> Integers:
 
 @cache
 def characters_check(*, lowers: bool) -> int:
-    """Of what Python makes of all characters: another Unicode may know other letters and other white space."""
+    """Return a CRC-32 of all characters as Python normalizes them.
+
+    Another version of Unicode may have other letters and other white space.
+    """
     every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
     return crc32("".join((every.lower() if lowers else every).split()).encode())
 
 
 def _registered(key: bytes) -> str | None:
-    """What a key that is no text looks like, if it does."""
+    """Return what a key that is not text looks like, if it looks like Schema Registry data."""
     looks = None if len(key) == LONG_BYTES else looks_registered(key)
     if looks is None:
         return None

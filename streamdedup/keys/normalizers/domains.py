@@ -1,7 +1,8 @@
-"""By which keys a list may hold the domain of an address: that domain alone, or it with all that is below it.
+"""The keys by which a list may hold the domain of an address: that domain alone, or it with all subdomains.
 
-They stand in the address itself, so nothing is copied: `@mail.example.com` for the first, and `mail.example.com`,
-`example.com`, `com` for the second, of which there are LABELS_MAX at most, the shortest.
+The keys are pieces of the address itself, so nothing is copied. The key of the domain alone is
+`@mail.example.com`. The keys of a domain with all subdomains are `mail.example.com`, `example.com` and
+`com`; only the LABELS_MAX shortest of these are used.
 """
 
 import numpy as np
@@ -17,9 +18,9 @@ _AT, _POINT = np.uint8(ord("@")), np.uint8(ord("."))
 
 
 def candidates(addresses: Column) -> tuple[Integers, Column]:
-    """Rows of `addresses`, ascending, and over the same buffer a key for each of them; none of what has no @.
+    """Return, for each key, its row of `addresses`, ascending, and the key, over the same buffer.
 
-    The addresses are normalized, so that each has one @ at most; a null has no keys.
+    The addresses are normalized, so each has at most one @. A null, or a text without @, has no keys.
     """
     buffer = frozen(np.frombuffer(addresses.buffer, dtype=np.uint8), np.uint8)
     starts, sizes = frozen(addresses.starts, np.int64), frozen(addresses.sizes, np.int64)
@@ -32,13 +33,13 @@ def candidates(addresses: Column) -> tuple[Integers, Column]:
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them from the cache: at set-up, so that no batch waits for it."""
+    """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
     candidates(Column.of([b"a@b.c"]))
 
 
 @kernel
 def count(buffer: Bytes, starts: Integers, sizes: Integers, counts: Integers) -> None:
-    """Write how many keys there are for each row."""
+    """Write into `counts` how many keys each row has."""
     for row in range(starts.shape[0]):
         counts[row] = 0
         if _is_within(starts[row], sizes[row], buffer.shape[0]):
@@ -57,7 +58,7 @@ def fill(
     key_starts: Integers,
     key_sizes: Integers,
 ) -> None:
-    """Write where the keys are, row after row, as many as `count` found."""
+    """Write where the keys are, row after row, as many for each row as `count` found."""
     to = _0
     for row in range(starts.shape[0]):
         if counts[row] > 0:
@@ -78,7 +79,7 @@ def fill(
 
 @inlined
 def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Where the first @ is; `end` where there is none."""
+    """Return the position of the first @, or `end` if there is none."""
     while at < end and buffer[at] != _AT:
         at += _1
     return at
@@ -86,7 +87,7 @@ def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def _labels(buffer: Bytes, at: np.uint64, end: np.uint64) -> int:
-    """How many labels follow the @ at `at`."""
+    """Return how many labels follow the @ at `at`."""
     labels = 1
     while at < end:
         if buffer[at] == _POINT:
@@ -97,5 +98,5 @@ def _labels(buffer: Bytes, at: np.uint64, end: np.uint64) -> int:
 
 @inlined
 def _is_within(start: int, size: int, end: int) -> bool:
-    """Without start + size, which may overflow."""
+    """Return whether a cell lies in the buffer; without start + size, which may overflow."""
     return size >= 0 and 0 <= start <= end - size

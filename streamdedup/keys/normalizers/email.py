@@ -1,7 +1,8 @@
-"""E-mail addresses: all ways to write one are one key, by rules that are data (`providers`).
+"""E-mail addresses: all ways to write one address become one key, by rules that are data (`providers`).
 
-What an address is, and its domain in ASCII, says email-validator, without DNS. It is asked where the kernel does not
-know: of what is not plain ASCII, or no address. A reason never holds a part of the address.
+email-validator decides what an address is, and what its domain is in ASCII; it asks no DNS. It reads the
+addresses that the kernel cannot: those that are not plain ASCII, or not addresses. A reason never holds a
+part of the address.
 """
 
 import re
@@ -19,20 +20,22 @@ from streamdedup.keys.normalizers.labels import LABELS_MAX
 from streamdedup.keys.normalizers.providers import providers, table_check
 from streamdedup.keys.options import EmailRules
 
-VERSION = 1  # of what is done here; another one where any key could become another
+VERSION = 1  # increased by every change of this module that could change a key
 ADDRESS_BYTES_MAX = 1016  # no address has more than 254 characters
-TOO_LONG = "the key is no e-mail address: it is too long for one"
-EXACT, BELOW = (
-    b"@",
-    b".",
-)  # what an entry for a domain begins with: that domain alone, or all below it, too
-_QUOTING = re.compile(r": | \(|, ")  # what follows it in a message may be a piece of the address
+TOO_LONG = "the key is not an e-mail address: it is too long for one"
+# The first byte of an entry for a domain: that domain alone, or the domain with all of its subdomains.
+EXACT, BELOW = b"@", b"."
+# What follows one of these in a message may be a piece of the address.
+_QUOTING = re.compile(r": | \(|, ")
 
 
 class EmailNormalizer:
-    """Addresses as their providers tell them apart, as far as `rules` asks for it; `strict` where that is nothing."""
+    """Makes one key of all addresses that `rules` treat as one mailbox.
 
-    takes_long = True  # some 100 us for an international domain
+    Without any rule (`strict`) it only lowercases the address and makes its domain ASCII.
+    """
+
+    takes_long = True  # about 100 us for an international domain
 
     def __init__(self, rules: EmailRules) -> None:
         self.rules = rules
@@ -40,35 +43,39 @@ class EmailNormalizer:
 
     @cached_property
     def id(self) -> str:
-        """As `Normalizer.id`: the rules, their table, and the letters that Python and idna know."""
+        """The version, the rules, the check of their table, and of the letters that Python and idna know."""
         table = f", table {table_check():08x}" if self._providers else ""
         letters = f"{characters_check(lowers=True):08x}, IDNA {idna.idnadata.__version__}"
         return f"email {VERSION}, {self.rules.names}{table}, CRC-32 {letters}"
 
     def of_key(self, key: bytes) -> bytes:
-        """As `Normalizer.of_key`."""
+        """Return the normalized address. Raises MalformedError if the key is not an address."""
         address = _validated(text_of(key).strip())
         local = unicodedata.normalize("NFC", address.local_part.lower())
         return self._as_provider(local, address.ascii_domain).encode()
 
     def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
-        """As `Normalizer.of_column`."""
+        """Return the normalized address of each row, and why a row has none, in ascending order.
+
+        Nulls stay nulls.
+        """
         from streamdedup.keys.normalizers.email_column import plain  # which brings numba
 
         found = plain(keys, self.rules)
         return completed(found, unknown(found, keys), cache(self.of_key), keys)
 
     def of_domain_entry(self, entry: bytes) -> list[bytes]:
-        """The keys, of those in `domains.candidates`, by which `@example.com` or `.example.com` is held in a list.
+        """Return the keys by which a list holds the entry `@example.com` or `.example.com`.
 
-        The first stands for that domain alone, the second for it and all below it. Two where the domain is an alias:
-        its addresses are those of the other domain then, and what is below it is not below that. Raises
-        MalformedError.
+        `domains.candidates` makes the same keys of an address. The entry `@example.com` stands for that
+        domain alone, `.example.com` for it and all of its subdomains. An alias may give two keys: its
+        addresses are normalized to the mailbox domain, but the addresses of its subdomains are not. Raises
+        MalformedError if the entry is not a domain.
         """
         text = text_of(entry).strip()
         name = text[1:]
         if text[:1] not in ("@", ".") or not name:
-            raise MalformedError("the entry is no domain: it is not @ or . and a name")
+            raise MalformedError("the entry is not a domain: it must be @ or . followed by a name")
         domain = _validated(f"a@{name}").ascii_domain.encode()
         if text[0] == ".":
             if domain.count(b".") >= LABELS_MAX:
@@ -95,4 +102,4 @@ def _validated(text: str) -> email_validator.ValidatedEmail:
         return email_validator.validate_email(text, check_deliverability=False)
     except email_validator.EmailNotValidError as error:
         reason = _QUOTING.split(str(error), maxsplit=1)[0].rstrip(".")
-        raise MalformedError(f"the key is no e-mail address: {reason}") from None
+        raise MalformedError(f"the key is not an e-mail address: {reason}") from None

@@ -1,7 +1,8 @@
-"""The addresses of a column that are plain ASCII, by kernel, as `email` has them: checked, and as their providers do.
+"""The plain ASCII addresses of a column, checked and normalized by a kernel, with the same results as `email`.
 
-What is left null is for the exact reader: other letters, Punycode, quotes, names that no address has, what is no
-address. So this grammar is a part of email-validator's: it may know less, and never says otherwise.
+The kernel leaves a null for all others, which `email` then reads: other letters, Punycode, quotes, reserved
+domains, and what is not an address. So the kernel's grammar is a part of email-validator's: it may accept
+less, but never with another result.
 """
 
 from functools import cache
@@ -31,18 +32,19 @@ _FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 _ATOM, _HOST = np.uint8(1), np.uint8(2)
 _LETTERS_AND_DIGITS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-_USES: Bytes = np.zeros(256, dtype=np.uint8)  # where a byte may stand
+_USES: Bytes = np.zeros(256, dtype=np.uint8)  # in which parts of an address a byte may be
 _USES[list(_LETTERS_AND_DIGITS + b"!#$%&'*+-/=?^_`{|}~")] |= _ATOM  # RFC 5322, 3.2.3
-_USES[list(_LETTERS_AND_DIGITS)] |= _HOST  # RFC 1123, 2.1; a dash only within
+_USES[list(_LETTERS_AND_DIGITS)] |= _HOST  # RFC 1123, 2.1; a dash only inside of a label
 
-_FROM, _SIZE, _TO, _TO_SIZE, _TAG, _IGNORES_DOTS = range(6)  # of a row of rules
+_FROM, _SIZE, _TO, _TO_SIZE, _TAG, _IGNORES_DOTS = range(6)  # the columns of `rules`
 
 
 class _Table(NamedTuple):
-    """Providers as the kernel looks them up: `slots`, by the hash of a domain, have a row of `rules`, or -1.
+    """The providers as the kernel looks them up.
 
-    A row has where in `names` the domain stands, and its mailboxes' domain; the byte before a tag, or 0; 1 where dots
-    do not count.
+    `slots`, a hash table by the domain's hash, has the number of a row of `rules`, or -1. A row has the
+    position and size in `names` of the domain, and of the mailbox domain; the byte that begins a tag, or 0;
+    and 1 if dots do not count.
     """
 
     names: Bytes
@@ -51,7 +53,10 @@ class _Table(NamedTuple):
 
 
 def plain(keys: Column, rules: EmailRules) -> Column:
-    """The addresses that are plain, normalized, over a new buffer with nothing else; null where it is not known."""
+    """Return the plain addresses, normalized, over a new buffer that has nothing else.
+
+    Rows that only `email` can read are null.
+    """
     table, special = _table(rules), _special()
     longer = int((table.rules[:, _TO_SIZE] - table.rules[:, _SIZE]).max(initial=0))
     buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
@@ -68,7 +73,7 @@ def plain(keys: Column, rules: EmailRules) -> Column:
 
 
 def warm_up() -> None:
-    """Compile the kernel, or load it from the cache: at set-up, so that no batch waits for it."""
+    """Compile the kernel or load it from the cache. Called at set-up, so that no batch waits for it."""
     plain(Column.of([b""]), EmailRules.of("provider"))
 
 
@@ -80,7 +85,7 @@ def _table(rules: EmailRules) -> _Table:
         row = [len(names), len(domain), len(names) + len(domain), len(provider.domain)]
         names += (domain + provider.domain).encode()
         rows.append([*row, *(provider.tag.encode() or b"\0"), int(provider.ignores_dots)])
-    size = 1 << max(1, 2 * len(found)).bit_length()  # a power of two, at most half full
+    size = 1 << max(1, 2 * len(found)).bit_length()  # a power of two, of which at most half is used
     slots: Integers = np.full(size, -1, dtype=np.int64)
     for number, domain in enumerate(found):
         slot = _fnv(domain.encode()) % size
@@ -104,7 +109,10 @@ def _fnv(name: bytes) -> int:
 
 @cache
 def _special() -> Words:
-    """The last labels of names that no address has, each as its last eight bytes: others may look so, and are asked."""
+    """Return the last labels of the domains that no address may have, each as its last eight bytes.
+
+    Other labels may end in the same eight bytes; their addresses are left to `email`, too.
+    """
     labels = {name.rpartition(".")[2].encode()[-8:] for name in SPECIAL_USE_DOMAIN_NAMES}
     words = [int.from_bytes(label, "big") for label in sorted(labels)]
     return frozen(np.array(words, dtype=np.uint64), np.uint64)
@@ -124,10 +132,11 @@ def fill(
     to_starts: Integers,
     to_sizes: Integers,
 ) -> int:
-    """Append to `out`, from `end[0]` on, the addresses at `starts`, of `sizes` bytes, and write where they are.
+    """Append the normalized addresses to `out`, from `end[0]` on, and write where each is.
 
-    NULL where one is not plain. `out` must have room for all of them, of ADDRESS_BYTES_MAX at most, each with the most
-    that a rule makes it longer. Gives the number of rows that are done, at least one: it stops once it has read
+    The addresses are at `starts`, of `sizes` bytes each. The size of an address that is not plain is NULL.
+    `out` must have room for all addresses of at most ADDRESS_BYTES_MAX bytes, each with the most that a
+    rule makes it longer. The kernel returns how many rows are done, at least one: it stops once it has read
     `BYTES_A_CALL` bytes.
     """
     taken = 0
@@ -136,7 +145,7 @@ def fill(
         if taken > BYTES_A_CALL:
             return row
         to_starts[row], to_sizes[row] = 0, NULL
-        # In the buffer? Without start + size, which may overflow.
+        # Is the cell in the buffer? Asked without start + size, which may overflow.
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             at, last = stripped(buffer, np.uint64(start), np.uint64(start + size))
             taken += size
@@ -156,8 +165,8 @@ def fill(
 
 @inlined
 def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Where the @ behind a dot-atom is; NOWHERE where there is none."""
-    before = _POINT  # none may come first
+    """Return the position of the @ that follows a dot-atom at `at`; NOWHERE if there is none."""
+    before = _POINT  # as if a dot came before: so no dot may come first
     while at < end:
         found = buffer[at]
         if found == _AT:
@@ -174,7 +183,10 @@ def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def _host(buffer: Bytes, at: np.uint64, end: np.uint64, special: Words) -> tuple[np.uint64, bool]:
-    """The hash of a domain in small letters, and whether it is one that addresses have; of two labels at least."""
+    """Return the hash of a domain in lowercase, and whether addresses may have it.
+
+    It must have at least two labels.
+    """
     hashed, label, word, points, before = _FNV_START, _0, _0, _0, _POINT
     while at < end:
         found = _lower(buffer[at])
@@ -183,7 +195,8 @@ def _host(buffer: Bytes, at: np.uint64, end: np.uint64, special: Words) -> tuple
                 return hashed, False
             label, word, points = _0, _0, points + _1
         else:
-            # A dash may not come first in a label, and two at its fourth byte are for Punycode and such.
+            # A dash may not come first in a label. Two dashes before the fifth byte mark Punycode and the
+            # like.
             if found == _DASH:
                 if before == _POINT or (label == _3 and before == _DASH):
                     return hashed, False
@@ -211,7 +224,7 @@ def _rule(
     end: np.uint64,
     hashed: np.uint64,
 ) -> int:
-    """The row of the rules for a domain; -1 where there is none."""
+    """Return the row of `rules` for a domain; -1 if there is none."""
     last = np.uint64(slots.shape[0]) - _1
     slot = hashed & last
     while slots[slot] >= 0:
@@ -238,7 +251,7 @@ def _write(
     out: Bytes,
     to: np.uint64,
 ) -> np.uint64:
-    """Write an address by the row `rule`, where that is not -1; gives where it ends."""
+    """Write an address, by the row `rule` of `rules` if that is not -1. Return the position after it."""
     tag = np.uint8(rules[rule, _TAG]) if rule >= 0 else _NO_TAG
     ignores_dots = rule >= 0 and rules[rule, _IGNORES_DOTS] == 1
     start = to
@@ -248,7 +261,7 @@ def _write(
         if found == tag:
             if to > start and out[to - _1] != _POINT:
                 break
-            tag = _NO_TAG  # no address would be left: it stays
+            tag = _NO_TAG  # the tag stays, since nothing of the local part would be left
         if found != _POINT or not ignores_dots:
             out[to] = found
             to += _1

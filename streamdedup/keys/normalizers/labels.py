@@ -1,3 +1,8 @@
-"""How deep the domains of a list go: so an address of a hundred labels, which anybody can write, costs no more."""
+"""How deep the domains of a list may be.
 
-LABELS_MAX = 16  # of a domain that stands for all below it; the root zone's names have 1, the public's rarely above 6
+Anybody can write an address of a hundred labels; this bound keeps such an address as cheap as any other.
+"""
+
+# The most labels of a domain that stands for all of its subdomains. A name in the root zone has 1; a public
+# suffix rarely has more than 6.
+LABELS_MAX = 16

@@ -1,6 +1,7 @@
-"""White space and capitals of a column of keys, by kernel: what is ASCII, and nothing else.
+"""White space and capitals of a column of ASCII keys, by kernels.
 
-Both are as Python's `str.strip` and `str.lower` have them, of which ASCII is a small, fixed part.
+The results are those of Python's `str.strip` and `str.lower`, of which the rules for ASCII are a small,
+fixed part.
 """
 
 import numpy as np
@@ -14,18 +15,22 @@ from streamdedup.keys.words import BYTES_A_CALL, Bytes
 _0, _1 = np.uint64(0), np.uint64(1)
 _NOT_ASCII, _BYTE_1 = np.uint8(0x80), np.uint8(1)
 _A, _LETTERS, _TO_LOWER = np.uint8(ord("A")), np.uint8(26), np.uint8(0x20)
-# Tab, new line, vertical tab, form feed, carriage return.
+# The first of tab, new line, vertical tab, form feed, carriage return; and how many they are.
 _TAB, _CONTROLS = np.uint8(9), np.uint8(5)
-_FILE, _SEPARATORS = np.uint8(28), np.uint8(5)  # of files, groups, records, units; and the space
+# The first of the separators of files, groups, records and units, and the space; and how many they are.
+_FILE, _SEPARATORS = np.uint8(28), np.uint8(5)
 
 
 def trimmed(keys: Column) -> Column:
-    """The same without white space at both ends, over the same buffer; null where a key is no ASCII text."""
+    """Return the keys without white space at both ends, over the same buffer.
+
+    A key that is not ASCII text becomes null.
+    """
     return located(keys, trim)
 
 
 def lowered(keys: Column) -> Column:
-    """The same keys, all ASCII or null, with small letters for capitals; over a new buffer, without anything else."""
+    """Return the same keys, which are ASCII or null, in lowercase, over a new buffer that has nothing else."""
     buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
     sizes = frozen(keys.sizes, np.int64)
     taken = np.maximum(sizes, 0)
@@ -39,7 +44,7 @@ def lowered(keys: Column) -> Column:
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them from the cache: at set-up, so that no batch waits for it."""
+    """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
     lowered(trimmed(Column.of([b" "])))
 
 
@@ -47,9 +52,10 @@ def warm_up() -> None:
 def trim(
     buffer: Bytes, starts: Integers, sizes: Integers, to_starts: Integers, to_sizes: Integers
 ) -> int:
-    """Write where the keys at `starts`, of `sizes` bytes, are without white space; NULL where one is no ASCII text.
+    """Write where the keys at `starts`, of `sizes` bytes, are without white space at both ends.
 
-    Gives the number of rows that are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
+    The size of a key that is not ASCII text is NULL. The kernel returns how many rows are done, at least
+    one: it stops once it has read `BYTES_A_CALL` bytes.
     """
     taken = 0
     for row in range(starts.shape[0]):
@@ -57,7 +63,7 @@ def trim(
         if taken > BYTES_A_CALL:
             return row
         to_starts[row], to_sizes[row] = 0, NULL
-        # In the buffer? Without start + size, which may overflow.
+        # Is the cell in the buffer? Asked without start + size, which may overflow.
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             at, end = np.uint64(start), np.uint64(start + size)
             if _is_ascii_text(buffer, at, end):
@@ -69,9 +75,9 @@ def trim(
 
 @kernel
 def lower(buffer: Bytes, starts: Integers, sizes: Integers, out: Bytes, to_starts: Integers) -> int:
-    """Copy the keys at `starts`, of `sizes` bytes, to `to_starts` in `out`, capitals as small letters.
+    """Copy the keys at `starts`, of `sizes` bytes, in lowercase to `to_starts` in `out`.
 
-    Gives the number of rows that are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
+    The kernel returns how many rows are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
     """
     taken = 0
     for row in range(starts.shape[0]):
@@ -90,7 +96,7 @@ def lower(buffer: Bytes, starts: Integers, sizes: Integers, out: Bytes, to_start
 
 @inlined
 def _is_ascii_text(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
-    """A zero less one has the high bit, too."""
+    """Return whether all bytes are ASCII and none is 0. A zero byte less 1 has the high bit set, too."""
     bits = np.uint8(0)
     while at < end:
         bits |= buffer[at] | np.uint8(buffer[at] - _BYTE_1)
@@ -100,7 +106,7 @@ def _is_ascii_text(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
 
 @inlined
 def stripped(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Where a text is without white space at both ends."""
+    """Return the start and end of a text without the white space at both ends."""
     while at < end and _is_blank(buffer[at]):
         at += _1
     while at < end and _is_blank(buffer[end - _1]):

@@ -1,6 +1,6 @@
-"""What mailbox providers take for one address, by domain: `data/email_providers.tsv`, where each rule has its source.
+"""What mailbox providers treat as one address, by domain: `data/email_providers.tsv` has each rule with its source.
 
-A rule that is switched off is left out here, so whoever asks knows nothing of switches.
+Rules that are switched off are left out here, so callers need not know the switches.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,21 @@ NO_TAGS = "none"
 
 
 class Provider(NamedTuple):
-    """`domain` is that of the mailbox, `tag` the character that a tag begins with, empty where there are no tags."""
+    """The rules of one domain.
+
+    `domain` is the domain of the mailbox; `tag` is the character that begins a tag, empty if there are no
+    tags.
+    """
 
     domain: str
     tag: str
     ignores_dots: bool
 
     def local_part(self, text: str) -> str:
-        """Without dots and tag, as far as they do not count; a tag stays where no address would be left."""
+        """Return `text` without its dots and its tag, as far as they do not count.
+
+        A tag stays if nothing else of the local part would be left.
+        """
         if self.ignores_dots:
             text = text.replace(".", "")
         name = text.partition(self.tag)[0] if self.tag else text
@@ -31,7 +38,7 @@ class Provider(NamedTuple):
 
 @cache
 def providers(rules: EmailRules) -> Mapping[str, Provider]:
-    """By domain, in small letters; only those of which `rules` leaves something."""
+    """Return the providers by domain, in lowercase; only those for which `rules` leave a rule on."""
     found = {}
     for line in _table().splitlines():
         if line.startswith("#"):
@@ -49,7 +56,7 @@ def providers(rules: EmailRules) -> Mapping[str, Provider]:
 
 @cache
 def table_check() -> int:
-    """The CRC-32 of the table."""
+    """Return the CRC-32 of the table."""
     return crc32(_table().encode())
 
 

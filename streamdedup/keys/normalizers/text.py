@@ -11,7 +11,7 @@ from streamdedup.keys.normalizers.base import text_of, unknown
 
 @dataclass(frozen=True)
 class TextNormalizer:
-    """White space at both ends taken off, and where it `lowers`, small letters for all."""
+    """Takes white space off both ends; if it `lowers`, it also makes the text lowercase."""
 
     id: str
     of_text: Callable[[str], str]
@@ -19,12 +19,16 @@ class TextNormalizer:
     takes_long = False
 
     def of_key(self, key: bytes) -> bytes:
-        """As `Normalizer.of_key`."""
+        """Return the normalized key. Raises MalformedError if the key is not UTF-8 text."""
         return self.of_text(text_of(key)).encode()
 
     def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
-        """As `Normalizer.of_column`."""
-        from streamdedup.keys.normalizers.letters import lowered, trimmed  # which brings numba
+        """Return the normalized key of each row, and why a row has none, in ascending order.
+
+        Nulls stay nulls.
+        """
+        # Imported here, because it imports numba.
+        from streamdedup.keys.normalizers.letters import lowered, trimmed
 
         found = trimmed(keys)
         if self.lowers:
