@@ -1,7 +1,8 @@
-"""The base of every error, by whose fault, with its exit status; and how to tell of an error that is not ours.
+"""The base classes of all errors, by who can repair them, each with its exit status; and `trace`.
 
-A message of ours says what happened, to what, and what to do. None holds a key: events are named by topic, partition
-and offset. The message of any other error may quote one, so `trace` leaves it out.
+A message of ours states what happened, to what, and what to do. No message holds a key: it names events by
+topic, partition and offset. The message of another package's error may quote a key, so `trace` leaves
+messages out.
 """
 
 from collections.abc import Iterator
@@ -11,31 +12,31 @@ FRAMES_MAX = 20
 
 
 class StreamdedupError(Exception):
-    """Base of all errors that this package raises on purpose."""
+    """The base of all errors that this package raises on purpose."""
 
     exit_status = 1
 
 
 class ConfigError(StreamdedupError):
-    """The operator's: a setting, an argument or a topic that does not fit."""
+    """An error of the operator: a setting, an argument or a topic that is wrong."""
 
     exit_status = 2
 
 
 class MalformedError(StreamdedupError):
-    """An event without a key; the message is the reason, and does not hold what it has instead."""
+    """An event has no key. The message is the reason, and does not quote the event."""
 
 
 class SnapshotError(StreamdedupError):
-    """The disk's: a snapshot that cannot be written, or must not be trusted."""
+    """An error of the disk: a snapshot that cannot be written, or must not be trusted."""
 
 
 class DeliveryError(StreamdedupError):
-    """The broker's: a log, an offset or a transaction that contradicts what we know."""
+    """An error of the broker: a log, an offset or a transaction that contradicts what the worker knows."""
 
 
 def trace(error: BaseException) -> str:
-    """The types and frames of `error` and of what it came from, as a traceback without messages and source lines."""
+    """Return the types and frames of `error` and of its causes: a traceback without messages and source lines."""
     return _LED_TO.join(map(_one, reversed(list(_causes(error)))))
 
 
@@ -43,7 +44,7 @@ _LED_TO = "\n\nwhich led to:\n\n"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """`error`, its cause, and so on: a chain may be a ring."""
+    """Yield `error`, its cause, the cause of that, and so on. It stops if the chain is a ring."""
     met: list[BaseException] = []
     while len(met) < CAUSES_MAX and not any(error is known for known in met):
         met.append(error)

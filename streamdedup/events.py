@@ -1,7 +1,7 @@
 """Events as columns: consecutive events of one partition, and the verdict on each.
 
-An `EventBatch` holds one buffer and where in it the keys and values are; nothing above `kafka/` needs to know whether
-it was cut from raw record batches or joined from record objects.
+An `EventBatch` holds one buffer, and the positions of the keys and values in it. Nothing above `kafka/`
+needs to know whether the batch was cut from raw record batches or joined from record objects.
 """
 
 from abc import abstractmethod
@@ -22,10 +22,11 @@ NULL = -1  # the size of a key or value that is null, as in Kafka's record forma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What tells a record batch from any other that could stand in its place in a log.
+    """What distinguishes a record batch from any other that could take its place in a log.
 
-    `offset` is that of its first record; `producer_id` and `epoch` are -1 where the producer gave none; `crc` is the
-    CRC-32C of all but these; `stamped_ms`, since 1970, is the time of its first record, for people.
+    `offset` is the offset of its first record. `producer_id` and `epoch` are -1 if the producer sent none.
+    `crc` is the batch's CRC-32C, which does not cover these fields. `stamped_ms` is the timestamp of its
+    first record, in ms since 1970, for people.
     """
 
     offset: int
@@ -36,18 +37,21 @@ class Fingerprint:
 
 
 class Verdict(IntEnum):
-    """What was decided of an event: one uint8."""
+    """The decision on an event, one uint8."""
 
     PASS = 0
     DUPLICATE = 1
-    BLOCKED = 2  # it is on the block list, or the operator asked for it to be dropped
+    BLOCKED = 2  # it is on the block list, or the operator wants it dropped
     MALFORMED = 3  # it has no key
-    REJECTED = 4  # the output would not take it, or not keep it
+    REJECTED = 4  # the output would refuse it, or delete it at once
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Byte strings, or nulls, in one buffer: `starts` and `sizes` are int64 of shape (n,), a null has size -1."""
+    """Byte strings or nulls in one buffer.
+
+    `starts` and `sizes` are int64 of shape (n,); the size of a null is -1.
+    """
 
     buffer: bytes
     starts: Integers
@@ -55,7 +59,7 @@ class Column:
 
     @classmethod
     def of(cls, cells: Sequence[bytes | None]) -> "Column":
-        """The column that holds `cells`."""
+        """Return the column that holds `cells`."""
         sizes = np.array([NULL if cell is None else len(cell) for cell in cells], dtype=np.int64)
         taken = np.maximum(sizes, 0)
         return cls(b"".join(filter(None, cells)), np.cumsum(taken) - taken, sizes)
@@ -68,11 +72,11 @@ class Column:
         return None if size < 0 else self.buffer[self.starts[row] : self.starts[row] + size]
 
     def take(self, rows: Integers | slice) -> "Column":
-        """The cells of `rows`, over the same buffer."""
+        """Return the cells of `rows`, over the same buffer."""
         return Column(self.buffer, self.starts[rows], self.sizes[rows])
 
     def nulled(self, rows: Integers) -> "Column":
-        """The same with a null in each of `rows`."""
+        """Return the same column with a null in each of `rows`."""
         if not len(rows):
             return self
         sizes = self.sizes.copy()
@@ -80,7 +84,10 @@ class Column:
         return Column(self.buffer, self.starts, sizes)
 
     def replaced(self, rows: Integers, cells: "Column") -> "Column":
-        """The same, but with `cells` in place of `rows`, their order; a new buffer has what lies between the others."""
+        """Return the column with `cells`, in their order, in the place of `rows`.
+
+        Its new buffer also has the bytes that lie between the other cells.
+        """
         starts, sizes = self.starts.copy(), self.sizes.copy()
         sizes[rows] = NULL
         kept = sizes >= 0
@@ -97,33 +104,37 @@ class Column:
 
 
 class HeaderColumn(Sequence[Headers]):
-    """The headers of each event where they are in one buffer, read where somebody asks for them."""
+    """The headers of each event in one buffer. A row is read only if somebody asks for it."""
 
     @abstractmethod
     def located(self, name: str) -> Column:
-        """Where in each row the value of the last header of that name is; null where only reading the row tells."""
+        """Return where in each row the value of the last header of that name is.
+
+        It is null if only reading the row can decide.
+        """
 
     @abstractmethod
     def take(self, rows: Integers | slice) -> "HeaderColumn":
-        """The headers of `rows`, over the same buffer."""
+        """Return the headers of `rows`, over the same buffer."""
 
 
 class Origin(NamedTuple):
-    """A record batch as it was read, and that its events are the rows from `start` to `end`, without."""
+    """A record batch as it was read. Its events are the rows from `start` to `end`, `end` excluded."""
 
     start: int
     end: int
-    batch: object  # what `kafka/` knows it by
+    batch: object  # the reference by which `kafka/` knows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
-    `offsets` ascend, with gaps where the log has them; `timestamps` are ms since 1970; `next_offset` is where reading
-    goes on. `headers` are a HeaderColumn where they were cut from raw record batches. `bodies` are the events as the
-    wire has them, from the length of the key on, None where they were made of objects; `origins` are those record
-    batches, ascending, all of whose events are here.
+    `offsets` ascend, with gaps if the log has them; `timestamps` are in ms since 1970; `next_offset` is the
+    offset at which reading goes on. `headers` are a HeaderColumn if the batch was cut from raw record
+    batches. `bodies` are the events in the wire format, from the length of the key on; None if the batch
+    was made of record objects. `origins` are the record batches, ascending, of which all events are in this
+    batch.
     """
 
     topic: str
@@ -142,7 +153,7 @@ class EventBatch:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of keys, values and headers, as near as the events tell without being looked into."""
+        """The bytes of keys, values and headers, as exactly as possible without parsing the events."""
         if self.bodies is not None:
             return int(self.bodies.sizes.sum())
         columns = sum(int(np.maximum(c.sizes, 0).sum()) for c in (self.keys, self.values))
@@ -150,11 +161,11 @@ class EventBatch:
         return columns + sum(len(name) + len(value or b"") for name, value in headers)
 
     def head(self, count: int) -> "EventBatch":
-        """The first `count` events, which must be fewer than all."""
+        """Return the first `count` events; `count` must be less than the number of events."""
         return self._rows(0, count)
 
     def take(self, rows: Integers) -> "EventBatch":
-        """The events of `rows`, ascending; reading goes on where it did."""
+        """Return the events of `rows`, ascending. `next_offset` stays the same."""
         headers = self.headers
         return EventBatch(
             topic=self.topic,
@@ -171,7 +182,7 @@ class EventBatch:
         )
 
     def parts(self, events: int) -> Iterator["EventBatch"]:
-        """All of it in batches of at most so many events."""
+        """Yield all events in batches of at most `events` events."""
         if len(self) <= events:
             yield self
             return

@@ -1,8 +1,9 @@
-"""The one way to numba: every compiled function of this package goes through `kernel`, and stands in `KERNELS`.
+"""The only module that calls numba: it compiles every kernel of this package, and lists it in `KERNELS`.
 
-numba caches a function by its own source file only, so a change in a module it calls leaves the cache stale: our
-cache directory is named by a digest of all sources that kernels are made of. numba also compiles for whatever types it
-is given: `keys.hashing` makes one type of each input, and tests look into what every kernel inferred.
+numba caches a function by its own source file only, so after a change in a module that it calls, the cache
+would be stale. Our cache directory therefore has in its name a digest of all sources that kernels are made
+of. numba also compiles for every type that it gets: `keys.hashing` makes one type of each input, and tests
+check what each kernel inferred.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from llvmlite import ir
 from numba import extending as _untyped_extending
 from numba.core import caching as _untyped_caching
 from numba.core import event as _untyped_event
+from typing_extensions import override
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -35,7 +37,7 @@ _types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
-KERNELS: list[Any] = []  # every one of them, as numba's dispatcher
+KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 
 _KERNEL = re.compile(rb"^@(kernel|inlined)\b", re.MULTILINE)
 _IMPORTS = re.compile(rb"^[ \t]*from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -44,15 +46,15 @@ _log = logging.getLogger(__name__)
 
 
 def kernel(function: _Function) -> _Function:
-    """Compile `function` without the GIL, on its first call for the types it is called with."""
+    """Compile `function`, without the GIL, on the first call for each combination of argument types."""
     return _compiled(function, in_line=False)
 
 
 def inlined(function: _Function) -> _Function:
-    """As `kernel`, for what kernels call for each row; it allocates nothing. It is put in line, whatever its length.
+    """Compile `function`, which kernels call for each row and which allocates nothing, and put it in line.
 
-    Nor does it count references: a function that does, and that is not put in line, counts those of each array it is
-    given, which takes longer than most rows.
+    It is put in line whatever its length, and it does not count references. Otherwise each call would count
+    the references of all arrays that it is given, which takes longer than the work on most rows.
     """
     return _compiled(function, in_line=True)
 
@@ -61,8 +63,9 @@ def _compiled(function: _Function, *, in_line: bool) -> _Function:
     outer = _config.CACHE_DIR
     _config.CACHE_DIR = str(_CACHE.directory or outer)
     try:
-        # All said, since what is left out comes from the kernel that is the first to call it. By "numpy" a division by
-        # 0 raises nothing: what may raise has the references of its arrays counted in every row.
+        # All options are stated, since numba would take an option that is left out from the kernel that is
+        # the first to call this one. With the error model "numpy", a division by 0 raises nothing: if a
+        # function could raise, numba would count the references of its arrays for every row.
         compiler = _njit(
             nogil=True,
             cache=_CACHE.is_writable,
@@ -89,12 +92,15 @@ def _prefetching(_context: object, table: Any, at: Any) -> Any:  # noqa: ANN401 
         return context.get_dummy_value()
 
     if not isinstance(table, _types.Array) or table.layout != "C" or at != _types.uint64:
-        return None  # no such function, says numba then
+        return None  # numba then reports that there is no such function
     return _types.void(table, at), compiled
 
 
 def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numba calls it with types
-    """Numba has no 128-bit integer, and of four products of halves LLVM does not make the one instruction."""
+    """Multiply in 128 bits and take the upper half.
+
+    numba has no 128-bit integer, and LLVM does not turn four products of halves into the one instruction.
+    """
 
     def compiled(_context: Any, builder: Any, _signature: Any, factors: Any) -> Any:  # noqa: ANN401
         wide = ir.IntType(128)
@@ -106,21 +112,21 @@ def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numb
     return _types.uint64(a, b), compiled
 
 
-READ_INTO_ALL_CACHES = (0, 3, 1)  # for reading; to be kept in all levels; data, not instructions
+READ_INTO_ALL_CACHES = (0, 3, 1)  # to read; keep in all levels; data, not instructions
 
 prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = _extending.intrinsic(_prefetching)
 """In a kernel, `prefetch(table, at)` asks the memory for the cache line of table[at], and does not wait for it.
 
-`table` is contiguous, and `at` uint64. So the misses of many rows overlap, where one at a time would be waited for.
+`table` is contiguous, and `at` is uint64. The cache misses of many rows then overlap, instead of following one another.
 """
 
 upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_upper_half)
-"""In a kernel: the upper 64 bits of the product of two uint64."""
+"""In a kernel, `upper_half(a, b)` is the upper 64 bits of the product of two uint64."""
 
 
 @contextmanager
 def compiling(tell: Callable[[], None]) -> Iterator[None]:
-    """Within, `tell` is called once, before the first kernel that is not in the cache is compiled."""
+    """Within this context, call `tell` once before the first kernel that is not in the cache is compiled."""
     listener = _First(tell)
     _event.register("numba:compile", listener)
     try:
@@ -130,17 +136,20 @@ def compiling(tell: Callable[[], None]) -> Iterator[None]:
 
 
 def compiled() -> int:
-    """How many kernels this process did not find in the cache, so that it compiled them, once for each type."""
+    """Return how many kernels this process compiled, once for each type, because the cache did not have them."""
     return sum(sum(each.stats.cache_misses.values()) for each in KERNELS)
 
 
 def kept_in() -> Path | None:
-    """The directory in which the next process finds what this one compiles; None where there is none to write to."""
+    """Return the directory in which the next process finds the kernels that this one compiles.
+
+    None if there is no writable directory.
+    """
     return _CACHE.directory if _CACHE.is_writable else None
 
 
 def cache_root() -> Path:
-    """Where compiled kernels are kept: `$STREAMDEDUP_CACHE`, or the platform's cache directory."""
+    """Return where compiled kernels are kept: `$STREAMDEDUP_CACHE`, or the platform's cache directory."""
     if given := os.environ.get(CACHE_ENV):
         return Path(given)
     if sys.platform == "darwin":
@@ -172,17 +181,21 @@ def _module(path: Path, package: Path) -> str:
 
 
 class _Cache(NamedTuple):
-    """Where compiled kernels are; a `directory` that is not writable, as in an image, may still be full of them."""
+    """Where compiled kernels are.
+
+    A `directory` that is not writable, as in an image, may still hold all of them.
+    """
 
     directory: Path | None
     is_writable: bool
 
 
 class _ReadOnlyLocator(_caching.UserProvidedCacheLocator):
-    """The same place, without numba's check that it can be written to."""
+    """Locates the same directory, without numba's check that it is writable."""
 
+    @override
     def ensure_cache_path(self) -> None:
-        """It is there, and that is all that reading takes."""
+        """Do nothing: the directory exists, and reading needs no more."""
 
 
 class _ReadOnlyCacheImpl(_caching.CompileResultCacheImpl):
@@ -190,16 +203,17 @@ class _ReadOnlyCacheImpl(_caching.CompileResultCacheImpl):
 
 
 class _ReadOnlyCache(_caching.FunctionCache):
-    """What was compiled before is loaded; what was not is compiled, and forgotten with the process."""
+    """Loads the kernels that are in the directory. Others are compiled, and lost when the process ends."""
 
     _impl_class = _ReadOnlyCacheImpl
 
+    @override
     def save_overload(self, sig: object, data: object) -> None:
-        """There is no place for it."""
+        """Do nothing: the directory is not writable."""
 
 
 def _cache() -> _Cache:
-    """The directory for this very source, numba, Python and bounds checking."""
+    """Return the directory for these sources, numba's and Python's versions, and bounds checking."""
     digest = hashlib.blake2b(digest_size=8)
     for _, source in sorted(sources(Path(__file__).parent).items()):
         digest.update(source)
@@ -213,8 +227,9 @@ def _cache() -> _Cache:
     except (
         OSError,
         RuntimeError,
-    ) as error:  # read-only or full; RuntimeError: there is no home directory
-        # At import, logging is not set up yet.
+    ) as error:  # the directory is read-only or full; RuntimeError: there is no home directory
+        # Logging is not yet set up when this module is imported, so the warning waits for the first
+        # compilation.
         _event.register("numba:compile", _First(partial(_warn_uncached, type(error).__name__)))
         there = directory is not None and os.access(directory, os.R_OK | os.X_OK)
         return _Cache(directory if there else None, is_writable=False)
@@ -222,31 +237,32 @@ def _cache() -> _Cache:
 
 def _warn_uncached(reason: str) -> None:
     _log.warning(
-        "no directory for compiled kernels is writable (%s), so they are compiled anew in every process, which"
-        " takes seconds; set %s to one that is",
+        "no directory for compiled kernels is writable (%s), so every process compiles them again, which"
+        " takes seconds; set %s to a writable directory",
         reason,
         CACHE_ENV,
     )
 
 
 class _First(_event.Listener):
-    """Calls `tell` when the first kernel compiles."""
+    """Calls `tell` when the first kernel is compiled."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
         self._listens = True
 
+    @override
     def on_start(self, _compiling: object) -> None:
-        """Tell it once."""
         if self._listens:
             self.end()
             self._tell()
 
+    @override
     def on_end(self, _compiled: object) -> None:
-        """Nothing is left to tell."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._listens:
             self._listens = False
             _event.unregister("numba:compile", self)

@@ -1,8 +1,8 @@
-"""Logging: structlog for us, for people on a terminal and as JSON otherwise; no line quotes a key.
+"""Logging: structlog for our lines, for people on a terminal and as JSON otherwise. No line quotes a key.
 
-aiokafka logs keys at DEBUG, so it stays at WARNING, and thousands of lines a minute while a broker is away, which our
-own tell of, so each of its messages passes once in ten minutes. Exceptions come without messages, asyncio's lines
-without objects.
+aiokafka logs keys at DEBUG, so its level is at least WARNING. While a broker is away it logs thousands of
+lines a minute about what our own lines report, so each of its messages passes once in ten minutes.
+Exceptions are logged without their messages, and asyncio's lines without objects.
 """
 
 import logging
@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 from structlog.typing import EventDict, ExcInfo
+from typing_extensions import override
 
 from streamdedup.errors import trace
 
@@ -23,15 +24,15 @@ EVERY_S = 60.0  # between two lines of one kind that could come too often
 
 
 class OncePerTemplate(logging.Filter):
-    """Lets each message template of a logger pass once in `REPEATED_AFTER_S`."""
+    """Lets each message template of a logger pass once in `REPEATED_AFTER_S` seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._passed_at: dict[tuple[str, str], float] = {}
 
+    @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether `record` may pass."""
         now, template = self._clock(), (record.name, str(record.msg))
         passes = now - self._passed_at.get(template, float("-inf")) >= REPEATED_AFTER_S
         if passes:
@@ -40,16 +41,16 @@ class OncePerTemplate(logging.Filter):
 
 
 class RateLimit:
-    """Of one kind of line, which is written once in `every_s` at most."""
+    """The limit of one kind of line, which is written at most once in `every_s` seconds."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s = every_s
         self._untold, self._due_at = 0, -math.inf
 
     def due(self, now_s: float, count: int = 1) -> int:
-        """`count` things more happened: of how many the line tells that is due now, or 0 where none is.
+        """Count `count` more events. Return how many the line that is due now stands for; 0 if none is due.
 
-        `now_s` is the time by a clock that never goes back, the same at each call.
+        `now_s` is the time by a clock that never goes back, the same clock at each call.
         """
         self._untold += count
         if now_s < self._due_at:
@@ -60,7 +61,7 @@ class RateLimit:
 
 
 def set_up(level: int = logging.INFO) -> None:
-    """Configure logging of this process: everything goes to standard error."""
+    """Configure the logging of this process: every line goes to standard error."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -99,7 +100,10 @@ def _aiokafka_only(limit: OncePerTemplate) -> Callable[[logging.LogRecord], bool
 
 
 def _without_objects(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Cut asyncio's lines off before the first object: that of a task shows its exception's message."""
+    """Cut asyncio's lines off before the first object.
+
+    The text of a task object shows its exception's message, which may quote a key.
+    """
     if line["logger"] == "asyncio":
         line["event"] = _OBJECT.split(str(line["event"]), maxsplit=1)[0].rstrip()
     return line

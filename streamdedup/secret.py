@@ -1,6 +1,7 @@
 """Secrets of the configuration: from the environment, or from a file that the option `<name>_file` names.
 
-A model declares `<name>_file` before `<name>`, and validates the latter by `read_secret`. No message holds a secret.
+A model declares `<name>_file` before `<name>`, and validates `<name>` by `read_secret`. No message holds a
+secret.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,10 @@ ReadableFile = Annotated[LocalPath, AfterValidator(_check_readable)]
 
 
 def read_secret(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-    """`secret`, or what its file holds but for one line end; ValueError where that is nothing, or no UTF-8."""
+    """Return `secret`, or the content of its file without one line end.
+
+    Raises ValueError if the file cannot be read, is empty, or is not UTF-8.
+    """
     path: Path | None = info.data.get(f"{info.field_name}_file")
     if secret is not None or path is None:
         return secret
@@ -43,7 +47,7 @@ def read_secret(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
 def set_twice(
     options: BaseModel, section: str, *leaves: str
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield, as a model's `conflicts`, which of the secrets `leaves` are given both ways."""
+    """Yield, for a model's `conflicts`, those of the secrets `leaves` that are set both directly and by a file."""
     for leaf in leaves:
         if {leaf, f"{leaf}_file"} <= options.model_fields_set:
             yield (

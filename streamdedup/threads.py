@@ -1,6 +1,7 @@
-"""Where what blocks is done: in threads, in lanes, so that what hangs in one of them holds up nothing in another.
+"""Runs blocking calls in threads, in lanes, so that a call that hangs in one lane delays nothing in another.
 
-Each lane has a bound, and so have, with it, the threads that a dead disk may cost. Whoever waits long is told of.
+Each lane has a bound, which also bounds the threads that a dead disk may block. A call that waits for long
+is logged once a minute.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ THE_WORKER = "the worker"  # in place of a shard's name
 class Lane:
     """At most `width` calls at a time, and one for each name; a name is a shard's, as `TOPIC/PARTITION`.
 
-    `disk` says, to an operator, where the files lie that the calls may wait for.
+    `disk` is where the files lie for which the calls may wait, for a message to the operator.
     """
 
     def __init__(self, width: int, disk: str = "snapshot.directory") -> None:
@@ -39,15 +40,18 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether a thread is at work."""
+        """Whether a thread is running a call."""
         return bool(self._under_way)
 
     def works_for(self, name: str) -> bool:
-        """Whether a thread is at work for `name`, even if nobody waits for it any more."""
+        """Return whether a thread is running a call for `name`, even if nobody waits for it any more."""
         return name in self._under_way
 
     def waits(self, name: str, above_s: float = 0.0) -> str | None:
-        """For what `name` waits, and for how long now; None where it does not, or not so long. Any thread may ask."""
+        """Return what `name` waits for, and since when; None if it does not wait, or not for `above_s` seconds.
+
+        Any thread may call this.
+        """
         if (waiting := self._waits.get(name)) is None:
             return None
         what, since = waiting
@@ -55,7 +59,7 @@ class Lane:
         return f"waits for {what}, for {waited_s:.0f} s now" if waited_s >= above_s else None
 
     async def turn(self, name: str, what: str) -> None:
-        """Wait until `run` would begin at once, which it does if nothing is awaited in between."""
+        """Wait until `run` would start its call at once. It does so if the caller awaits nothing in between."""
         while name in self._under_way or len(self._under_way) >= self._width:
             await self._wait(name, what, self._under_way.values())
 
@@ -66,7 +70,11 @@ class Lane:
         call: Callable[..., T],
         *args: Any,  # noqa: ANN401 - whatever `call` takes
     ) -> T:
-        """Make the call in a thread. Who is cancelled leaves it behind, and is waited for by the next of its name."""
+        """Make the call in a thread, and return its result.
+
+        If the caller is cancelled, the thread keeps running; the next call under the same name waits for
+        it.
+        """
         await self.turn(name, what)
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._executor, copy_context().run, call, *args)
@@ -74,14 +82,14 @@ class Lane:
 
         def ended(future: asyncio.Future[T]) -> None:
             del self._under_way[name]
-            future.exception()  # whoever asked may be gone
+            future.exception()  # retrieved here, since the caller may have been cancelled
 
         future.add_done_callback(ended)
         await self._wait(name, what, [future])
         return future.result()
 
     async def _wait(self, name: str, what: str, futures: Iterable[asyncio.Future[Any]]) -> None:
-        """Until one of them is done, and tell where that takes long."""
+        """Wait until one of the futures is done, and log a warning once a minute until then."""
         self._waits[name] = what, time.monotonic()
         first, waiting = asyncio.FIRST_COMPLETED, list(futures)
         try:
@@ -90,7 +98,7 @@ class Lane:
                     "still_waiting",
                     shard=name,
                     detail=self.waits(name),
-                    remedy=f"see whether the disk under {self._disk} answers; what waits goes on once it does",
+                    remedy=f"check whether the disk under {self._disk} responds; the waiting call goes on once it does",
                 )
         finally:
             self._waits.pop(name, None)
@@ -98,7 +106,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Threads:
-    """Those of one worker. A thread cannot be broken off: it ends by itself, or with the process."""
+    """The lanes of one worker. A thread cannot be cancelled: it ends by itself, or with the process."""
 
     saves: Lane = field(default_factory=lambda: Lane(SAVES_MAX))
     loads: Lane = field(default_factory=lambda: Lane(LOADS_MAX))
@@ -107,5 +115,5 @@ class Threads:
 
     @property
     def busy(self) -> bool:
-        """Whether any is at work."""
+        """Whether any lane is running a call."""
         return any(lane.busy for lane in (self.saves, self.loads, self.memory, self.lookups))

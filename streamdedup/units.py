@@ -1,7 +1,8 @@
-"""The values an operator writes, such as `90s`, `64MiB`, `100M`, `2000/s` or `~/snapshots`, read exactly.
+"""Reads the values that an operator writes, such as `90s`, `64MiB`, `100M`, `2000/s` or `~/snapshots`, exactly.
 
-A bare number is in the option's own unit, which its name ends in, or refused. Arithmetic is on fractions, so no
-digit is lost; a number is at most 40 characters long. A refusal says what to write instead.
+A number without a unit is in the option's own unit, in which its name ends, or it is refused. The
+arithmetic is on fractions, so no digit is lost. A number has at most 40 characters. An error states what to
+write instead.
 """
 
 import re
@@ -18,12 +19,12 @@ from pydantic_core import CoreSchema, core_schema
 
 
 def parse_milliseconds(value: object) -> int:
-    """Return the milliseconds in `250`, `250ms`, `1s`; a bare number is in milliseconds."""
+    """Return the milliseconds in `250`, `250ms`, `1s`; a number without a unit is in milliseconds."""
     return _natural(value, _MILLISECONDS)
 
 
 def parse_bytes(value: object) -> int:
-    """Return the bytes in `4096`, `64MiB`, `1.5GB`; a bare number is in bytes."""
+    """Return the bytes in `4096`, `64MiB`, `1.5GB`; a number without a unit is in bytes."""
     return _natural(value, _BYTES)
 
 
@@ -34,7 +35,7 @@ def parse_count(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """One kind of quantity: its units, each with its worth in the base unit (worth 1)."""
+    """One kind of quantity: its units, each with its size in the base unit, which has size 1."""
 
     noun: str
     examples: tuple[str, ...]
@@ -53,7 +54,7 @@ class Quantity:
     low: float
     high: float
     counted: str = ""
-    bare: bool = True  # whether a number may stand without its unit; 0 always may
+    bare: bool = True  # whether a number may have no unit; 0 never needs one
 
     @property
     def range(self) -> str:
@@ -66,7 +67,10 @@ class Quantity:
         return _write(Fraction(repr(value)), self.scale)
 
     def parse(self, value: object) -> float:
-        """Read a value of this quantity; an int where the scale is of whole numbers."""
+        """Read a value of this quantity; an int if the scale has whole numbers only.
+
+        Raises ValueError, with the remedy, if it is not such a value or is out of range.
+        """
         exact = _read(value, self.scale, bare=self.bare)
         number = _whole(exact, self.scale) if self.scale.whole else float(exact)
         if not self.low <= number <= self.high:
@@ -94,42 +98,44 @@ class Quantity:
 
 
 def seconds(low: float, high: float, *, bare: bool = True) -> Quantity:
-    """Annotate a duration kept as a float of seconds; `bare` says whether it may be written without a unit."""
+    """Annotate a duration, kept as a float of seconds; `bare` allows a number without a unit."""
     return Quantity(_SECONDS, low, high, bare=bare)
 
 
 def milliseconds(low: int, high: int, *, bare: bool = True) -> Quantity:
-    """Annotate a duration kept as an int of milliseconds; `bare` says whether it may be written without a unit."""
+    """Annotate a duration, kept as an int of milliseconds; `bare` allows a number without a unit."""
     return Quantity(_MILLISECONDS, low, high, bare=bare)
 
 
 def size_bytes(low: int, high: int) -> Quantity:
-    """Annotate a size kept as an int of bytes."""
+    """Annotate a size, kept as an int of bytes."""
     return Quantity(_BYTES, low, high)
 
 
 def count(low: int, high: int, of: str) -> Quantity:
-    """Annotate a number of things kept as an int; `of` names them."""
+    """Annotate a number of things, kept as an int; `of` names the things."""
     return Quantity(_COUNT, low, high, of)
 
 
 def rate(low: float, high: float, of: str) -> Quantity:
-    """Annotate a rate kept as a float of things per second; `of` names them."""
+    """Annotate a rate, kept as a float of things per second; `of` names the things."""
     return Quantity(_RATE, low, high, of)
 
 
 def expand_home(path: Path) -> Path:
-    """Replace a leading `~`; a relative path stays relative to the working directory."""
+    """Replace a leading `~` by the home directory. A relative path stays relative to the working directory."""
     if path == Path():
         raise ValueError("is empty, must be a path")
     try:
         return path.expanduser()
     except RuntimeError:
-        raise ValueError("has no home directory for its ~; write the path from / instead") from None
+        raise ValueError(
+            "has no home directory for its ~; write an absolute path instead"
+        ) from None
 
 
 def counted(number: int, what: str) -> str:
-    """Say how many there are, as in `1,234 keys`; `what` is in the singular."""
+    """Return how many there are as text, like `1,234 keys`; `what` is in the singular."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -148,7 +154,7 @@ def _natural(value: object, scale: _Scale) -> int:
 
 
 def _read(value: object, scale: _Scale, *, bare: bool = True) -> Fraction:
-    """Return the exact value in the scale's base unit, or raise ValueError with the remedy."""
+    """Return the exact value in the scale's base unit. Raises ValueError with the remedy."""
     match = _QUANTITY.fullmatch(_text(value)[: _LENGTH_MAX + 1])
     if match is None or len(match[0]) > _LENGTH_MAX:
         raise ValueError(f"is not {scale.noun}; write one like {' or '.join(scale.examples)}")
@@ -184,7 +190,7 @@ def _whole(exact: Fraction, scale: _Scale) -> int:
 
 
 def _write(exact: Fraction, scale: _Scale) -> str:
-    """Write a value in the largest unit of which it is a whole multiple, else in the base unit."""
+    """Write a value in the largest unit of which it is a whole multiple, otherwise in the base unit."""
     fitting = [
         (worth, unit) for unit, worth in scale.units.items() if (exact / worth).denominator == 1
     ]

@@ -23,7 +23,7 @@ from streamdedup.keys.options import Origin, Tombstones
 MISSING = object()
 ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
 PERHAPS_OBJECTS_A_TURN = 2_048  # Python code may read each row, at about 3 us a row
-# How much time that takes, in units; there are many headers.
+# How much Python code may read each row for an origin, relative to `json`. An event may have many headers.
 READINGS = {"key": 0, "value": 0, "json": 1, "header": 2}
 NOT_JSON = "the value is not valid JSON"
 FLOATS_FROM = 2.0**63  # from here on, orjson returns a float for an integer, too
@@ -175,8 +175,8 @@ def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:
 
 
 def _nulls(column: Column) -> Integers:
-    # Np.flatnonzero has more overhead than the work of most batches.
     """Return the rows that are null."""
+    # np.flatnonzero has more overhead than the work of most batches.
     return (column.sizes < 0).nonzero()[0]
 
 

@@ -33,9 +33,9 @@ from streamdedup.keys.formats.json_text import (
 from streamdedup.keys.hashing import frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
-# Of nesting: `objects` has a bit for each level; the exact reader goes deeper.
+# The deepest nesting that the kernel follows: `objects` has a bit for each level. The exact reader goes deeper.
 DEPTH_MAX = np.uint64(64)
-# Of a key: no integer of 308 digits is beyond the largest double.
+# The longest integer that the kernel accepts: none of 308 digits is beyond the largest double.
 INTEGER_BYTES_MAX = np.uint64(308)
 
 _0, _1 = np.uint64(0), np.uint64(1)

@@ -12,7 +12,7 @@ from streamdedup.keys.words import Bytes, word
 Rest = tuple[np.uint8, ...]
 
 NOWHERE = np.uint64(1 << 63)  # beyond the end of every text, even if a few bytes are added to it
-# Such a number is a finite double, if its exponent has at most two digits.
+# The longest number that the kernel accepts: with an exponent of at most two digits it is a finite double.
 NUMBER_BYTES_MAX = np.uint64(100)
 EXPONENT_DIGITS_MAX = np.uint64(2)
 

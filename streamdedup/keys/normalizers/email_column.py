@@ -195,8 +195,8 @@ def _host(buffer: Bytes, at: np.uint64, end: np.uint64, special: Words) -> tuple
                 return hashed, False
             label, word, points = _0, _0, points + _1
         else:
-            # A dash may not come first in a label. Two dashes before the fifth byte mark Punycode and the
-            # like.
+            # A dash may not come first in a label. Dashes as its third and fourth byte mark Punycode and the
+            # like, which `email` reads.
             if found == _DASH:
                 if before == _POINT or (label == _3 and before == _DASH):
                     return hashed, False
