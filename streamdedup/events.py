@@ -25,7 +25,7 @@ class Fingerprint:
     """What distinguishes a record batch from any other that could take its place in a log.
 
     `offset` is the offset of its first record. `producer_id` and `epoch` are -1 if the producer sent none.
-    `crc` is the batch's CRC-32C, which does not cover these fields. `stamped_ms` is the timestamp of its
+    `crc` is the batch's own CRC-32C, which does not cover `offset`. `stamped_ms` is the timestamp of its
     first record, in ms since 1970, for people.
     """
 
@@ -43,7 +43,7 @@ class Verdict(IntEnum):
     DUPLICATE = 1
     BLOCKED = 2  # it is on the block list, or the operator wants it dropped
     MALFORMED = 3  # it has no key
-    REJECTED = 4  # the output would refuse it, or delete it at once
+    REJECTED = 4  # the output would not accept it, or not keep it
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,10 @@ def kernel(function: _Function) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """Compile `function`, which kernels call for each row and which allocates nothing, and put it in line.
+    """Compile and inline `function`, which kernels call for each row and which allocates nothing.
 
-    It is put in line whatever its length, and it does not count references. Otherwise each call would count
-    the references of all arrays that it is given, which takes longer than the work on most rows.
+    It is inlined whatever its length, and it does not count references. Otherwise each call would count the
+    references of all arrays that it is given, which takes longer than the work on most rows.
     """
     return _compiled(function, in_line=True)
 

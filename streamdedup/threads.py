@@ -29,7 +29,8 @@ THE_WORKER = "the worker"  # in place of a shard's name
 class Lane:
     """At most `width` calls at a time, and one for each name; a name is a shard's, as `TOPIC/PARTITION`.
 
-    `disk` is where the files lie for which the calls may wait, for a message to the operator.
+    `disk` is the option that names the place of the files for which the calls may wait. The warnings name
+    it.
     """
 
     def __init__(self, width: int, disk: str = "snapshot.directory") -> None:
@@ -48,9 +49,9 @@ class Lane:
         return name in self._under_way
 
     def waits(self, name: str, above_s: float = 0.0) -> str | None:
-        """Return what `name` waits for, and since when; None if it does not wait, or not for `above_s` seconds.
+        """Return, as text, what `name` waits for and for how long now.
 
-        Any thread may call this.
+        None if it does not wait, or has waited for less than `above_s` seconds. Any thread may call this.
         """
         if (waiting := self._waits.get(name)) is None:
             return None

@@ -151,7 +151,7 @@ def test_what_takes_too_many_bits_is_refused(error_rate: float) -> None:
         ({"capacity": 101}, "do not follow"),
         ({"error_rate": 0.0101}, "do not follow"),
         ({"probe": "triple"}, "probe 'triple' is unknown"),
-        ({"range": [0, 9949]}, "no error rate but 0 and no hash|range"),
+        ({"range": [0, 9949]}, "the error rate 0 and the default hash|range"),
     ],
     ids=str,
 )

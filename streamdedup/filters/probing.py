@@ -91,7 +91,10 @@ def ask(
 
 @inlined
 def finalised(x: np.uint64) -> np.uint64:
-    """Return a bijection of x, every bit of which depends on all 64 (Stafford 2011, variant 13, as in SplitMix64)."""
+    """Return `x` mixed by a bijection, so that every bit of the result depends on all 64.
+
+    Stafford 2011, variant 13, as in SplitMix64.
+    """
     x += _GOLDEN
     x = (x ^ (x >> _30)) * _FIRST
     x = (x ^ (x >> _27)) * _SECOND

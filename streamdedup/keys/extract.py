@@ -33,7 +33,10 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a batch, one row an event: either the key's bytes, or a null, and the row is in another field."""
+    """The keys of a batch, one row an event.
+
+    A row has the key's bytes or a null. Each row with a null is in one of the other fields.
+    """
 
     keys: Column
     malformed: dict[int, str]  # row -> reason

@@ -26,8 +26,8 @@ Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 HASHES = ("murmur3", "siphash")
 SECRET_BYTES = 16
 CHECKED_TEXT = b"streamdedup"
-ROWS_A_CALL = 1 << 15  # in one call of a kernel: below 5 ms, and it stops earlier if keys are long
-KEYS_A_PIECE = 1 << 12  # of a list that are joined at once: they stay in the processor's cache
+ROWS_A_CALL = 1 << 15  # rows in one call of a kernel: below 5 ms; it stops earlier if keys are long
+KEYS_A_PIECE = 1 << 12  # keys of a list that are joined at once: they stay in the processor's cache
 # The fewest keys in a list that the kernel hashes. It is faster than mmh3 from 150 `str` or 1000 `bytes` on.
 KERNEL_FROM = 500
 

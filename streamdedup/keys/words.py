@@ -8,7 +8,7 @@ from streamdedup.kernel import kernel
 Bytes = npt.NDArray[np.uint8]
 Readable = Bytes | bytes  # a single key is passed to a kernel as it is
 
-BYTES_A_CALL = 1 << 22  # in one call of a kernel: below 5 ms with the slower hash
+BYTES_A_CALL = 1 << 22  # bytes in one call of a kernel: below 5 ms with the slower hash
 
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
 _16, _24, _32, _40, _48, _56, _64 = (np.uint64(number) for number in range(16, 65, 8))

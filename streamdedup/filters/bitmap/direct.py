@@ -165,7 +165,7 @@ class DirectBitmap(BitTable):
         named = (header.get("error_rate"), header.get("hash"), header.get("hash_check"))
         if named != (0.0, MURMUR3.name, MURMUR3.check) or hash_ != MURMUR3:
             raise ValueError(
-                "a bitmap with a range has no error rate but 0 and no hash but the default"
+                "a bitmap with a range must have the error rate 0 and the default hash"
             )
         restored._stand_on(size, buffers)
         return restored

@@ -31,9 +31,9 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 BLOCKS_MAX = TABLE_BITS_MAX // BLOCK_BITS
 BLOCK_WORDS = BLOCK_BITS // 64
-BLOCKS_A_CALL = 1 << 16  # counted in one kernel call: 4 MiB, which takes about a millisecond
+BLOCKS_A_CALL = 1 << 16  # blocks counted in one kernel call: 4 MiB, which takes about a millisecond
 AHEAD = 32  # rows between the prefetch of a block and its use; a larger distance gains nothing
-# Index in `counts`, which begins with the keys. From here on: how many blocks have 0, 1, ... 512 bits set.
+# Index in `counts`, after the number of keys: from here on, how many blocks have 0, 1, ... 512 bits set.
 LOADS = 1
 
 

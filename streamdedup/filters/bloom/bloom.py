@@ -42,7 +42,7 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 AHEAD = 16  # rows between the prefetch of the words of a digest and their use
 
-BITS_SET = 1  # index in `counts`, which begins with the keys
+BITS_SET = 1  # index in `counts` of the number of bits that are set, after that of the keys
 
 
 class Bloom(Keyed):

@@ -26,11 +26,11 @@ KeyHash = Callable[[Any], int]
 class ClassicBloom:
     """A Bloom filter of m = `bits` bits; r_i is the i-th hash of a key, mod m.
 
-    `hashes` is either a number, and then the first so many hashes of `family` are used; or it is the list
-    of the hashes themselves: names of `STRING_HASHES`, and functions from a key of any type to an integer.
-    In the family `salted_md5`, the i-th hash is the MD5 of str(i - 1) followed by the key, read as one
-    integer. The family `strings` is `STRING_HASHES`, in that order. Every hash that has a name takes `str`,
-    as its UTF-8, and `bytes`. Raises ConfigError if an argument is wrong.
+    `hashes` is a number n, for the first n hashes of `family`, or a list of the hashes themselves: names of
+    `STRING_HASHES`, and functions from a key of any type to an integer. In the family `salted_md5`, the
+    i-th hash is the MD5 of str(i - 1) followed by the key, read as one integer. The family `strings` is
+    `STRING_HASHES`, in that order. Every hash that has a name takes `str`, as its UTF-8, and `bytes`.
+    Raises ConfigError if an argument is wrong.
     """
 
     def __init__(

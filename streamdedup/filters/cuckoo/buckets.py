@@ -25,7 +25,7 @@ class Layout(NamedTuple):
     bits: np.uint64  # the width of a cell
     group: np.uint64  # how many cells a group has: 4, 2 or 1
     ones: np.uint64  # the lowest bit of each cell of a group
-    searched: np.uint64  # the number of cells in use from which on no search is begun
+    searched: np.uint64  # no search begins if this many cells are in use
 
 
 def layout_fields(buckets: int, bits: int, searched: int) -> Words:

@@ -33,8 +33,8 @@ from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 FINGERPRINT_BITS_MAX = 60  # the code reads a cell out of two words at most
-SEARCH_LOAD = 0.97  # share of cells in use from which on no search begins: hardly one would succeed
-ROWS_A_CALL = 1 << 12  # in one call of a kernel that changes cells
+SEARCH_LOAD = 0.97  # of the cells in use; above it no search begins, since hardly any succeeds
+ROWS_A_CALL = 1 << 12  # rows in one call of a kernel that changes cells
 BUCKETS_A_SLICE = 1 << 17
 
 

@@ -38,7 +38,7 @@ from streamdedup.filters.stash import (
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
-TAKEN = 1  # index in `counts`, which begins with the keys: the number of cells in use
+TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
 ROWS_TOGETHER = 32
@@ -232,7 +232,7 @@ def _inserted(
     b: np.uint64,
     once: bool,
 ) -> tuple[int, int]:
-    """Add a row, if need be by moving others or in the stash.
+    """Add a row: into a free cell, into a cell that is freed by moving others, or into the stash.
 
     Return SEEN or NEW, or NOT_DONE if the stash is full; and how many buckets were searched.
     """

@@ -36,8 +36,8 @@ from streamdedup.filters.stash import (
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
-# Index in `counts`, which begins with the keys, here the distinct fingerprints in cells: the number of
-# cells in use.
+# Index in `counts` of the number of cells in use. At KEYS, `counts` has the number of distinct fingerprints in
+# cells.
 CELLS = 1
 ROWS_TOGETHER = 32  # with 4 buckets a row, more words than the processor fetches at once
 

@@ -26,7 +26,7 @@ from streamdedup.filters.memory import Counts, Words, aligned_words, words_over,
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, Stash
 from streamdedup.keys.hashing import Digests
 
-BUCKETS_A_CALL = 1 << 15  # in one call of `census`: below 10 ms
+BUCKETS_A_CALL = 1 << 15  # buckets in one call of `census`: below 10 ms
 
 
 class Table:

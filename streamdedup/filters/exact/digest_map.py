@@ -22,7 +22,7 @@ _0, _1 = np.uint64(0), np.uint64(1)
 
 
 class DigestMap(NamedTuple):
-    """`rows`, shape (n, 3), and for each bucket of digests the row at which it begins: `starts`, shape (m + 1,).
+    """`rows`, shape (n, 3), and `starts`, shape (m + 1,): the row at which each bucket of digests begins.
 
     The last entry of `starts` is the end of the last bucket.
     """

@@ -13,7 +13,7 @@ from streamdedup.filters.probing import high_word
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
-# Index in `counts`, which begins with the keys: how many keys there may be before the table grows.
+# Index in `counts` of the number of keys at which the table grows, after that of the keys.
 ROOM = 1
 NEW, THERE, NO_ROOM = 1, 0, -1
 ROWS_TOGETHER = 64

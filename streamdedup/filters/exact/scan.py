@@ -9,7 +9,7 @@ from streamdedup.filters.exact.rows import home
 from streamdedup.filters.memory import Words
 from streamdedup.kernel import kernel
 
-WORDS_A_CALL = 1 << 16  # in one call of a kernel: half a MiB, 3 ms if its pages are new
+WORDS_A_CALL = 1 << 16  # words in one call of a kernel: half a MiB, 3 ms if its pages are new
 
 FOUND, RUN, FIRST, SECOND = 0, 1, 2, 3  # indexes in the state of `_in_order`
 _0, _1 = np.uint64(0), np.uint64(1)

@@ -61,7 +61,7 @@ def build_part(keys: Words, bits: int, seed: int = 0) -> Part:
         if part is not None:
             return part
     raise ConfigError(
-        f"no filter can be built from {len(keys)} keys, as if somebody had chosen them for that; build the list with"
+        f"no filter can be built from {len(keys)} keys that seem to be chosen to prevent it; build the list with"
         " the hash siphash"
     )
 
@@ -148,7 +148,10 @@ def slots(
 
 @inlined
 def fingerprint(hash_: np.uint64, bits: np.uint64) -> np.uint64:
-    """Return the fingerprint of a hash: `bits` bits, 1 to 64, mostly of other bits than its slots."""
+    """Return the fingerprint of a hash: `bits` bits, 1 to 64.
+
+    The multiplication makes them other bits than those of the slots.
+    """
     return (hash_ * _ODD) >> (_64 - bits)
 
 

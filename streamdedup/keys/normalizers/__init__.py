@@ -10,7 +10,7 @@ __all__ = ["Normalizer", "normalizer"]
 def normalizer(name: Normalization, email: EmailRules | None = None) -> Normalizer | None:
     """Return the normalizer of this name; None for `none`, which leaves keys as they are.
 
-    `email` has the rules of the normalizer `email`.
+    Only the normalizer `email` uses the rules `email`; without them it takes those of the preset `provider`.
     """
     if name == "none":
         return None

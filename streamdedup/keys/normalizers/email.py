@@ -59,7 +59,7 @@ class EmailNormalizer:
 
         Nulls stay nulls.
         """
-        from streamdedup.keys.normalizers.email_column import plain  # which brings numba
+        from streamdedup.keys.normalizers.email_column import plain  # imports numba
 
         found = plain(keys, self.rules)
         return completed(found, unknown(found, keys), cache(self.of_key), keys)
@@ -68,9 +68,9 @@ class EmailNormalizer:
         """Return the keys by which a list holds the entry `@example.com` or `.example.com`.
 
         `domains.candidates` makes the same keys of an address. The entry `@example.com` stands for that
-        domain alone, `.example.com` for it and all of its subdomains. An alias may give two keys: its
-        addresses are normalized to the mailbox domain, but the addresses of its subdomains are not. Raises
-        MalformedError if the entry is not a domain.
+        domain alone, `.example.com` for it and all of its subdomains. If the domain is an alias, the second
+        entry has two keys: addresses at the alias are normalized to the mailbox domain, but addresses at
+        its subdomains are not. Raises MalformedError if the entry is not a domain.
         """
         text = text_of(entry).strip()
         name = text[1:]

@@ -27,7 +27,7 @@ class TextNormalizer:
 
         Nulls stay nulls.
         """
-        # Imported here, because it imports numba.
+        # Imported here, because this module imports numba.
         from streamdedup.keys.normalizers.letters import lowered, trimmed
 
         found = trimmed(keys)
