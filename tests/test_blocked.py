@@ -233,7 +233,7 @@ def test_rates_that_are_another_kinds_are_refused_with_its_name() -> None:
     """Below 1e-9, where a key costs more than twice Bloom's bits; and tables that no machine holds."""
     with pytest.raises(ConfigError, match="choose kind bloom"):
         Blocked(1000, BLOCKED_ERROR_MIN * 0.99)
-    with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 .* lower the one"):
+    with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 .* lower the capacity"):
         Blocked(10**13, 1e-6)
 
 

@@ -265,13 +265,13 @@ def test_far_beyond_capacity_the_stash_holds_the_rest() -> None:
 @pytest.mark.parametrize("error_rate", [5e-324, 1e-300, 1e-14])
 def test_error_rates_that_take_too_wide_cells_are_refused(error_rate: float) -> None:
     """Cells have room for 48 bits: a rate far below that of a collision of digests is the operator's mistake."""
-    with pytest.raises(ConfigError, match="raise the other"):
+    with pytest.raises(ConfigError, match="lower the capacity or raise the error rate"):
         DLeft(1000, error_rate)
 
 
 def test_a_table_beyond_any_machine_is_refused() -> None:
     """As the operator's mistake, before memory is asked for."""
-    with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 .* lower the one"):
+    with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 .* lower the capacity"):
         DLeft(10**13, 1e-3)
 
 
