@@ -299,7 +299,8 @@ def test_tables_of_another_size_are_refused() -> None:
             Bloom.from_parts(seen.header(), buffers)
     for cut in (whole[:-8], whole[:-1], whole[:1], longer):
         with pytest.raises(
-            ValueError, match=f"^{cut.nbytes} bytes of table; {whole.nbytes} belong"
+            ValueError,
+            match=f"^{cut.nbytes} bytes of table, but the header describes {whole.nbytes}",
         ):
             Bloom.from_parts(seen.header(), [cut])
 

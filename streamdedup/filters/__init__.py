@@ -33,7 +33,7 @@ __all__ = [
 
 
 def build(config: Mapping[str, Any]) -> "Addable":
-    """Make an empty filter from `config`, as `streamdedup.build` documents."""
+    """Make an empty filter from its configuration. `streamdedup.build` documents the options and the errors."""
     from streamdedup.filters import building
 
     return building.build(config)

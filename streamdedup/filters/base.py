@@ -1,6 +1,7 @@
-"""What filters can do. A filter is a set of digests that may say "present" wrongly, never "absent" wrongly.
+"""What a filter can do. A filter is a set of digests that may report a key present wrongly, but never absent wrongly.
 
-One Protocol for what all can do, one for each further ability. Filters do no I/O, read no clock and hold no locks.
+One Protocol states what all filters can do, and each further ability has a Protocol of its own. Filters do no I/O, read
+no clock and hold no locks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,10 @@ Times = npt.NDArray[np.int64]
 
 @runtime_checkable
 class Parts(Protocol):
-    """What is saved of a filter."""
+    """The two parts of a filter that are saved."""
 
     def header(self) -> dict[str, Any]:
-        """All but the table, as plain JSON values."""
+        """Everything except the table, as plain JSON values."""
 
     def buffers(self) -> list[memoryview]:
         """The table, as contiguous bytes."""
@@ -35,15 +36,18 @@ class Filter(Protocol):
 
     @property
     def only_sets_bits(self) -> bool:
-        """Whether additions change nothing but bits from 0 to 1: then the table may be copied while they go on."""
+        """Whether additions only change bits from 0 to 1. If so, the table may be copied while additions go on."""
 
     @property
     def layout(self) -> int:
-        """Grows when the table changes otherwise than by additions: a copy that spans such a moment is void."""
+        """A number that grows whenever the table changes by anything other than additions.
+
+        A copy is void if this number changed while the copy was made.
+        """
 
     @property
     def hash(self) -> Hash:
-        """What makes digests of keys; for life."""
+        """The hash that makes digests of keys. It never changes."""
 
     @property
     def capacity(self) -> int:
@@ -51,127 +55,133 @@ class Filter(Protocol):
 
     @property
     def error_rate(self) -> float:
-        """The probability, at most, that a key which was never added is reported present, at capacity."""
+        """The greatest probability, at capacity, that a key which was never added is reported present."""
 
     @property
     def error_rate_now(self) -> float:
-        """The same at the present fill, as what is set in the table says."""
+        """The same probability at the present fill, computed from what is set in the table."""
 
     @property
     def fill_ratio(self) -> float:
-        """The share of the table that is in use, 0 to 1."""
+        """The share of the table that is in use, from 0 to 1."""
 
     @property
     def size_bytes(self) -> int:
         """The memory of the table, in bytes."""
 
     def __len__(self) -> int:
-        """The additions that returned True, less the removals that left their key absent; after a union an estimate."""
+        """The additions that returned True, minus the removals that left their key absent.
+
+        After a union it is an estimate.
+        """
 
     def expected_error(self, keys: int) -> float:
-        """The error rate that theory gives for this table with `keys` keys in it."""
+        """The error rate that theory predicts for this table with `keys` keys in it."""
 
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - see `Hash.digests`
         """The digests of `keys`: a sequence of `str` or `bytes`, a pyarrow array, or (buffer, offsets)."""
 
     def __contains__(self, key: Key) -> bool:
-        """Whether one key is present; a `str` is its UTF-8."""
+        """Whether `key` is present. A `str` is encoded as UTF-8."""
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where present."""
+        """Whether each digest is present, shape (n,)."""
 
     def header(self) -> dict[str, Any]:
-        """All but the table, as plain JSON values."""
+        """Everything except the table, as plain JSON values."""
 
     def buffers(self) -> list[memoryview]:
-        """The live table, as contiguous bytes."""
+        """The table, as contiguous bytes: the live memory, not a copy."""
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash
     ) -> Self:
-        """The filter that gave these parts, over these very buffers, which may be read-only.
+        """The filter that was saved as these parts, over these very buffers, which may be read-only.
 
-        Raises ValueError where they do not fit together, or `hash_` is not the one that made the digests.
+        Raises ValueError if the parts do not fit together, or if `hash_` is not the hash that made the digests.
         """
 
 
 @runtime_checkable
 class Addable(Filter, Protocol):
-    """Takes keys one after the other."""
+    """A filter that takes keys one after the other."""
 
     def add(self, key: Key) -> bool:
-        """Add one key; True where it was not there."""
+        """Add one key; return True if it was absent."""
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all; True, shape (n,), where it was not there. Equal digests see one another in order."""
+        """Add all of `digests` in order; return True, shape (n,), for each that was absent.
+
+        If several of them are equal, the later ones find the first.
+        """
 
 
 @runtime_checkable
 class Removable(Addable, Protocol):
-    """A multiset: additions are counted up to `copies_max`, and a removal takes one back.
+    """A multiset: it counts the additions of a key up to `copies_max`, and each removal takes one back.
 
-    Where that is 1, as for `exact` and a `bitmap` with a `range`, it is a set: one removal takes a key out, however
-    often it was added. Remove only what was added: the removal of a key that merely looks present takes that of another
-    one, but for a set of integers, which is never wrong.
+    If `copies_max` is 1, as for `exact` and for a `bitmap` with a `range`, the filter is a set: one removal takes a key
+    out, however often it was added. Remove only keys that were added: the removal of a key that only looks present
+    takes out another key. Only a `bitmap` with a `range`, which is a set of integers, is never wrong.
     """
 
     copies_max: ClassVar[int]
-    """How many additions of one key are counted; of those beyond, nothing is kept but that they were."""
+    """How many additions of one key are counted. Further additions only mark that there were more."""
     sticky: ClassVar[bool]
-    """Whether a key that was counted to `copies_max` can never be taken back; else it goes with that many removals."""
+    """Whether a key that was counted up to `copies_max` stays forever. If not, that many removals take it out."""
 
     def add_absent(self, digests: Digests) -> Mask:
-        """Add what is not there, each once; True, shape (n,), where so."""
+        """Add each digest that is absent, once; return True, shape (n,), for each of those."""
 
     def discard(self, key: Key) -> bool:
-        """Take one addition of `key` back; False where it was not there.
+        """Take back one addition of `key`; return False if the key was absent.
 
-        Of a `sticky` kind, a key that was counted to `copies_max` stays, though this says True.
+        If the kind is `sticky`, a key that was counted up to `copies_max` stays, although this returns True.
         """
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take one addition of each back; True, shape (n,), where it was there."""
+        """Take back one addition of each digest; return True, shape (n,), for each that was present."""
 
 
 @runtime_checkable
 class Unionable(Addable, Protocol):
-    """Takes in all that another filter of the same kind, sizes and hash holds."""
+    """A filter that can take in all that another filter of the same kind, sizes and hash holds."""
 
     def __ior__(self, other: Self) -> Self:
-        """Raises ConfigError where the two do not fit together."""
+        """Add all that `other` holds. Raises ConfigError if the two filters do not fit together."""
 
 
 @runtime_checkable
 class Growing(Addable, Protocol):
-    """Takes more memory as keys come, in stages; `capacity` is what it may come to hold."""
+    """A filter that takes more memory, in stages, as keys come. `capacity` is the most keys it may come to hold."""
 
     @property
     def stages(self) -> str:
-        """What it is, for people: "bloom in 2 stages"."""
+        """A description for people: "bloom in 2 stages"."""
 
     @property
     def size_bytes_max(self) -> int:
-        """The memory of all that it may become, in bytes."""
+        """The memory, in bytes, of all the stages that the filter may come to have."""
 
     def permit(self, max_size: int | str | None) -> None:
-        """Another bound of its size in bytes, from now on; what is there stays."""
+        """Set another bound on the size, in bytes, from now on. Existing stages stay."""
 
     def grows_within(self, rows: int) -> bool:
-        """Whether `rows` more keys may need a stage that is not there yet."""
+        """Whether adding `rows` more keys may need a stage that does not exist yet."""
 
     def grow(self) -> None:
-        """Make the next stage now, its memory in place, for `add_many` to use when it is due. Blocking.
+        """Make the next stage now, with its memory in place, so that `add_many` can use it when it is due. Blocking.
 
-        For a thread, while others add. Without it `add_many` makes a stage when it is due. Nothing happens where the
-        filter may not grow further.
+        Call it in a thread while other threads add. Without this call, `add_many` makes a stage when it is due. If the
+        filter may not grow further, the call does nothing.
         """
 
 
 @runtime_checkable
 class Static(Filter, Protocol):
-    """Built once, from all of its keys."""
+    """A filter that is built once, from all of its keys."""
 
     @classmethod
     def from_digests(cls, digests: Digests, error_rate: float, hash_: Hash) -> Self:
-        """The filter of these digests; equal ones count once."""
+        """The filter of these digests. Equal digests count once."""

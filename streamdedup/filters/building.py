@@ -1,4 +1,4 @@
-"""`build`: what it is given is checked against what the kind takes, name by name, before a filter is made of it."""
+"""`build` checks each option that it is given against those the kind accepts, before it makes a filter from them."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -14,11 +14,11 @@ from streamdedup.units import parse_count
 
 COMMON = ("capacity", "error_rate", "hash", "hash_key")
 GROWING = ("on_full", "max_size")
-SHOWN_MAX = 60  # characters of a value
+SHOWN_MAX = 60  # the characters of a value that a message shows
 
 
 def build(config: Mapping[str, Any]) -> Addable:
-    """As `streamdedup.build`."""
+    """Make an empty filter from its configuration. `streamdedup.build` documents the options and the errors."""
     if not isinstance(config, Mapping):
         raise ConfigError(
             'build takes a mapping, such as {"kind": "bloom", "capacity": 1_000_000}, and not'
@@ -31,7 +31,7 @@ def build(config: Mapping[str, Any]) -> Addable:
         _check(kind, name)
     hash_ = hash_of(arguments.pop("hash", "murmur3"), arguments.pop("hash_key", b""))
     if is_rate(arguments.get("error_rate")):
-        arguments["error_rate"] = float(arguments["error_rate"])  # also of numpy's own types
+        arguments["error_rate"] = float(arguments["error_rate"])  # it may have one of numpy's types
     if kind == "fuse":
         return _list_of(arguments, hash_)
     if kind == "bitmap":
@@ -48,13 +48,13 @@ def build(config: Mapping[str, Any]) -> Addable:
 
 
 def _kind(arguments: dict[str, Any]) -> str:
-    """The kind, taken from `arguments`."""
+    """Take the kind out of `arguments`."""
     if "kind" not in arguments:
         raise ConfigError(f"filter.kind is required; choose one of: {', '.join(KINDS)}")
     kind = arguments.pop("kind")
     if isinstance(kind, str) and kind in LOADED:
         raise ConfigError(
-            f"filter.kind {kind} is what on_full: grow makes of another kind; choose one of: {', '.join(GROWABLE)}"
+            f"filter.kind {kind} is made by on_full: grow, from another kind; choose one of: {', '.join(GROWABLE)}"
         )
     if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(
@@ -64,7 +64,7 @@ def _kind(arguments: dict[str, Any]) -> str:
 
 
 def _grows(kind: str, arguments: dict[str, Any]) -> bool:
-    """Whether a chain is asked for; `on_full` is taken from `arguments`."""
+    """Whether a chain is asked for. Takes `on_full` out of `arguments`."""
     if "on_full" not in arguments:
         if "max_size" in arguments:
             raise ConfigError(
@@ -74,8 +74,8 @@ def _grows(kind: str, arguments: dict[str, Any]) -> bool:
     on_full = arguments.pop("on_full")
     if on_full != "grow":
         raise ConfigError(
-            f"filter.on_full {_shown(on_full)} means nothing to a filter; stop and warn are what the worker and pipe"
-            " do with a full one; leave it out, or choose grow"
+            f"filter.on_full {_shown(on_full)} means nothing to a filter; stop and warn are for the worker and"
+            " pipe, which act on a full one; leave it out, or choose grow"
         )
     if kind not in GROWABLE:
         raise ConfigError(
@@ -92,7 +92,7 @@ def _no_stages(kind: str) -> str:
 
 
 def _check(kind: str, name: object) -> None:
-    """ConfigError unless the kind takes the option."""
+    """Raise ConfigError unless the kind accepts the option."""
     own = (*COMMON, *OPTIONS[kind], *(GROWING if kind in GROWABLE else ()))
     if name in own:
         return
@@ -107,7 +107,10 @@ def _check(kind: str, name: object) -> None:
 
 
 def _check_range(arguments: dict[str, Any]) -> None:
-    """A bitmap without a range is the one by hash; with one, nothing is hashed."""
+    """Raise ConfigError if options of hashing come with a `range`, because a bitmap with a range hashes nothing.
+
+    A `range` of None is removed: the bitmap is then the one by hash.
+    """
     if arguments.get("range") is None:
         arguments.pop("range", None)
         return
@@ -124,7 +127,7 @@ def _capacity(given: object) -> int:
         return int(given)
     if not isinstance(given, str):
         raise ConfigError(
-            f"filter.capacity is {_shown(given)}; it must be an integer from 1 to {CAPACITY_MAX}, or text, as 100M"
+            f"filter.capacity is {_shown(given)}; it must be an integer from 1 to {CAPACITY_MAX}, or text, such as 100M"
         )
     try:
         return parse_count(given)
@@ -133,10 +136,10 @@ def _capacity(given: object) -> int:
 
 
 def _list_of(arguments: dict[str, Any], hash_: Any) -> Addable:  # noqa: ANN401 - see `hash_of`
-    """A fuse filter, which is no `Addable`: its own type is told by `kind`."""
+    """Make a fuse filter. It is no `Addable`, although the return type says so; `kind` identifies it."""
     if "keys" not in arguments:
         raise ConfigError(
-            "filter.keys is required for filter.kind fuse, which is built once, of all of its keys, as in"
+            "filter.keys is required for filter.kind fuse, which is built once, from all of its keys, as in"
             ' {"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01}; give them, or choose another kind'
         )
     if "capacity" in arguments:

@@ -1,6 +1,7 @@
-"""What a filter of each kind takes, and how it errs, from capacity and error rate: one function a kind.
+"""The memory and the error rate of a filter of each kind, from capacity and error rate: one function for each kind.
 
-Each gives what the constructor would make, and refuses what it, or restoring, refuses. Nothing is allocated here.
+Each function describes the filter that the constructor would make. It refuses what the constructor refuses, and what
+restoring a saved filter refuses. Nothing is allocated here.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,14 +40,16 @@ from streamdedup.filters.stash import STASH_BYTES_MIN
 from streamdedup.filters.window import window
 from streamdedup.filters.window.ring import cell_bytes
 
-BEHIND_CELLS_BYTES = 8 + STASH_BYTES_MIN  # a word, as the last cell is read out of two
+# After the cells come one more word, because the last cell is read from two words, and an empty stash.
+BEHIND_CELLS_BYTES = 8 + STASH_BYTES_MIN
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A filter that could be made. `hashes` are the places a key is looked up in: bits, counters, slots or buckets.
+    """The size and error rate of a filter that could be made.
 
-    `error` gives what theory expects with so many keys in it.
+    `hashes` is the number of places in which a key is looked up: bits, counters, slots or buckets. `error` returns the
+    error rate that theory predicts for a number of keys.
     """
 
     size_bytes: int
@@ -55,7 +58,10 @@ class Footprint:
 
 
 def footprint(kind: str, capacity: int, error_rate: float, **options: object) -> Footprint:
-    """What a filter of `kind` takes; `options` are its own. ConfigError, with the reason only, where none is made."""
+    """What a filter of `kind` takes; `options` are those of the kind.
+
+    Raises ConfigError if no such filter can be made. Its text is the reason only, without the option or a remedy.
+    """
     return _OF[kind](capacity, error_rate, **options)
 
 
@@ -109,7 +115,7 @@ def _exact(
     least = exact_error(fingerprint_bytes, capacity)
     if error_rate < least:
         raise ConfigError(
-            f"with fingerprints of {fingerprint_bytes} bytes it errs with {least:.2g}"
+            f"with fingerprints of {fingerprint_bytes} bytes its error rate is {least:.2g}"
         )
     size_bytes = _bytes(sum(exact_size(capacity, load)) * fingerprint_bytes * 8)
     return Footprint(size_bytes, 1, partial(exact_error, fingerprint_bytes))
@@ -151,7 +157,7 @@ _OF: Mapping[str, Callable[..., Footprint]] = {
 
 
 def _bytes(bits: int) -> int:
-    """Of whole words."""
+    """The bytes of so many bits, in whole words. Raises ConfigError if they are more than 1 TiB."""
     if bits > TABLE_BITS_MAX:
         raise ConfigError(f"it takes {bits / TABLE_BITS_MAX:.3g} TiB, and the most is 1 TiB")
     return -(-bits // 64) * 8
@@ -159,8 +165,8 @@ def _bytes(bits: int) -> int:
 
 def _check(what: str, bits: int, most: int) -> None:
     if bits > most:
-        raise ConfigError(f"it takes {what} of {bits} bits, of at most {most}")
+        raise ConfigError(f"it takes {what} of {bits} bits, and the most is {most}")
 
 
 def _made_from(error_rate: float) -> str:
-    return f"it is made for error rates from {error_rate:.2g}"
+    return f"its lowest error rate is {error_rate:.2g}"

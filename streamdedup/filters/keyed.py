@@ -12,18 +12,18 @@ from streamdedup.filters.memory import Counts, Words
 from streamdedup.filters.sizing import beside
 from streamdedup.keys.hashing import Digests, Hash, checked, named
 
-ROWS_A_CALL = 1 << 15  # of a kernel: below 10 ms for all that costs below 300 ns a key
-PROBES_A_CALL = 1 << 17  # the same, where each of them waits for memory twice
+ROWS_A_CALL = 1 << 15  # of a kernel: it takes less than 10 ms if a key takes less than 300 ns
+PROBES_A_CALL = 1 << 17  # the same limit, if each probe waits for memory twice
 CAPACITY_MAX = 10**13
-# Of a header: what was asked for.
+# The fields of a header that were asked for; the others follow from them.
 ASKED = ("kind", "hash", "range", "capacity", "error_rate", "probe")
-KEYS = 0  # where the number of keys stands in a filter's `_counts`
+KEYS = 0  # the index of the number of keys in a filter's `_counts`
 
 
 class Keyed:
     """A filter with `hash`, for `capacity` keys at `error_rate`. Subclasses give `_add_one` and `_contains_one`.
 
-    Where they have a table and counts of their own, these are `_words` and `_counts`, with the keys first.
+    A subclass that has a table and counts keeps them in `_words` and `_counts`. The first count is the number of keys.
     """
 
     kind: ClassVar[str]
@@ -44,12 +44,12 @@ class Keyed:
 
     @property
     def layout(self) -> int:
-        """0: the table changes by additions only."""
+        """0, since the table changes by additions only."""
         return 0
 
     @property
     def hash(self) -> Hash:
-        """What makes digests of keys."""
+        """The hash that makes digests of keys."""
         return self._hash
 
     @property
@@ -71,11 +71,11 @@ class Keyed:
         return int(self._counts[KEYS])
 
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - see `Hash.digests`
-        """The digests, shape (n, 2), of `keys`."""
+        """The digests of `keys`, shape (n, 2)."""
         return self._hash.digests(keys)
 
     def add(self, key: Key) -> bool:
-        """Add one key; True where it was not there."""
+        """Add one key; return True if it was absent."""
         a, b = self._hash.signed(key)
         return self._add_one(a, b)
 
@@ -94,7 +94,7 @@ class Keyed:
 
     @classmethod
     def _of_header(cls, header: Mapping[str, Any], hash_: Hash) -> Self:
-        """A filter without a table, as every header states it; ValueError where that is wrong."""
+        """A filter without a table, with what every header states. Raises ValueError if the header is wrong."""
         made = cls.__new__(cls)
         Keyed.__init__(made, *stated(header, hash_), hash_)
         return made
@@ -111,7 +111,7 @@ class Keyed:
 
 
 def described(seen: Filter, name: str) -> str:
-    """A filter for people, without a key."""
+    """A description of the filter for people. It contains no key."""
     size, unit = float(seen.size_bytes), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if size < 1000:
@@ -124,24 +124,27 @@ def described(seen: Filter, name: str) -> str:
 
 
 def is_rate(given: object) -> bool:
-    """Whether it is a number above 0 and below 1."""
+    """Whether `given` is a number above 0 and below 1."""
     return isinstance(given, Real) and 0 < cast("float", given) < 1
 
 
 def stated(header: Mapping[str, Any], hash_: Hash) -> tuple[int, float]:
-    """Capacity and error rate of a header, checked before anything is allocated for them; ValueError where wrong."""
+    """The capacity and the error rate of a header, checked before anything is allocated for them.
+
+    Raises ValueError if one of them is wrong, or if the header was made with another hash than `hash_`.
+    """
     capacity, error_rate = header.get("capacity"), header.get("error_rate")
     if type(capacity) is not int or not 1 <= capacity <= CAPACITY_MAX:
         raise ValueError(f"capacity {capacity!r} is not an integer from 1 to {CAPACITY_MAX}")
     if not isinstance(error_rate, float) or not 0 < error_rate < 1:
         raise ValueError(f"error_rate {error_rate!r} is not between 0 and 1")
     if (header.get("hash"), header.get("hash_check")) != (hash_.name, hash_.check):
-        raise ValueError(f"its digests are not those of the hash {hash_.name} that is given")
+        raise ValueError(f"another hash than the given {hash_.name} made its digests")
     return capacity, error_rate
 
 
 def number(header: Mapping[str, Any], name: str, low: int, high: int) -> int:
-    """An integer of a header; ValueError where it is missing or out of range."""
+    """The integer `name` of a header. Raises ValueError if it is missing or out of range."""
     value = header.get(name)
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{name} {value!r} is not an integer from {low} to {high}")
@@ -151,9 +154,10 @@ def number(header: Mapping[str, Any], name: str, low: int, high: int) -> int:
 def stated_sizes(
     header: Mapping[str, Any], size: Callable[[int, float], tuple[int, int]], **limits: int
 ) -> tuple[int, int]:
-    """Two sizes of a header, each from 1 to its limit, that `size` gives for its capacity and error rate.
+    """Two sizes of a header, each from 1 to its limit, that `size` computes from its capacity and error rate.
 
-    Or for a rate a little beside: another platform's logarithm may round otherwise. ValueError where they do not fit.
+    The sizes of a slightly different error rate are accepted as well, because another platform's logarithm may round
+    differently. Raises ValueError if the sizes do not fit.
     """
     first, second = (number(header, name, 1, most) for name, most in limits.items())
     (least, *some), (most, *others) = (
@@ -168,7 +172,7 @@ def stated_sizes(
 
 
 def sliced(digests: Digests, rows: int = ROWS_A_CALL) -> Iterator[tuple[Digests, slice]]:
-    """`digests`, checked, in slices of at most `rows`, each with where it stands: no kernel call takes long."""
+    """Check `digests`; yield slices of at most `rows`, each with its position, so that no kernel call takes long."""
     digests = checked(digests)
     for start in range(0, len(digests), rows):
         part = slice(start, min(start + rows, len(digests)))
@@ -178,7 +182,10 @@ def sliced(digests: Digests, rows: int = ROWS_A_CALL) -> Iterator[tuple[Digests,
 def answered(
     digests: Digests, ask: Callable[[Digests, Mask], object], rows: int = ROWS_A_CALL
 ) -> Mask:
-    """What a kernel says of `digests` (n, 2), shape (n,), asked in slices; `ask` takes one, and where it answers."""
+    """A kernel's answers, shape (n,), about `digests` (n, 2), which it gets in slices.
+
+    `ask` takes one slice, and the part of the answers that it must fill in.
+    """
     answers = empty_mask(digests)
     for part, where in sliced(digests, rows):
         ask(part, answers[where])
@@ -186,13 +193,13 @@ def answered(
 
 
 def same(one: Parts, other: object, *sizes: str) -> None:
-    """ConfigError unless two filters agree in kind, hash and `sizes`; TypeError where the other is none.
+    """Raise ConfigError unless two filters agree in kind, hash and `sizes`; TypeError if `other` is not a filter.
 
-    Told is what was asked for, where that differs, and only else what followed from it.
+    The message names an option that was asked for, if one differs, and otherwise a size that followed from the options.
     """
     if not isinstance(other, Parts):
         raise TypeError(
-            f"a union is one with another filter, not {named(other)}; keys are added by f.add_many(f.digests(keys))"
+            f"a union needs another filter, not {named(other)}; add keys with f.add_many(f.digests(keys))"
         )
     mine, theirs = one.header(), other.header()
     due = ("kind", "hash", "hash_check", *sizes)
@@ -200,13 +207,13 @@ def same(one: Parts, other: object, *sizes: str) -> None:
         return
     differing = [name for name in (*ASKED, *sizes) if mine.get(name) != theirs.get(name)]
     if not differing:
-        raise ConfigError("a union of filters whose hash_key differs; build both alike")
+        raise ConfigError("the filters have no union: hash_key differs; build both alike")
     told = f"{differing[0]} differs ({mine.get(differing[0])!r}, {theirs.get(differing[0])!r})"
-    raise ConfigError(f"a union of filters whose {told}; build both alike")
+    raise ConfigError(f"the filters have no union: {told}; build both alike")
 
 
 def empty_mask(digests: Digests) -> Mask:
-    """Where the answers for `digests` go; TypeError where they are none."""
-    if not isinstance(digests, np.ndarray):  # what has no length would say so, and no more
+    """A mask of False for the answers about `digests`. Raises TypeError if these are not digests."""
+    if not isinstance(digests, np.ndarray):  # else the error would only name a missing length
         checked(digests)
     return np.zeros(len(digests), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The kinds of filter, by name. A kind's module is imported when it is first built: it brings numba."""
+"""The kinds of filter, by name. A kind's module is imported when the kind is first built, because it imports numba."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streamdedup.errors import ConfigError
 
-if TYPE_CHECKING:  # they bring numpy, which reading the settings does without
+if TYPE_CHECKING:  # these import numpy, which reading the settings does not need
     from streamdedup.filters.base import Filter
     from streamdedup.keys.hashing import Hash
 
@@ -23,11 +23,11 @@ KINDS: dict[str, str] = {
     "window": "streamdedup.filters.window.window:Window",
 }
 LOADED: dict[str, str] = {"chain": "streamdedup.filters.growing.chain:Chain"}
-"""What `build` makes by an option, `on_full: grow`, and not by its own name."""
+"""Kinds that `build` makes only for the option `on_full: grow`, and that a saved header names."""
 
 GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact")
-"""The kinds that take `on_full: grow`."""
-GROWTH = 16  # how many times the size of its first stage such a filter may have, where `max_size` is not given
+"""The kinds that accept `on_full: grow`."""
+GROWTH = 16  # without `max_size`, such a filter grows to at most 16 times its first stage
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "bitmap": ("probe", "range"),
@@ -41,7 +41,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "fuse": ("keys",),
     "window": ("retention", "generations", "late", "refresh", "max_jump", "probe"),
 }
-"""What a kind takes beside what all of them do."""
+"""The options of each kind, besides the options that all kinds share."""
 
 STATIC = frozenset({"fuse"})  # built once, from all of their keys: for lists, not for streams
 
@@ -49,13 +49,19 @@ STATIC = frozenset({"fuse"})  # built once, from all of their keys: for lists, n
 def from_parts(
     header: Mapping[str, Any], buffers: Sequence[memoryview], hash_key: bytes = b""
 ) -> "Filter":
-    """The filter that gave this `header()` and these `buffers()`, over them; ValueError where they do not fit."""
+    """The filter that was saved as this `header()` and these `buffers()`, over these very buffers.
+
+    Raises ValueError if they do not fit together, and ConfigError if the kind is unknown.
+    """
     hash_ = hash_of(header.get("hash"), hash_key)
     return cast("Filter", kind_of(header.get("kind")).from_parts(header, buffers, hash_))
 
 
-def kind_of(name: object) -> Any:  # noqa: ANN401 - a class whose constructor's arguments are its own
-    """The class of a kind, also of one that is only loaded; what it can do is told by the Protocols of `base`."""
+def kind_of(name: object) -> Any:  # noqa: ANN401 - each class has constructor arguments of its own
+    """The class of the kind `name`, including the kinds of `LOADED`. The Protocols of `base` state what it can do.
+
+    Raises ConfigError if no kind has this name.
+    """
     known = {**KINDS, **LOADED}
     if not isinstance(name, str) or name not in known:
         raise ConfigError(f"filter.kind {name!r} is unknown; choose one of: {', '.join(KINDS)}")
@@ -64,7 +70,7 @@ def kind_of(name: object) -> Any:  # noqa: ANN401 - a class whose constructor's 
 
 
 def hash_of(name: object, key: bytes) -> "Hash":
-    """The hash of that name."""
+    """The hash called `name`, under `key` if it has one."""
     from streamdedup.keys.hashing import Hash
 
     return Hash(str(name), key)

@@ -1,4 +1,4 @@
-"""The one place where tables are allocated: zeroed, and aligned to a cache line."""
+"""The one module that allocates tables: zeroed, and aligned to a cache line."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,35 +10,36 @@ from bitarray import bitarray
 from streamdedup.errors import ConfigError
 
 CACHE_LINE_BYTES = 64
-PAGE_BYTES = 4096  # the smallest of our platforms; larger pages are touched more than once
-REMEDY = "lower filter.capacity or raise filter.error_rate"  # where memory does not suffice
-PIECE_BYTES = 1 << 20  # at a time: whoever waits for the interpreter gets it in between
+PAGE_BYTES = 4096  # the smallest page of our platforms; a larger page is touched more than once
+REMEDY = "lower filter.capacity or raise filter.error_rate"  # if there is not enough memory
+PIECE_BYTES = 1 << 20  # worked on at a time; other threads can get the interpreter in between
 READ_ONLY = "this filter is a read-only view of a file; load it without mmap to change it"
 
 Words = npt.NDArray[np.uint64]  # a table
-Counts = npt.NDArray[np.int64]  # what is counted about it, by kernels, in place
+Counts = npt.NDArray[np.int64]  # counts about a table, which kernels update in place
 
 
 def aligned_words(words: int, remedy: str = REMEDY) -> Words:
-    """`words` zeroed uint64 that begin on a cache line. The kernel gives the pages when they are first touched.
+    """`words` zeroed uint64 that begin on a cache line. The operating system provides their pages at the first touch.
 
-    ConfigError with the remedy where there is no memory for them.
+    Raises ConfigError, with `remedy`, if there is not enough memory.
     """
     return _aligned(words * 8, np.zeros, remedy).view(np.uint64)
 
 
 def aligned_bytes(size: int) -> memoryview:
-    """`size` bytes that begin on a cache line, not zeroed: for what is read from a file."""
+    """`size` bytes that begin on a cache line and are not zeroed, for data that is read from a file."""
     return _aligned(size, np.empty, REMEDY).data
 
 
 def words_over(buffer: memoryview, words: int) -> Words:
-    """`words` uint64 over `buffer`, which may be read-only; ValueError where its size differs.
+    """`words` uint64 over `buffer`, which may be read-only.
 
-    The very buffer, without a copy, unless it does not begin at a whole word.
+    The result is the buffer itself, or a copy if the buffer does not begin at a whole word. Raises ValueError if the
+    size of the buffer differs.
     """
     if buffer.nbytes != words * 8:
-        raise ValueError(f"{buffer.nbytes} bytes of table; {words * 8} belong to the header")
+        raise ValueError(f"{buffer.nbytes} bytes of table, but the header describes {words * 8}")
     raw = np.frombuffer(buffer, dtype=np.uint8)
     if raw.ctypes.data % 8:
         copy = aligned_words(words)
@@ -48,7 +49,7 @@ def words_over(buffer: memoryview, words: int) -> Words:
 
 
 def bits_over(buffer: memoryview, bits: int) -> Words:
-    """As `words_over`, of so many bits; ValueError also where there are others behind them."""
+    """`words_over` for `bits` bits. It also raises ValueError if any bit after the last of them is set."""
     words = words_over(buffer, -(-bits // 64))
     if int(words[-1]) >> (bits % 64 or 64):
         raise ValueError(f"bits are set beyond the last of {bits}")
@@ -56,38 +57,38 @@ def bits_over(buffer: memoryview, bits: int) -> Words:
 
 
 def ones_in(words: Words) -> int:
-    """How many bits are set."""
+    """The number of bits that are set."""
     table = words.data.cast("B")
     return sum(bitarray(buffer=piece, endian="little").count() for piece in pieces(table))
 
 
 def writable(table: npt.NDArray[Any]) -> None:
-    """ConfigError where the table is a read-only view, as of a mapped file."""
+    """Raise ConfigError if the table is a read-only view, for example of a mapped file."""
     if not table.flags.writeable:
         raise ConfigError(READ_ONLY)
 
 
 def touch(table: memoryview) -> None:
-    """Have the pages of a new table put in place now, by whoever calls, rather than where they are first used."""
+    """Have the pages of a new table put in place now, by the calling thread, instead of at their first use."""
     for piece in pieces(table):
         np.frombuffer(piece, dtype=np.uint8)[::PAGE_BYTES] |= 0
 
 
 def fill(table: memoryview, saved: memoryview) -> None:
-    """Copy `saved` into `table`, of the same size."""
+    """Copy `saved` into `table`, which has the same size."""
     for piece, source in zip(pieces(table), pieces(saved), strict=True):
         piece[:] = source
 
 
 def word_pieces(words: Words) -> Iterator[Words]:
-    """As `pieces`, of words: what is worked on stays in the cache."""
+    """Yield `words` in parts of PIECE_BYTES, so that the part that is worked on stays in the cache."""
     step = PIECE_BYTES // 8
     for start in range(0, len(words), step):
         yield words[start : start + step]
 
 
 def pieces(table: memoryview) -> Iterator[memoryview]:
-    """`table` in parts of PIECE_BYTES: whoever waits for the interpreter gets it in between."""
+    """Yield `table` in parts of PIECE_BYTES. Other threads can get the interpreter between two parts."""
     for start in range(0, len(table), PIECE_BYTES):
         yield table[start : start + PIECE_BYTES]
 

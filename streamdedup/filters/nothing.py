@@ -1,4 +1,4 @@
-"""The filter of a worker that only screens: it holds nothing, and keeps nothing of what is added."""
+"""The filter of a worker that only screens: it holds nothing, and keeps nothing that is added."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -10,7 +10,7 @@ from streamdedup.keys.hashing import Digests, Hash
 
 
 class Nothing:
-    """An empty set, for good; as `Addable` says. Only its `hash` is of use."""
+    """A set that stays empty. It has all methods of `Addable`, but only its `hash` is of use."""
 
     kind: ClassVar[str] = "none"
     only_sets_bits = True
@@ -27,36 +27,36 @@ class Nothing:
         return False
 
     def expected_error(self, _keys: int) -> float:
-        """As `Filter.expected_error`."""
+        """0, for any number of keys."""
         return 0.0
 
-    def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - as `Filter.digests`
-        """As `Filter.digests`."""
+    def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - see `Hash.digests`
+        """The digests of `keys`, as `Hash.digests` makes them."""
         return self.hash.digests(keys)
 
     def contains_many(self, digests: Digests) -> Mask:
-        """As `Filter.contains_many`."""
+        """False for each digest, shape (n,)."""
         return np.zeros(len(digests), dtype=np.bool_)
 
     def add(self, _key: Key) -> bool:
-        """As `Addable.add`."""
+        """True: the key was absent. It is not kept."""
         return True
 
     def add_many(self, digests: Digests) -> Mask:
-        """As `Addable.add_many`."""
+        """True for each digest, shape (n,). None is kept."""
         return np.ones(len(digests), dtype=np.bool_)
 
     def header(self) -> dict[str, Any]:
-        """As `Filter.header`."""
+        """The kind, and the name and check value of the hash."""
         return {"kind": self.kind, "hash": self.hash.name, "hash_check": self.hash.check}
 
     def buffers(self) -> list[memoryview]:
-        """As `Filter.buffers`."""
+        """No buffers, since there is no table."""
         return []
 
     @classmethod
     def from_parts(
         cls, _header: Mapping[str, Any], _buffers: Sequence[memoryview], hash_: Hash
     ) -> Self:
-        """As `Filter.from_parts`."""
+        """An empty set with this hash. The header and the buffers hold nothing else."""
         return cls(hash_)

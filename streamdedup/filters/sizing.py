@@ -1,4 +1,4 @@
-"""The theorems: how many bits and hashes a key costs for an error rate, and the error a table of a size has."""
+"""The formulas: the bits and hashes a key needs for an error rate, and the error rate of a table of a given size."""
 
 import math
 import sys
@@ -6,25 +6,24 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the settings are read without it
+if TYPE_CHECKING:  # reading the settings does not need it
     import numpy as np
     import numpy.typing as npt
 
 FLOAT_MAX = sys.float_info.max
 
-TABLE_BITS_MAX = (
-    1 << 43
-)  # 1 TiB, of any kind: beyond any machine this runs on, far below where uint64 ends
-BLOOM_HASHES_MAX = 1074  # what the smallest float above 0 leads to
+# 1 TiB, for every kind: more memory than any machine that runs this has, and far below the limit of uint64.
+TABLE_BITS_MAX = 1 << 43
+BLOOM_HASHES_MAX = 1074  # the hashes for the smallest float above 0 as error rate
 
 
 def bloom_error(bits: int, hashes: int, keys: float) -> float:
-    """(1 - e^(-kn/m))^k: the error of a Bloom filter of m bits, k hashes, n keys (Bloom 1970)."""
+    """(1 - e^(-kn/m))^k: the error rate of a Bloom filter with m bits, k hashes and n keys (Bloom 1970)."""
     return float((-math.expm1(-hashes * keys / bits)) ** hashes)
 
 
 def bloom_size(capacity: int, error_rate: float) -> tuple[int, int]:
-    """The fewest bits, with their number of hashes, that keep `error_rate` at `capacity` keys.
+    """The fewest bits that keep `error_rate` at `capacity` keys, and the number of hashes that goes with them.
 
     For k hashes m = -kn / ln(1 - p^(1/k)); the best k is near log2(1/p).
     """
@@ -37,31 +36,32 @@ def bloom_size(capacity: int, error_rate: float) -> tuple[int, int]:
 
 
 def bloom_keys(bits: int, hashes: int, bits_set: int) -> float:
-    """About how many keys have set so many bits: -m/k ln(1 - x/m) (Swamidass, Baldi 2007)."""
+    """The approximate number of keys that have set `bits_set` bits: -m/k ln(1 - x/m) (Swamidass, Baldi 2007)."""
     return -bits / hashes * math.log1p(-min(bits_set, bits - 0.5) / bits)
 
 
 def window_share(capacity: int, generations: int) -> int:
-    """The keys of one of G generations of a window, of which G - 1 hold `capacity` together, rounded up."""
+    """The keys of one of a window's G generations, if G - 1 of them hold `capacity` keys together; rounded up."""
     return -(-capacity // (generations - 1))
 
 
 def window_size(capacity: int, error_rate: float, generations: int) -> tuple[int, int]:
-    """The fewest cells of G bits, with their number of hashes, that keep `error_rate`.
+    """The fewest cells of G bits that keep `error_rate`, and the number of hashes that goes with them.
 
-    Each generation is a Bloom filter of its own, of n/(G-1) keys, over one bit of every cell; a query asks all G at
-    once. So G (1 - e^(-kn/((G-1)m)))^k is at most the rate: that of each is the G-th part of it.
+    Each generation is a Bloom filter of its own: it has n/(G-1) keys and uses one bit of every cell. A query asks all G
+    generations at once, so their errors add up: G (1 - e^(-kn/((G-1)m)))^k must not exceed the rate. Each generation
+    therefore gets one G-th of the rate.
     """
     return bloom_size(window_share(capacity, generations), error_rate / generations)
 
 
 def window_error(cells: int, hashes: int, loads: Iterable[float]) -> float:
-    """The probability that a key is found in one generation or another, which hold `loads` keys each."""
+    """The probability that an absent key is found in at least one generation; each holds one of `loads` keys."""
     return any_of(bloom_error(cells, hashes, keys) for keys in loads)
 
 
 def window_room(cells: int, hashes: int, error_rate: float, loads: Sequence[float]) -> int:
-    """How many keys one more generation can hold beside `loads` until the sum of all errors is above `error_rate`."""
+    """How many keys one more generation can hold beside `loads` before the sum of all errors exceeds `error_rate`."""
     left = error_rate - sum(bloom_error(cells, hashes, keys) for keys in loads)
     if left <= 0:
         return 0
@@ -69,7 +69,7 @@ def window_room(cells: int, hashes: int, error_rate: float, loads: Sequence[floa
 
 
 def any_of(rates: Iterable[float]) -> float:
-    """The probability that at least one of independent events happens; small ones do not cancel."""
+    """The probability that at least one of several independent events happens. It is precise for small `rates`, too."""
     return 0.0 - math.expm1(math.fsum(math.log1p(-min(rate, _BELOW_1)) for rate in rates))
 
 
@@ -77,15 +77,15 @@ _BELOW_1 = 1 - sys.float_info.epsilon
 
 
 def fuse_bits(error_rate: float) -> int:
-    """The fewest bits of fingerprint that keep `error_rate`: a fuse filter errs with 2^-bits, whatever its size."""
+    """The fewest fingerprint bits that keep `error_rate`: a fuse filter errs with 2^-bits, whatever its size."""
     return max(1, math.ceil(-math.log2(error_rate)))
 
 
 def fuse_size(keys: int) -> tuple[int, int]:
-    """Slots in a segment, and how many segments a first slot may stand in, for one part of `keys` distinct keys.
+    """The slots of a segment, and how many segments a first slot may be in, for one part of `keys` distinct keys.
 
-    Two more segments follow. The constants are those of 3-wise binary fuse filters (Graf, Lemire 2022): 1.125 slots a
-    key from a million keys on, more for fewer. No keys take no segments.
+    Two more segments follow these. The constants are those of 3-wise binary fuse filters (Graf, Lemire 2022): 1.125
+    slots a key from a million keys on, and more slots a key for fewer keys. A part without keys has no segments.
     """
     if not keys:
         return 1, 0
@@ -94,12 +94,12 @@ def fuse_size(keys: int) -> tuple[int, int]:
     return length, max(1, math.ceil(round(keys * factor) / length) - 2)
 
 
-CUCKOO_CELLS = 4  # a bucket
-CUCKOO_LOAD = 0.95  # with 4 cells a bucket, two buckets a key: Fan et al. 2014
+CUCKOO_CELLS = 4  # in a bucket
+CUCKOO_LOAD = 0.95  # reached with 4 cells a bucket and two buckets a key: Fan et al. 2014
 
 
 def cuckoo_error(buckets: int, fingerprint_bits: int, keys: float) -> float:
-    """1 - (1 - 1/(2^f - 1))^(2 b load): a search meets two buckets of b cells, of which `keys` fill the load."""
+    """1 - (1 - 1/(2^f - 1))^(2 b load): a search reads two buckets of b cells, and `keys` keys make up the load."""
     met = 2 * min(keys / buckets, CUCKOO_CELLS)
     return float(-math.expm1(met * math.log1p(-1 / (2**fingerprint_bits - 1))))
 
@@ -107,15 +107,19 @@ def cuckoo_error(buckets: int, fingerprint_bits: int, keys: float) -> float:
 def cuckoo_size(capacity: int, error_rate: float) -> tuple[int, int]:
     """Buckets and fingerprint bits, f = ceil(log2(8 load / p + 1)), that keep `error_rate` at `capacity` keys.
 
-    The fewest for which 4 buckets are filled to 0.95 and 2^f - 1 is at least 8 * 0.95 / p.
+    These are the fewest buckets of 4 cells that are filled to 0.95 at most, and the fewest bits for which 2^f - 1 is at
+    least 8 * 0.95 / p.
     """
-    buckets = -(-capacity * 5 // 19)  # 19/5 is 4 * 0.95, without rounding
+    buckets = -(-capacity * 5 // 19)  # 19/5 is 4 * 0.95, in integers, so without rounding
     marks = math.ceil(min(2 * CUCKOO_CELLS * CUCKOO_LOAD / error_rate, FLOAT_MAX))
     return buckets, marks.bit_length()
 
 
 def beside(error_rate: float) -> tuple[float, float]:
-    """Rates just above and just below: another platform's logarithm may give this one the size of one of them."""
+    """A rate just above `error_rate` and one just below.
+
+    Another platform's logarithm may round so that `error_rate` gets the size that one of these two has here.
+    """
     return error_rate ** (1 - 1e-12), error_rate ** (1 + 1e-12)
 
 
@@ -125,10 +129,10 @@ def bitmap_size(capacity: int, error_rate: float) -> int:
 
 
 def counter_reaches(count: int, counters: int, hashes: int, keys: float) -> float:
-    """The probability that a given one of m counters reaches `count` when n keys are in: Poisson, mean kn/m.
+    """The probability that a given one of m counters reaches `count` after n keys: Poisson, mean kn/m.
 
-    For 16, where 4 bits overflow, and the best k, kn/m = ln 2, it is below (e ln 2 / 16)^16 = 1.4e-15 (Fan, Cao,
-    Almeida, Broder 2000).
+    A counter of 4 bits overflows at 16. For 16 and the best k, for which kn/m = ln 2, the probability is below
+    (e ln 2 / 16)^16 = 1.4e-15 (Fan, Cao, Almeida, Broder 2000).
     """
     mean = hashes * keys / counters
     if mean >= count:
@@ -145,20 +149,22 @@ def _poisson(count: int, mean: float) -> float:
     return math.exp(count * math.log(mean) - mean - math.lgamma(count + 1)) if mean else 0.0
 
 
-DLEFT_TABLES = 4  # d and w of Bonomi et al. 2006: the choice that has not been seen to overflow
+# d and w (the cells of a bucket) of Bonomi et al. 2006: with these values no overflow has been observed.
+DLEFT_TABLES = 4
 DLEFT_CELLS = 8
-DLEFT_MEAN_LOAD = 6  # keys a bucket at capacity: three cells in four are in use
+DLEFT_MEAN_LOAD = 6  # keys in a bucket at capacity: three of four cells are in use
 
 
 def dleft_buckets(capacity: int) -> int:
-    """The buckets of each of the four subtables."""
+    """The number of buckets in each of the four subtables."""
     return -(-capacity // (DLEFT_TABLES * DLEFT_MEAN_LOAD))
 
 
 def dleft_remainder_bits(capacity: int, buckets: int, error_rate: float, reserved: int = 0) -> int:
     """The fewest bits r for which n / (B (2^r - reserved)) is at most `error_rate`: about log2(24 / error rate).
 
-    `reserved` is the number of remainders that stand for something else. No logarithm: the same on every platform.
+    `reserved` is the number of remainders that mean something other than a key. The function uses no logarithm, so its
+    result is the same on every platform.
     """
     bits = 1
     while bits < 64 and capacity > error_rate * buckets * ((1 << bits) - reserved):
@@ -167,10 +173,10 @@ def dleft_remainder_bits(capacity: int, buckets: int, error_rate: float, reserve
 
 
 def dleft_error(buckets: int, remainders: int, keys: float) -> float:
-    """The share of the U = B * remainders fingerprints that n keys take, at most one a cell.
+    """The share of the U = B * remainders fingerprints that n keys take; each cell holds at most one.
 
-    Each subtable holds a fingerprint through a permutation of its own, so a key is found where, and only where, its
-    very fingerprint is in: no factor for the four buckets that are searched.
+    Each subtable stores a fingerprint through a permutation of its own. A key is therefore found if and only if its own
+    fingerprint is in the table: the four buckets that are searched add no factor.
     """
     universe = buckets * remainders
     taken = -universe * math.expm1(-keys / universe)
@@ -179,16 +185,17 @@ def dleft_error(buckets: int, remainders: int, keys: float) -> float:
 
 BLOCK_BITS = 512  # a cache line
 BLOCKED_HASHES_MAX = 16
-BLOCKED_ERROR_MIN = 1e-9  # there a key costs twice the bits of a Bloom filter, and below it more
+BLOCKED_ERROR_MIN = 1e-9  # here a key costs twice the bits of a Bloom filter, and more below
 
 
 def blocked_error(blocks: int, hashes: int, keys: int) -> float:
-    """The error of a Bloom filter in blocks of 512 bits: the mean over the loads of its blocks (Putze et al. 2007).
+    """The error rate of a Bloom filter in blocks of 512 bits: the mean over the loads of its blocks.
 
-    A block has j of the n keys with binomial probability, nearly Poisson's. With the share f of its bits set, by kj
-    hashes, the error is E[f^k], near F^k + k(k-1)/2 Var(f) F^(k-2) for F = E[f]: the balls of an occupancy.
+    The source is Putze et al. 2007. One block has j of the n keys; j is binomial, nearly Poisson. If f is the share of
+    the block's bits that kj hashes set, then the error rate is E[f^k]. For F = E[f] this is near
+    F^k + k(k-1)/2 Var(f) F^(k-2). F and Var(f) are those of the occupancy problem (balls thrown into bins).
     """
-    if keys * hashes > 1e5 * blocks:  # all bits are set, to the last digit of a float
+    if keys * hashes > 1e5 * blocks:  # then all bits are set, to the precision of a float
         return 1.0
     import numpy as np
 
@@ -202,7 +209,7 @@ def blocked_error(blocks: int, hashes: int, keys: int) -> float:
 
 
 def blocked_size(capacity: int, error_rate: float) -> tuple[int, int]:
-    """The fewest blocks, with the fewest hashes that do with them, that keep `error_rate` at `capacity` keys."""
+    """The fewest blocks that keep `error_rate` at `capacity` keys, and the fewest hashes that suffice with them."""
     blocks, hashes = 1 << 50, BLOCKED_HASHES_MAX
     ideal = -math.log2(error_rate)
     for candidate in sorted(range(1, BLOCKED_HASHES_MAX + 1), key=lambda k: abs(k - ideal)):
@@ -218,7 +225,10 @@ def blocked_size(capacity: int, error_rate: float) -> tuple[int, int]:
 
 
 def blocked_keys(blocks: int, hashes: int, bits_set: int) -> float:
-    """About how many keys have set so many bits: one key leaves a bit clear with 1 - (1 - (1 - 1/512)^k) / blocks."""
+    """The approximate number of keys that have set `bits_set` bits.
+
+    One key leaves a given bit clear with a probability of 1 - (1 - (1 - 1/512)^k) / blocks.
+    """
     bits = blocks * BLOCK_BITS
     of_a_key = -math.expm1(hashes * math.log1p(-1 / BLOCK_BITS)) / blocks
     return math.log1p(-min(bits_set, bits - 0.5) / bits) / math.log1p(-of_a_key)
@@ -227,13 +237,13 @@ def blocked_keys(blocks: int, hashes: int, bits_set: int) -> float:
 def _block_loads(
     blocks: int, keys: int
 ) -> tuple["npt.NDArray[np.float64]", "npt.NDArray[np.float64]"]:
-    """The numbers of keys that a block may have, and how probable each is: by ratios, which do not cancel."""
+    """The numbers of keys that a block may have, and the probability of each, from ratios, which lose no precision."""
     import numpy as np
 
     if blocks == 1:
         return np.array([float(keys)]), np.ones(1)
     mean = keys / blocks
-    reach = 12 * math.sqrt(mean) + 40  # beyond lies less than 1e-25
+    reach = 12 * math.sqrt(mean) + 40  # the probability beyond it is less than 1e-25
     loads = np.arange(max(0, int(mean - reach)), min(keys, int(mean + reach)) + 1.0)
     ratios = np.log((keys - loads[:-1]) / loads[1:] / (blocks - 1))
     logs = np.concatenate(([0.0], np.cumsum(ratios)))
@@ -245,38 +255,43 @@ EXACT_TAIL_MAX = 4096
 
 
 def exact_size(keys: int, load: float) -> tuple[int, int]:
-    """Slots for `keys` at a load factor, and those behind them for what is moved up from the last ones, one empty.
+    """Slots for `keys` at a load factor, and the extra slots after them.
 
-    At a load of 0.9 a run of 4096 begins at a given slot with e^(-4096 (0.9 - 1 - ln 0.9)) = 3e-10, less at others.
+    The extra slots take keys that probing moves beyond the last slot; one of them stays empty. At a load of 0.9 a run
+    of 4096 begins at a given slot with a probability of e^(-4096 (0.9 - 1 - ln 0.9)) = 3e-10, and less at lower loads.
     """
     return math.ceil(keys / load), min(keys, EXACT_TAIL_MAX)
 
 
 def exact_error(fingerprint_bytes: int, keys: int) -> float:
-    """The probability n / 2^bits that one of n fingerprints is that of another key."""
+    """The probability n / 2^bits that an absent key has the same fingerprint as one of n keys."""
     return math.ldexp(keys, -8 * fingerprint_bytes)
 
 
 def bloom_excess(capacity: int, error_rate: float) -> str | None:
-    """Why no Bloom filter is made that large, with the remedy, to follow the capacity; None where it is."""
+    """Why a Bloom filter of this size cannot be made, and the remedy; None if it can be made.
+
+    The text continues a sentence that begins with the capacity.
+    """
     bits, _ = bloom_size(capacity, error_rate)
     if bits <= TABLE_BITS_MAX:
         return None
-    fitting = math.floor(capacity * (TABLE_BITS_MAX / bits) / 1e9)  # at any rate there are some
+    fitting = math.floor(capacity * (TABLE_BITS_MAX / bits) / 1e9)  # above 0 at every error rate
     return (
         f"takes {bits / TABLE_BITS_MAX:,.2f} TiB at an error rate of {error_rate:g}, and the most is 1 TiB;"
         f" set filter.capacity to {fitting}G at most, or raise filter.error_rate"
     )
 
 
-TABLE_RATIOS = range(2, 33)  # of the table in the literature: m/n, bits a key
+TABLE_RATIOS = range(2, 33)  # m/n, the bits a key, in the published table
 TABLE_HASHES_MAX = 8
 
 
 def false_positive_table() -> list[tuple[int, float, list[float]]]:
-    """Its rows: m/n, the best k = ln 2 m/n, the errors for k = 1, 2, and so on (Fan, Cao, Almeida, Broder 2000).
+    """The rows of the published table: m/n, the best k = ln 2 m/n, and the error rates for k = 1, 2, and so on.
 
-    A row goes one beyond the best k rounded up, to no more than m/n and 8: 225 errors in all.
+    From Fan, Cao, Almeida, Broder 2000. A row ends one after the best k rounded up, and never beyond m/n or 8: 225
+    error rates in all.
     """
     rows = []
     for ratio in TABLE_RATIOS:

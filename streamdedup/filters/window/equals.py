@@ -14,18 +14,21 @@ _NEXT = np.uint64(1)
 
 
 def table_for(rows: int) -> Table:
-    """An empty table for so many rows."""
+    """An empty table with room for `rows` rows."""
     return np.full(1 << max(4, (2 * rows).bit_length()), _EMPTY, dtype=np.int64)
 
 
 def keep_first(digests: Digests, chosen: Mask) -> None:
-    """Clear `chosen` (n,) where an earlier chosen row of `digests` (n, 2) is equal."""
+    """Clear `chosen` (n,) for each of `digests` (n, 2) that equals an earlier chosen one."""
     _keep_first(digests, chosen, table_for(len(digests)))
 
 
 @inlined
 def place(digests: Digests, table: Table, row: int) -> np.uint64:
-    """Where in `table` the number of an equal row stands, or, below 0, where that of this row belongs."""
+    """The index in `table` of the number of an equal row.
+
+    If there is no equal row, this is the index at which the number of this row belongs, and the entry there is below 0.
+    """
     a, b = digests[row, 0], digests[row, 1]
     mask = np.uint64(table.shape[0]) - _NEXT
     at: np.uint64 = a & mask
