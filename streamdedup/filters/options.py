@@ -1,4 +1,4 @@
-"""How the known keys are remembered, as an operator states it: the `filter` section."""
+"""The `filter` section of the configuration: the kind, the size and the hash of the filters that remember keys."""
 
 import re
 from collections.abc import Iterator
@@ -20,35 +20,32 @@ from streamdedup.filters.sizing import BLOCKED_ERROR_MIN
 from streamdedup.secret import ReadableFile, read_secret, set_twice
 from streamdedup.units import count, milliseconds, size_bytes
 
+# The kinds that take keys one after the other.
 Kind = Literal[
     "bloom", "blocked", "exact", "bitmap", "counting", "cuckoo", "dleft", "dlcbf", "window"
-]  # those that take keys one after the other
+]
 YEAR_MS = 366 * 86_400_000
 WINDOWED = ("retention", "generations", "late", "refresh", "max_jump")  # options of a window
 PROBED = ("bitmap", "bloom", "counting")  # kinds whose positions come from one probe sequence
-UNUSED_CAPACITY = 1  # of a filter that is not there
-WITHOUT_FILTER = (
-    "kind",
-    "hash",
-    "hash_key_file",
-    "hash_key",
-)  # what holds there, too: lists are of the same hash
+UNUSED_CAPACITY = 1  # the capacity that `kind: none` has
+# The options that apply to `kind: none` as well, because lists use the same hash.
+WITHOUT_FILTER = ("kind", "hash", "hash_key_file", "hash_key")
 _HEX = "32 hexadecimal digits (16 random bytes), as from: openssl rand -hex 16"
 
 
 class FilterOptions(BaseModel):
-    """The memory of the keys: its kind, its size, its hash, and what happens when it is full."""
+    """How known keys are remembered: the kind of filter, its size, its hash, and what happens when it is full."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     kind: Literal[Kind, "none"] = Field(
         default="bloom",
         description="The structure of the filter. `bloom` is small; `blocked` is faster and somewhat larger; `exact` "
-        "makes no errors worth the name; `window` forgets what is older than `retention`, for topics without an end. "
-        "`bitmap` is a Bloom filter with one hash. `counting`, `cuckoo`, `dleft` and `dlcbf` could take keys back, "
-        "which the worker does not: `cuckoo` is the smallest of them, the others are for comparison. `none`, for which "
-        "`filter: null` is short, remembers no key: the worker then only screens by `blocklist`, and needs no other "
-        "option of this section but `hash` and its key, none of `snapshot`, and no history of its output.",
+        "makes practically no errors; `window` forgets keys that are older than `retention`, for topics without an "
+        "end. `bitmap` is a Bloom filter with one hash. `counting`, `cuckoo`, `dleft` and `dlcbf` can remove keys, "
+        "which the worker never does: `cuckoo` is the smallest of them, the others are for comparison. `none` "
+        "(`filter: null` for short) remembers no key: the worker then only screens by `blocklist`. It needs `hash` and "
+        "its key, but no other option of this section, no option of `snapshot`, and no history of its output.",
     )
     capacity: Annotated[int, count(1, 10**12, "keys")] = Field(
         description="Distinct keys that the whole topic may bring before the filters are full; "
@@ -60,20 +57,20 @@ class FilterOptions(BaseModel):
         ge=1e-15,
         le=0.5,
         allow_inf_nan=False,
-        description="Probability, at most and with the filter at capacity, that a new event is "
+        description="The greatest probability, with the filter at capacity, that a new event is "
         "dropped as a false duplicate.",
     )
     on_full: Literal["grow", "stop", "warn"] = Field(
         default="grow",
-        description="At capacity a partition's filter gets a further stage, twice as large, within the same "
-        "`error_rate` for all of them together, up to `max_size`; then, or with `stop` at once, the partition "
-        "stops being consumed and says so; with `warn` it goes on with a growing error rate and a warning. "
-        "A `bitmap` or a `window` cannot grow: there the default is `stop`.",
+        description="What happens when a partition's filter is at capacity. `grow`: it gets another stage, twice as "
+        "large, until `max_size` is reached; all stages together keep `error_rate`. `stop`, and `grow` at `max_size`: "
+        "the worker stops consuming the partition and reports it. `warn`: the worker goes on with a growing error rate "
+        "and logs a warning. A `bitmap` or a `window` cannot grow: its default is `stop`.",
     )
     max_size: Annotated[int | None, size_bytes(1024, 1 << 50)] = Field(
         default=None,
-        description="Memory, at most, of the filters of all partitions together, with `on_full: grow`; "
-        "not set, 16 times what they begin with, which is for about 7 times the keys.",
+        description="With `on_full: grow`, the most memory that the filters of all partitions take together. "
+        "Not set, it is 16 times the memory they begin with, enough for about 7 times the keys.",
         examples=["8GiB"],
     )
     partition_headroom: float = Field(
@@ -81,16 +78,16 @@ class FilterOptions(BaseModel):
         ge=0,
         le=10,
         allow_inf_nan=False,
-        description="Share that each partition's filter is made larger than an even split of "
+        description="By how much each partition's filter is larger than an even split of "
         "`capacity`, because keys spread unevenly; 0.2 is 20 %.",
     )
     hash: Literal["murmur3", "siphash"] = Field(
         default="murmur3",
-        description="The 128-bit hash by which keys are known: murmur3 x64 128, or SipHash-2-4 under "
-        "`hash_key`, for keys that outsiders choose. A change folds the output again.",
+        description="The 128-bit hash that identifies a key: murmur3 x64 128, or SipHash-2-4 under "
+        "`hash_key`, for keys that outsiders choose. After a change, the worker folds the output again.",
     )
     hash_key_file: ReadableFile | None = Field(
-        default=None, description="A file holding the key of `hash: siphash`."
+        default=None, description="A file that holds the key of `hash: siphash`."
     )
     hash_key: SecretStr | None = Field(
         default=None,
@@ -101,36 +98,36 @@ class FilterOptions(BaseModel):
     probe: Literal["standard", "double"] = Field(
         default="standard",
         description="The sequence of a key's positions in a `bitmap`, `bloom` or `counting` filter; "
-        "`double` is the h1 + i * h2 of the literature, which errs more where a filter is small.",
+        "`double` is the h1 + i * h2 of the literature, which errs more if the filter is small.",
     )
 
     retention: Annotated[int | None, milliseconds(1, 100 * YEAR_MS, bare=False)] = Field(
         default=None,
         description="How long a `window` remembers a key, by the timestamps of the events; `capacity` is then the "
-        "distinct keys within that time. Not set, a `window` remembers the last `capacity` keys.",
+        "number of distinct keys within that time. Not set, a `window` remembers the last `capacity` keys.",
         examples=["7d"],
     )
     generations: Annotated[int, count(2, 64, "generations")] = Field(
         default=8,
-        description="In how many steps a `window` forgets: a key is remembered up to 1 / (generations - 1) longer "
-        "than `retention`. 8, 16, 32 and 64 take nearly the same memory, one more than 8, 16 or 32 twice as much, "
-        "fewer than 8 up to six times.",
+        description="The number of steps in which a `window` forgets: a key is remembered up to 1 / (generations - 1) "
+        "longer than `retention`. 8, 16, 32 and 64 take nearly the same memory; one more than 8, 16 or 32 takes twice "
+        "as much; fewer than 8 take up to six times as much.",
     )
     late: Literal["pass", "drop"] = Field(
         default="pass",
-        description="What a `window` does with an event that is older than `retention` when it comes: no one can say "
-        "any more whether it is a duplicate.",
+        description="What a `window` does with an event that is older than `retention` when it arrives: the window no "
+        "longer knows whether it is a duplicate.",
     )
     refresh: bool = Field(
         default=False,
-        description="Whether a duplicate has a `window` remember its key anew. It is not in the output, so a restart "
-        "forgets that: not with `exactly_once`.",
+        description="Whether a duplicate renews its key in a `window`. The output does not record the renewal, so a "
+        "restart forgets it; `exactly_once` therefore refuses this option.",
     )
     max_jump: Annotated[int | None, milliseconds(1, 100 * YEAR_MS, bare=False)] = Field(
         default=None,
-        description="How far one event may take the time of a `window`, where the output's brokers do not refuse "
-        "timestamps that are ahead (`message.timestamp.after.max.ms`): a wrong one would empty it. After a longer "
-        "pause, the window catches up by so much with each new key. Not set, there is no limit.",
+        description="How far one event may advance the time of a `window`. Set it if the output's brokers accept "
+        "timestamps that are ahead (`message.timestamp.after.max.ms`): one wrong timestamp would empty the window. "
+        "After a longer pause, the window catches up by this much with each new key. Not set, there is no limit.",
         examples=["1h"],
     )
 
@@ -142,17 +139,17 @@ class FilterOptions(BaseModel):
 
     @property
     def remembers(self) -> bool:
-        """Whether there is a filter at all; else a worker only screens, and has no state by partition."""
+        """Whether there is a filter. Without one, a worker only screens, and keeps no state for a partition."""
         return self.kind != "none"
 
     @property
     def first_error_rate(self) -> float:
-        """The error rate that a filter is made for: of one that grows, the first stage has half of the whole."""
+        """The error rate for which a filter is made: half of `error_rate` for the first stage of one that grows."""
         return self.error_rate / 2 if self.on_full == "grow" else self.error_rate
 
     @property
     def window_ms(self) -> int:
-        """The longest that a window by event time remembers a key: `retention`, and a generation more; else 0."""
+        """The longest time a window by event time remembers a key: `retention` plus one generation; else 0."""
         retention = self.retention or 0
         return retention + -(-retention // (self.generations - 1))
 
@@ -172,11 +169,11 @@ class FilterOptions(BaseModel):
 
     @property
     def hash_key_bytes(self) -> bytes:
-        """The 16 bytes of `hash_key`; none where it is not set."""
+        """The 16 bytes of `hash_key`; empty if it is not set."""
         return bytes.fromhex(self.hash_key.get_secret_value()) if self.hash_key else b""
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
+        """Yield each contradiction: the options concerned, the faulty one first, and the reason."""
         yield from set_twice(self, "filter", "hash_key")
         if self.hash == "siphash" and self.hash_key is None:
             yield (
@@ -198,7 +195,7 @@ class FilterOptions(BaseModel):
             )
 
     def _unused(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield what is set for a filter that is not there."""
+        """Yield each option that is set although there is no filter."""
         unset = {"capacity": UNUSED_CAPACITY, "on_full": "stop"}
         elsewhere = (*WITHOUT_FILTER, "probe")
         for name, field in type(self).model_fields.items():
@@ -237,16 +234,16 @@ class FilterOptions(BaseModel):
         if self.by_event_time and (self.retention or 0) < self.generations - 1:
             yield (
                 ("retention", "generations"),
-                f"is too short for {self.generations} generations: {self.generations - 1} of them make it up, each of"
-                " 1ms or more; raise it, or take fewer",
+                f"is too short for {self.generations} generations: it is split into {self.generations - 1} of at least"
+                " 1ms each; raise it, or take fewer generations",
             )
 
     def share(self, whole: int, partitions: int) -> int:
-        """One partition's share of `whole`, with its headroom for skew; never more than all of it."""
+        """One partition's share of `whole`, with its headroom for skew; never more than `whole`."""
         return min(whole, ceil(whole * (1 + self.partition_headroom) / partitions))
 
 
 def can_grow(kind: str, error_rate: float) -> bool:
-    """Whether a filter of `kind` takes `on_full: grow`: its first stage has half of the error rate."""
+    """Whether a filter of `kind` accepts `on_full: grow`, given that its first stage has half of the error rate."""
     low = kind == "blocked" and error_rate / 2 < BLOCKED_ERROR_MIN
     return kind in GROWABLE and not low
