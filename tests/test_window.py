@@ -715,7 +715,7 @@ def test_a_read_only_window_answers_and_refuses_changes() -> None:
         ({"late": "keep"}, r"filter\.late 'keep' is unknown; choose one of: pass, drop"),
         ({"refresh": 1}, r"filter\.refresh is 1; it must be true or false"),
         ({"error_rate": 1e-18}, r"filter\.error_rate 1e-18 is below 1e-17; raise it"),
-        ({"capacity": 10**13}, r"filter\.capacity 10000000000000 .* of at most"),
+        ({"capacity": 10**13}, r"filter\.capacity 10000000000000 .* and the most is"),
         ({"probe": "triple"}, r"filter\.probe 'triple' is unknown"),
     ],
 )
@@ -759,7 +759,10 @@ def test_times_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize(
     ("time", "said"),
     [
-        (1.5, r"integer of ms since 1970, not of type float; of a datetime it is int\(time\.times"),
+        (
+            1.5,
+            r"integer of ms since 1970, not of type float; for a datetime, give int\(time\.times",
+        ),
         ("7", "not of type str"),
         (datetime(2024, 1, 1, tzinfo=UTC), r"datetime\.datetime; .*timestamp\(\) \* 1000"),
         (LATEST + 1, "a time of 253402300800001 is not ms since 1970: .*divide ns by 1,000,000"),

@@ -1,7 +1,7 @@
-"""Time in a window: the generation of a time, how the watermark moves, and what is too late.
+"""Time in a window: the generation of a time, how the watermark moves, and which keys are late.
 
-All of it follows from the times of the keys that were added, in their order: no clock is read. Times are ms since
-1970; by count, a key's time is the number of keys added before it. What adds, judges and folds shares these kernels.
+All of it follows from the times of the keys that were added, in their order: no clock is read. Times are ms since 1970.
+By count, the time of a key is the number of keys added before it. Adding, judging and folding share the kernels.
 """
 
 import operator
@@ -20,25 +20,25 @@ Generations = npt.NDArray[np.int64]
 Mark = npt.NDArray[np.int64]
 
 GENERATIONS_MAX = 64
-SPAN_MAX = 10**15  # of a slot or a jump, in ms: 31,700 years
-TIME_MAX = 1 << 62  # times beyond it, and below its negative, are taken for it: no sum overflows
+SPAN_MAX = 10**15  # the most for a slot or a jump, in ms: 31,700 years
+TIME_MAX = 1 << 62  # times are limited to it, and to its negative, so that no sum overflows
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_800_000  # years 1 to 9999, in ms since 1970
-UNLIMITED = TIME_MAX - 1  # a jump
-NEVER = -(1 << 63)  # the watermark before the first key, as kernels know it
-UNTIMED: Times = np.empty(0, dtype=np.int64)  # by count
+UNLIMITED = TIME_MAX - 1  # the `max_jump` of a clock without one
+NEVER = -(1 << 63)  # in kernels, the watermark before the first key
+UNTIMED: Times = np.empty(0, dtype=np.int64)  # the times of keys by count
 UNTIMED.flags.writeable = False
 
 _MISFIT = {
-    True: "this window goes by count, and keys have no times; leave them out, or set filter.retention",
-    False: "this window goes by time; give that of each key, in ms since 1970, or leave filter.retention out",
+    True: "this window goes by count, so it takes no times; leave them out, or set filter.retention",
+    False: "this window goes by time; give the time of each key, in ms since 1970, or leave filter.retention out",
 }
 
 
 class Clock(NamedTuple):
     """`slot`: the width of a generation, in ms or keys; `generations`: how many are live; `max_jump`: in ms.
 
-    Live are the newest, up to that of the watermark, the greatest time of the keys that were added. One key moves the
-    watermark by at most `max_jump`.
+    The live generations are the newest ones, up to that of the watermark. The watermark is the greatest time of the
+    keys that were added; one key moves it by at most `max_jump`.
     """
 
     slot: int
@@ -47,15 +47,15 @@ class Clock(NamedTuple):
     by_count: bool
 
     def generation(self, time: int) -> int:
-        """floor(time / slot), also below 0."""
+        """floor(time / slot), for times before 1970 as well."""
         return clipped(time) // self.slot
 
     def current(self, watermark: int | None) -> int | None:
-        """The generation of the watermark, None where there is none: the newest that is live."""
+        """The generation of the watermark, which is the newest live one; None if there is no watermark."""
         return None if watermark is None else self.generation(watermark)
 
     def leaving(self, before: int | None, watermark: int) -> list[int]:
-        """The bits of the generations that are no longer live when the watermark goes on from `before`."""
+        """The bits of the generations that are no longer live once the watermark goes from `before` to `watermark`."""
         if before is None:
             return []
         current = self.generation(before)
@@ -64,19 +64,22 @@ class Clock(NamedTuple):
 
 
 def clipped(time: int) -> int:
-    """`time`, where it is so far from 1970 that sums might overflow, at the bound."""
+    """`time`, limited to TIME_MAX in both directions, so that no sum overflows."""
     return max(-TIME_MAX, min(TIME_MAX, time))
 
 
 def checked_time(clock: Clock, time: int | None) -> int:
-    """The time of one key as the kernels know it; ConfigError where it does not fit the clock, or is none."""
+    """The time of one key as the kernels take it.
+
+    Raises ConfigError if it does not fit the clock, or is not an integer of ms within the years 1 to 9999.
+    """
     if (time is None) is not clock.by_count:
         raise ConfigError(_MISFIT[clock.by_count])
     try:
         moment = 0 if time is None else operator.index(time)
     except TypeError:
         raise ConfigError(
-            f"a time is an integer of ms since 1970, not {named(time)}; of a datetime it is int(time.timestamp() *"
+            f"a time is an integer of ms since 1970, not {named(time)}; for a datetime, give int(time.timestamp() *"
             " 1000)"
         ) from None
     if not EARLIEST <= moment <= LATEST:
@@ -85,7 +88,10 @@ def checked_time(clock: Clock, time: int | None) -> int:
 
 
 def given_times(clock: Clock, times: Times | None, rows: int) -> Times:
-    """As `checked_times`, of a caller who may take another unit for ms: ConfigError beyond the years 1 to 9999."""
+    """Check `times` as `checked_times` does, for a caller who may have taken another unit for ms.
+
+    In addition, raises ConfigError if a time is beyond the years 1 to 9999.
+    """
     moments = checked_times(clock, times, rows)
     for time in (moments.min(), moments.max()) if len(moments) else ():
         if not EARLIEST <= time <= LATEST:
@@ -101,7 +107,10 @@ def _no_ms(time: int) -> ConfigError:
 
 
 def checked_times(clock: Clock, times: Times | None, rows: int) -> Times:
-    """`times` as the kernels know them, clipped; ConfigError where they are not those of `rows` keys."""
+    """`times` as the kernels take them, limited to TIME_MAX in both directions.
+
+    Raises ConfigError if they do not fit the clock, or are not the times of `rows` keys.
+    """
     if (times is None) is not clock.by_count:
         raise ConfigError(_MISFIT[clock.by_count])
     if times is None:
@@ -124,7 +133,7 @@ def checked_times(clock: Clock, times: Times | None, rows: int) -> Times:
 def folded(
     clock: Clock, watermark: int | None, times: Times | int
 ) -> tuple[Generations, int | None]:
-    """As `Window.folded`."""
+    """Compute what `Window.folded` describes, beginning at `watermark`."""
     rows = times if isinstance(times, int) else len(times)
     moments = checked_times(clock, None if isinstance(times, int) else times, rows)
     generations = np.empty(rows, dtype=np.int64)
@@ -136,7 +145,7 @@ def folded(
 
 
 def told(watermark: np.int64 | int) -> int | None:
-    """The watermark as callers know it."""
+    """The watermark as callers know it: None in place of NEVER."""
     return None if watermark == NEVER else int(watermark)
 
 
@@ -146,23 +155,24 @@ _NONE, _BIT = np.uint64(0), np.uint64(1)
 
 @inlined
 def moment(clock: Clock, watermark: int, time: int) -> int:
-    """The time of a key: its own, or by count that after the watermark."""
+    """The time of a key: its own, or by count the one after the watermark."""
     counted = 0 if watermark == NEVER else watermark + 1
     return counted if clock.by_count else time
 
 
 @inlined
 def advanced(clock: Clock, watermark: int, time: int) -> int:
-    """The watermark after a key of this time was added."""
+    """The watermark after a key with this time was added."""
     moved = max(watermark, min(time, watermark + clock.max_jump))
     return time if watermark == NEVER else moved
 
 
 @inlined
 def generation_of(clock: Clock, time: int, near: int) -> int:
-    """floor(time / slot), also below 0. Where it is `near`, as nearly always, without the division, which takes long.
+    """floor(time / slot), for negative times as well.
 
-    The difference may overflow, where `near` is that of NEVER, and is then below 0 or above any slot.
+    If the result is `near`, which it nearly always is, this does without the division, which takes long. The difference
+    may overflow if `near` is the generation of NEVER; it is then below 0 or above any slot.
     """
     beyond = time - near * clock.slot
     return near if 0 <= beyond < clock.slot else time // clock.slot
@@ -170,7 +180,7 @@ def generation_of(clock: Clock, time: int, near: int) -> int:
 
 @inlined
 def live_bits(clock: Clock, filled: int, current: int) -> np.uint64:
-    """The bits of a ring whose newest generation is `filled` that are live where `current` is the newest."""
+    """The bits of the generations that are live if `current` is the newest; the ring itself ends with `filled`."""
     bits = _NONE
     for step in range(clock.generations):
         if filled - step > current - clock.generations:
@@ -189,11 +199,11 @@ def decided(
     late_passes: bool,
     refresh: bool,
 ) -> tuple[int, int, int, int]:
-    """The flags of a key at its moment; where it takes the watermark, the generation of that, and its own.
+    """The flags of a key at its time, the watermark after it, the generation of that, and the key's own generation.
 
-    It is `present` where a generation has it that is live at the key's own time, or at the watermark if that is
-    greater: so it is new once its window has gone by, also if nothing else came meanwhile. `newest` says whether it
-    stands in the current generation: by count, only others let time pass.
+    The key is `present` if a generation holds it that is live at the key's own time, or at the watermark if that is
+    later. So a key is new again once its window has passed, even if no other key came meanwhile. `newest` is whether
+    the current generation holds the key: by count such a key is not renewed, because only other keys let time pass.
     """
     own = generation_of(clock, time, current)
     late = watermark != NEVER and own <= current - clock.generations

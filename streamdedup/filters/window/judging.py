@@ -1,6 +1,7 @@
-"""Verdicts of a window before anything is added: on what it holds, what is pending, and the rows judged before.
+"""Verdicts of a window before anything is added, from what it holds, what is pending, and the rows judged before.
 
-As `add_many` would decide, row by row, but nothing changes: who judges admits later, or not at all. O(n + p).
+Each row gets the verdict that `add_many` would give it, but nothing changes: the caller adds the keys later, or never.
+For n rows and p pending ones this takes O(n + p) time.
 """
 
 from typing import NamedTuple
@@ -32,9 +33,10 @@ from streamdedup.keys.hashing import Digests, checked
 
 
 class Pending(NamedTuple):
-    """What was judged fresh, or was refreshed, and is not in the filter yet: `digests` (p, 2), `generations` (p,).
+    """Keys that were judged fresh, or were refreshed, but are not in the filter yet.
 
-    `watermark` is where those rows have moved it, None where there was none and they are none.
+    Their `digests` have shape (p, 2), their `generations` (p,). `watermark` is the watermark after these rows. It is
+    None if there was none before them and p is 0.
     """
 
     digests: Digests
@@ -43,14 +45,14 @@ class Pending(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Verdicts, each of shape (n,), and the watermark behind them."""
+    """Verdicts, each of shape (n,), and the watermark after them."""
 
     fresh: Mask
-    """Passes: it was not there; of late ones only where `late` is "pass"."""
+    """The key passes, because it was absent. A late key passes only if `late` is "pass"."""
     late: Mask
-    """Not there, and older than the window: never to be added."""
+    """The key is absent and older than the window: it must never be added."""
     generations: Generations
-    """Where it belongs, if it is fresh and not late, or is refreshed."""
+    """The generation of the key, if it is fresh and not late, or if it is refreshed."""
     watermark: int | None
 
 
@@ -68,7 +70,10 @@ def judge(
     refresh: bool,
     pending: Pending = NOTHING,
 ) -> Judged:
-    """As `Window.judge`; `masks` (n,) are the bits of live generations, at `watermark`, that each digest has."""
+    """Judge `digests` as `Window.judge` describes.
+
+    `masks` (n,) has, for each digest, the bits of the generations that hold it and are live at `watermark`.
+    """
     rows, before = len(digests), len(pending.digests)
     moments = checked_times(clock, times, rows)
     together = checked(np.concatenate((pending.digests, digests)))
@@ -106,7 +111,7 @@ _NONE = np.uint64(0)
 
 @kernel
 def _enter(digests: Digests, generations: Generations, table: Table, start: int, stop: int) -> None:
-    """Put pending rows into `table`; of equal ones the newest generation counts."""
+    """Put pending rows into `table`. Of equal rows, the one with the newest generation stays."""
     for row in range(start, stop):
         at = place(digests, table, row)
         if table[at] < 0 or generations[table[at]] < generations[row]:

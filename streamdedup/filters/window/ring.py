@@ -1,7 +1,7 @@
 """The table of a window: G Bloom filters over the same positions, one for each bit of its cells.
 
-Bit g % G of every cell belongs to generation g. A bit that is left in the AND of a key's k cells is a generation that
-has it. Generations leave the ring by one mask over the table, in pieces, between which others may work.
+Bit g % G of every cell belongs to generation g. The AND of a key's k cells has a bit for each generation that holds the
+key. Generations leave the ring by one mask over the table, in pieces, between which others may work.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,12 +26,12 @@ from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests, checked
 
 Cells = npt.NDArray[np.unsignedinteger[Any]]
-AHEAD = 16  # rows whose cells are asked for before they are needed
-KEYS, BITS_SET = 0, 1  # the rows of `counts`; a column for each bit of a cell
+AHEAD = 16  # cells are prefetched this many rows before their use
+KEYS, BITS_SET = 0, 1  # the rows of `counts`, which has a column for each bit of a cell
 
 
 class Sizes(NamedTuple):
-    """The number of cells, and how many of them a key has; whether by the double probe sequence."""
+    """The number of cells, how many of them a key has, and whether these follow from the double probe sequence."""
 
     size: np.uint64
     hashes: np.uint64
@@ -39,14 +39,14 @@ class Sizes(NamedTuple):
 
 
 def cell_bytes(generations: int) -> int:
-    """1, 2, 4 or 8: the fewest that have a bit for each generation."""
+    """The fewest of 1, 2, 4 or 8 bytes that have a bit for each generation."""
     return next(size for size in (1, 2, 4, 8) if generations <= 8 * size)
 
 
 class Ring:
-    """`size` cells with a bit for each of `generations`, `hashes` of them a key; empty, or over a saved `buffer`.
+    """`size` cells with a bit for each of `generations`; a key has `hashes` of them. Empty, or over a saved `buffer`.
 
-    ValueError where the buffer has another size, or bits where there can be none.
+    Raises ValueError if the buffer has another size, or has bits set outside of its cells and generations.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class Ring:
         self.size, self.hashes, self.generations = size, hashes, generations
         self.rows_a_call = PROBES_A_CALL // hashes
         self.layout = 0
-        """How many times generations with keys in them have left."""
+        """How many times `clear` has cleared generations that held keys."""
         self.counts: Counts = np.zeros((2, generations), dtype=np.int64)
-        """What was put, KEYS and BITS_SET, into each generation."""
+        """The keys (KEYS) and the bits (BITS_SET) that were set in each generation."""
         self._cell_bytes = cell_bytes(generations)
         words = -(-size * self._cell_bytes // 8)
         self.words = aligned_words(words) if buffer is None else words_over(buffer, words)
         self.cells: Cells = self.words.view(f"u{self._cell_bytes}")
         self.sizes = Sizes(np.uint64(size), np.uint64(hashes), double)
         self.changeable = False
-        """Whether `change` has nothing to do: a single key does without the call."""
+        """Whether `change` has nothing to do, so that the addition of a single key can skip the call."""
         self._swept, self._kept = len(self.cells), self.cells.dtype.type(0)
         if buffer is not None:
             self._recount()
@@ -86,7 +86,7 @@ class Ring:
         return float(self.counts[BITS_SET].sum() / (self.size * self.generations))
 
     def find(self, digests: Digests) -> Cells:
-        """The bits, shape (n,), of the generations that have each of `digests` (n, 2)."""
+        """The bits, shape (n,), of the generations that hold each of `digests` (n, 2)."""
         self.settle()
         found: Cells = np.zeros(len(checked(digests)), dtype=self.cells.dtype)
         for part, rows in sliced(digests, self.rows_a_call):
@@ -94,7 +94,7 @@ class Ring:
         return found
 
     def put(self, digests: Digests, generations: Generations, oldest: int) -> None:
-        """Set the bits of `digests` (n, 2) in their `generations` (n,), but not in those before `oldest`."""
+        """Set the bits of `digests` (n, 2) in their `generations` (n,), except in those before `oldest`."""
         for part, rows in sliced(digests, self.rows_a_call):
             _put(
                 self.cells,
@@ -106,9 +106,9 @@ class Ring:
             )
 
     def clear(self, places: Sequence[int]) -> Iterator[None]:
-        """Clear these bits of all cells, a piece at a time; of the counts at once. No pass where none of them is set.
+        """Clear these bits of all cells, a piece at each step, and their counts at once.
 
-        What is left when the iterator is dropped, `settle` does.
+        If none of the bits is set, the cells are left alone. If the iterator is dropped, `settle` clears the rest.
         """
         held = [place for place in places if self.counts[BITS_SET, place]]
         if held:
@@ -119,13 +119,13 @@ class Ring:
         return self._sweep()
 
     def settle(self) -> None:
-        """Finish what `clear` began, before anyone looks at the table."""
+        """Finish what `clear` began. Call this before the table is read."""
         if self._swept < len(self.cells):
             for _ in self._sweep():
                 pass
 
     def change(self) -> None:
-        """As `settle`, before bits are set; ConfigError where the table is read-only."""
+        """Prepare the table for setting bits: `settle` it. Raises ConfigError if the table is read-only."""
         writable(self.words)
         self.settle()
         self.changeable = True
@@ -138,7 +138,7 @@ class Ring:
             yield
 
     def _recount(self) -> None:
-        """Count the bits of each generation; ValueError where there are others."""
+        """Count the bits of each generation. Raises ValueError if others are set."""
         ones = np.uint64(sum(1 << at for at in range(0, 64, 8 * self._cell_bytes)))
         others = ones * np.uint64((1 << 8 * self._cell_bytes) - (1 << self.generations))
         foreign = bool(self.cells[self.size :].any())
@@ -155,23 +155,22 @@ class Ring:
 
 _0, _1 = np.uint64(0), np.uint64(1)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_AT_ONCE = np.uint64(
-    6
-)  # with 8 half full generations 2^(3 - 6) of the absent keys have a bit in all
+# With 8 generations half full, 2^(3 - 6) of the absent keys still have a bit in common after six cells.
+_AT_ONCE = np.uint64(6)
 
-# Additions ask for cells AHEAD of need, as `bloom` does. Look-ups do not: most need less than all cells of a key, which
-# are read six at once, and the processor begins with the next keys' by itself.
+# Additions prefetch cells AHEAD rows before their use, as `bloom` does. Look-ups do not: they read six cells of a key
+# at once, most keys need no more of them, and the processor by itself begins to read the cells of the next keys.
 
 
 @inlined
 def ask_for(cells: Cells, sizes: Sizes, a: np.uint64, b: np.uint64) -> None:
-    """Have the memory send the cells of a digest."""
+    """Prefetch the cells of a digest."""
     ask(cells, _0, sizes.size, sizes.hashes, sizes.double, a, b)
 
 
 @inlined
 def found_in(cells: Cells, sizes: Sizes, a: np.uint64, b: np.uint64) -> np.uint64:
-    """The generations that have a digest, as bits."""
+    """The generations that hold a digest, as bits."""
     found = _ALL
     state, step = begin(a, b, sizes.size, sizes.double)
     first = min(sizes.hashes, _AT_ONCE)
@@ -189,7 +188,7 @@ def found_in(cells: Cells, sizes: Sizes, a: np.uint64, b: np.uint64) -> np.uint6
 def set_in(
     cells: Cells, sizes: Sizes, counts: Counts, place: int, a: np.uint64, b: np.uint64
 ) -> None:
-    """Set a digest's bits at the place of a generation; it counts where one of them is new."""
+    """Set a digest's bits at the place of a generation. The digest counts as a key if one of the bits is new."""
     shift, newly_set = np.uint64(place), _0
     state, step = begin(a, b, sizes.size, sizes.double)
     for _ in range(sizes.hashes):

@@ -1,6 +1,7 @@
-"""What is done with the keys of a batch in a window, and with one alone: judge, and add where that needs no rotation.
+"""The kernels over keys in a window, in a batch or alone: they judge, and add as long as no rotation is needed.
 
-What a kernel is told, and tells, stands in one array beside cells and counts: each argument costs a single key 40 ns.
+What a kernel reads and returns, besides cells and counts, is in one array, the state: every further argument would cost
+40 ns when a single key is added.
 """
 
 import numpy as np
@@ -25,14 +26,16 @@ from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 State = npt.NDArray[np.int64]
-WATERMARK, REACHED, GENERATION = 0, 1, 2  # what stands in it, before rules and sizes
-TURNS = 8  # a flag beside those of `decided`: not added yet, as the current generation must change
+WATERMARK, REACHED, GENERATION = 0, 1, 2  # the first elements of a state; rules and sizes follow
+TURNS = (
+    8  # a flag, besides those of `decided`: not added yet, since a new generation must begin first
+)
 
 _0 = np.uint64(0)
 
 
 def state_of(rules: Rules, sizes: Sizes, watermark: int | np.int64) -> State:
-    """What the kernels take beside cells and counts."""
+    """The array that the kernels take besides cells and counts."""
     told = *rules.clock, rules.late == "pass", rules.refresh
     return np.array([watermark, NEVER, 0, *told, *sizes], dtype=np.int64)
 
@@ -47,7 +50,11 @@ def add_rows(
     start: int,
     fresh: Mask,
 ) -> int:
-    """The row that is judged, but not added, since it TURNS; or the number of rows."""
+    """Judge and add rows, from `start` on. Returns the number of rows, or the first row that is not added.
+
+    That row is judged, but needs a rotation first. The state then holds the watermark to which the row leads (REACHED)
+    and the row's generation (GENERATION).
+    """
     clock, sizes = _clock(state), _sizes(state)
     watermark = state[WATERMARK]
     current = watermark // clock.slot
@@ -79,7 +86,7 @@ def add_rows(
 
 @kernel
 def add_row(cells: Cells, counts: Counts, state: State, a: int, b: int, time: int) -> int:
-    """The flags of one key, with TURNS where it is not added yet."""
+    """Judge and add one key. Returns its flags, with TURNS if it is not added yet."""
     clock, sizes = _clock(state), _sizes(state)
     x, y, watermark = np.uint64(a), np.uint64(b), state[WATERMARK]
     current = watermark // clock.slot
@@ -97,7 +104,7 @@ def add_row(cells: Cells, counts: Counts, state: State, a: int, b: int, time: in
 
 @kernel
 def contains_row(cells: Cells, state: State, a: int, b: int) -> bool:
-    """Whether a live generation has it."""
+    """Whether a live generation holds the digest."""
     return bool(found_in(cells, _sizes(state), np.uint64(a), np.uint64(b)) != _0)
 
 
@@ -123,7 +130,7 @@ def _judged(
     a: np.uint64,
     b: np.uint64,
 ) -> tuple[int, int, int, int]:
-    """As `decided`, by what the cells hold."""
+    """Judge a digest: `decided`, with what the cells hold."""
     late_passes, refresh = state[7] != 0, state[8] != 0
     reach = generation_of(clock, max(watermark, time), current)
     found = found_in(cells, sizes, a, b)

@@ -1,6 +1,6 @@
-"""What a window is told: how long it remembers, in how many generations, and what becomes of late and of known keys.
+"""The rules of a window: how long it remembers, in how many generations, and what happens to late and to known keys.
 
-Checked as an operator states it, and as a header does; the clock follows from it.
+They are checked when an operator states them, and when a saved header does. The clock follows from them.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Rules(NamedTuple):
     refresh: bool
 
     def with_policy(self, late: object, refresh: object) -> "Rules":
-        """Another `late` and `refresh`; ConfigError where there is no such."""
+        """The same rules with another `late` and `refresh`. Raises ConfigError if a value is unknown."""
         if late not in LATE_CHOICES:
             raise ConfigError(
                 f"filter.late {late!r} is unknown; choose one of: {', '.join(LATE_CHOICES)}"
@@ -34,7 +34,7 @@ class Rules(NamedTuple):
         return self._replace(late=str(late), refresh=refresh)
 
     def header(self) -> dict[str, Any]:
-        """As plain JSON values, of which `stated_rules` makes the same."""
+        """The rules as plain JSON values, from which `stated_rules` makes the same rules again."""
         slot, generations, jump, by_count = self.clock
         max_jump = None if jump == UNLIMITED else jump
         by_time = {} if by_count else {"retention": self.retention, "max_jump": max_jump}
@@ -56,7 +56,10 @@ def rules_for(
     refresh: bool,
     max_jump: int | str | None,
 ) -> Rules:
-    """Those that an operator states; ConfigError, with the option and the remedy, where they make none."""
+    """The rules that an operator states.
+
+    Raises ConfigError, with the option and the remedy, if a value is wrong or does not fit the others.
+    """
     if type(generations) is not int or not 2 <= generations <= GENERATIONS_MAX:
         raise ConfigError(
             f"filter.generations is {generations!r}; it must be an integer from 2 to {GENERATIONS_MAX}"
@@ -72,7 +75,7 @@ def rules_for(
 
 
 def stated_rules(header: Mapping[str, Any], capacity: int) -> Rules:
-    """Those that a header states; ValueError where they contradict one another."""
+    """The rules that a header states. Raises ValueError if they contradict one another."""
     if (by := header.get("by")) not in ("count", "time"):
         raise ValueError(f"by {by!r} is neither 'count' nor 'time'")
     timed, limited = by == "time", header.get("max_jump", 0) is not None
@@ -83,7 +86,9 @@ def stated_rules(header: Mapping[str, Any], capacity: int) -> Rules:
         number(header, "max_jump", 1, SPAN_MAX) if timed and limited else None,
     )
     if header.get("slot") != (slot := rules.clock.slot):
-        raise ValueError(f"slot {header.get('slot')!r} is not the {slot} that follows")
+        raise ValueError(
+            f"slot {header.get('slot')!r} is not {slot}, which follows from the others"
+        )
     try:
         return rules.with_policy(header.get("late"), header.get("refresh"))
     except ConfigError as error:
@@ -97,7 +102,7 @@ def _rules(capacity: int, retention: int | None, generations: int, max_jump: int
 
 
 def _span(name: str, given: object) -> int:
-    """The ms that an option states; ConfigError where it states none."""
+    """The ms that an option states. Raises ConfigError if it does not state a time, or one out of range."""
     try:
         if isinstance(given, float):
             raise ValueError("is not a whole number of ms")

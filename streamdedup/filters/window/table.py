@@ -1,6 +1,7 @@
-"""A ring in time: its cells, where the watermark stands, and how one generation gives way to the next.
+"""A ring in time: its cells, its watermark, and how a new generation takes the place of an old one.
 
-The kernels stop where the current generation changes; then what leaves is cleared, in pieces, and they go on.
+The kernels stop at a key that changes the current generation. The generations that leave the window are then cleared,
+in pieces, and the kernels go on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,14 +29,14 @@ from streamdedup.keys.hashing import Digests, checked
 
 
 class Table:
-    """`ring` under `rules`, empty and without a watermark."""
+    """`ring` under `rules`; at first it is empty and has no watermark."""
 
     def __init__(self, rules: Rules, ring: Ring) -> None:
         self.ring, self.rules, self.clock = ring, rules, rules.clock
         self._state = state_of(rules, ring.sizes, NEVER)
 
     def obey(self, rules: Rules) -> None:
-        """From now on by these rules, of the same clock."""
+        """Apply `rules`, which have the same clock, from now on."""
         self.rules = rules
         self._state = state_of(rules, self.ring.sizes, self._state[WATERMARK])
 
@@ -46,11 +47,14 @@ class Table:
 
     @property
     def current(self) -> int | None:
-        """The generation of the watermark."""
+        """The generation of the watermark; None before the first key."""
         return self.clock.current(self.watermark)
 
     def add(self, digests: Digests, moments: Times) -> Mask:
-        """Add all, at times that are as the kernels want them; True, shape (n,), where new, or late and passing."""
+        """Add all of `digests` at `moments`, which are times as the kernels take them.
+
+        Returns True, shape (n,), for each that was absent; for a late one only if late keys pass.
+        """
         ring = self.ring
         ring.change()
         fresh = empty_mask(digests)
@@ -63,7 +67,7 @@ class Table:
         return fresh
 
     def add_one(self, a: int, b: int, moment: int) -> bool:
-        """As `add`, of one digest as signed integers."""
+        """Add one digest, given as signed integers, and return what `add` returns for it."""
         ring = self.ring
         if not ring.changeable:
             ring.change()
@@ -73,38 +77,44 @@ class Table:
         return bool(flags & FRESH)
 
     def contains_one(self, a: int, b: int) -> bool:
-        """Whether one digest, as signed integers, is present."""
+        """Whether one digest, given as signed integers, is present."""
         self.ring.settle()
         return bool(contains_row(self.ring.cells, self._state, a, b))
 
     def rotate(self, watermark: int | None) -> Iterator[None]:
-        """As `Window.rotate`."""
+        """Advance the watermark and clear what leaves, as `Window.rotate` describes."""
         before = self.watermark
         if watermark is None or watermark < (before if before is not None else -TIME_MAX):
             if watermark == before:
-                return self.ring.clear(())  # what may be left of the last time
+                return self.ring.clear(())  # clears what an earlier call may have left
             raise ValueError(f"the watermark is {before} and cannot go back to {watermark}")
         self.ring.change()
-        sweep = self.ring.clear(self.clock.leaving(before, watermark))  # `layout` tells first
+        # `clear` changes `layout` at once: before the watermark, and before the first bit is cleared.
+        sweep = self.ring.clear(self.clock.leaving(before, watermark))
         self._state[WATERMARK] = clipped(watermark)
         return sweep
 
     def put(self, digests: Digests, generations: Generations) -> None:
-        """As `Window.put_many`, of one digest at least."""
+        """Set digests, at least one, in their generations, as `Window.put_many` describes."""
         current = self.current
         if current is None or int(generations.max()) > current:
             raise ValueError(
-                f"generation {generations.max()} is above the current, {current}; rotate to its time before"
+                f"generation {generations.max()} is above the current, {current}; rotate to its time first"
             )
         self.ring.change()
         self.ring.put(digests, generations, current - self.clock.generations + 1)
 
     def restore(self, header: Mapping[str, Any]) -> None:
-        """Take watermark and counts from a header; ValueError where they contradict one another, or the cells."""
+        """Take the watermark and the counts from a header.
+
+        Raises ValueError if they contradict one another or the cells.
+        """
         if "watermark" not in header or header["watermark"] is not None:
             self._state[WATERMARK] = number(header, "watermark", -TIME_MAX, TIME_MAX)
         if header.get("current", ...) != (current := self.current):
-            raise ValueError(f"current {header.get('current')!r} is not {current}, the watermark's")
+            raise ValueError(
+                f"current {header.get('current')!r} is not {current}, the generation of the watermark"
+            )
         keys, bits = header.get("generation_keys"), self.ring.counts[BITS_SET]
         if (
             not isinstance(keys, list)
@@ -116,11 +126,12 @@ class Table:
             raise ValueError(
                 f"generation_keys are {keys}, or bits are set, but there is no watermark"
             )
-        # Additions go on while a snapshot is written: its counts may be before or behind its bits.
+        # Additions go on while a snapshot is written, so its counts may be older or newer than its bits. They are
+        # limited to what the bits allow: each counted key set at least one bit, and at most one for each hash.
         self.ring.counts[KEYS] = np.clip(keys, -(-bits // self.ring.hashes), bits)
 
     def _turn(self, row: Digests) -> None:
-        """Add the one digest at which a kernel stopped, as it lets another generation become the current one."""
+        """Rotate for the digest at which a kernel stopped, since it changes the current generation; then add it."""
         generations = self._state[GENERATION : GENERATION + 1].copy()
         for _ in self.rotate(int(self._state[REACHED])):
             pass

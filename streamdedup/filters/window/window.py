@@ -1,7 +1,7 @@
-"""Sliding window: a ring of G Bloom filters, each for the keys of one generation, the oldest of which is forgotten.
+"""Sliding window: a ring of G Bloom filters, one for the keys of each generation. The oldest one is forgotten.
 
-Time is that of the keys, or their number: with equal input equal state, whenever it comes. `ring` has the cells,
-`window_table` those in time, `clock` the rules of time, `judging` the verdicts before anything is added.
+Time is that of the keys, or their number: equal input leads to equal state, whenever it comes. `ring` has the cells,
+`window_table` adds time to them, `clock` has the rules of time, `judging` the verdicts before anything is added.
 """
 
 import math
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask, Times
@@ -29,26 +30,28 @@ from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
 from streamdedup.filters.window.table import Table
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
-ERROR_RATE_MIN = 1e-17  # with 64 generations, 63 hashes
+ERROR_RATE_MIN = 1e-17  # takes 63 hashes with 64 generations
 HASHES_MAX = 64
 
 
 class Window(Keyed):
     """Remembers the keys of the last `retention` ms (or text, as "7d"), or at least the last `capacity` keys added.
 
-    - `error_rate` holds while no `retention` brings more than `capacity` keys.
-    - A key belongs to one of `generations`, that of its time; each is a slot of retention / (generations - 1) wide.
-      It is found while watermark - time <= retention, and forgotten once that is a slot more; the time of the key
-      that is looked for moves the watermark, too.
-    - The watermark is the greatest time of the keys that were added. With `max_jump`, in ms, one key moves it by no
-      more, and counts as of the time to which it does: a wrong time far ahead does not empty the window.
-    - A key that is not there and older than all generations is not added; `late` "pass" reports it as new, "drop" as
-      not new.
-    - The first occurrence counts, unless `refresh`: then each one renews its key.
+    - `error_rate` holds as long as no `retention` brings more than `capacity` keys.
+    - A key belongs to the one of `generations` in which its time lies. Each of them covers a slot of time of
+      retention / (generations - 1).
+    - A key is found while watermark - time <= retention, and is forgotten at most one slot later. When a key is added
+      or judged, its own time takes the place of the watermark if it is later.
+    - The watermark is the greatest time of the keys that were added. With `max_jump`, in ms, one key moves it by at
+      most that much, and counts as a key of the time that the watermark reaches. So a wrong time far ahead does not
+      empty the window.
+    - A key that is absent and older than all generations is not added. `late` "pass" reports it as new, "drop" as not
+      new.
+    - The first occurrence of a key counts. With `refresh`, each later one renews the key.
     """
 
     kind = "window"
-    only_sets_bits = True  # while `layout` is the same
+    only_sets_bits = True  # as long as `layout` is the same
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Window(Keyed):
         if 8 * size * cell_bytes(generations) > TABLE_BITS_MAX:
             raise ConfigError(
                 f"filter.capacity {capacity} at error_rate {error_rate} takes {size * cell_bytes(generations)} bytes,"
-                f" of at most {TABLE_BITS_MAX // 8}; lower the one or raise the other"
+                f" and the most is {TABLE_BITS_MAX // 8}; lower the capacity or raise the error rate"
             )
         self._hold(rules, Ring(size, hashes, generations, double=is_double(probe)))
 
@@ -80,17 +83,17 @@ class Window(Keyed):
 
     @property
     def clock(self) -> Clock:
-        """The width and number of generations, and how far one key moves the watermark."""
+        """The width and the number of generations, and how far one key may move the watermark."""
         return self._table.clock
 
     @property
     def retention(self) -> int | None:
-        """For how long a key is surely remembered, in ms; None by count."""
+        """For how long a key is certainly remembered, in ms; None by count."""
         return self._table.rules.retention
 
     @property
     def late(self) -> str:
-        """What becomes of a key that is older than the window: "pass" or "drop"."""
+        """What happens to a key that is older than the window: "pass" or "drop"."""
         return self._table.rules.late
 
     @property
@@ -99,55 +102,59 @@ class Window(Keyed):
         return self._table.rules.refresh
 
     def set_policy(self, late: str, refresh: bool) -> None:
-        """Another `late` and `refresh`, from now on."""
+        """Set another `late` and `refresh`, from now on. Raises ConfigError if a value is unknown."""
         self._table.obey(self._table.rules.with_policy(late, refresh))
 
     @property
     def watermark(self) -> int | None:
-        """The greatest time of the keys that were added, within `max_jump`; by count, their number less one.
+        """The greatest time of the keys that were added, within `max_jump`; by count, their number minus one.
 
-        None before the first.
+        None before the first key.
         """
         return self._table.watermark
 
     @property
+    @override
     def layout(self) -> int:
-        """How many rotations have cleared bits: while it is the same, bits only went from 0 to 1."""
+        """How many rotations have cleared bits. As long as it is the same, bits only change from 0 to 1."""
         return self._ring.layout
 
     @property
     def cells(self) -> int:
-        """The positions of the table; each has a bit for every generation."""
+        """The number of cells. Each has a bit for every generation."""
         return self._ring.size
 
     @property
     def hashes(self) -> int:
-        """The cells of a key."""
+        """The number of cells of a key."""
         return self._ring.hashes
 
     @property
     def error_rate_now(self) -> float:
-        """1 - prod(1 - fill^k) over the live generations: what the bits that are set now really give."""
+        """1 - prod(1 - fill^k) over the live generations: the error rate of the bits that are set now."""
         return self._ring.error_rate_now
 
     @property
     def fill_ratio(self) -> float:
-        """The share of bits, of all generations, that are set; about one half at capacity."""
+        """The share of the bits of all generations that are set; about one half at capacity."""
         return self._ring.fill_ratio
 
     @property
+    @override
     def size_bytes(self) -> int:
         """The memory of the cells, in bytes."""
         return int(self._ring.words.nbytes)
 
+    @override
     def __len__(self) -> int:
-        """The keys in the live generations; one that was renewed counts in each that it is in."""
+        """The keys in the live generations. A key that was renewed counts in each generation that has it."""
         return int(self._ring.counts[KEYS].sum())
 
     def expected_error(self, keys: int) -> float:
-        """By count, after `keys` keys; by time, where each `retention` brings `keys` keys, evenly spread.
+        """The error rate that theory predicts for `keys` keys.
 
-        By time it is that of G full generations, as just before a rotation: `len` is then `keys` * G / (G - 1).
+        By count, it is the rate after `keys` keys. By time, it is the rate just before a rotation, when all G
+        generations are full, if each `retention` brings `keys` keys, evenly spread: `len` is then `keys` * G / (G - 1).
         """
         slot, generations = self.clock.slot, self.clock.generations
         if not self.clock.by_count:
@@ -157,9 +164,10 @@ class Window(Keyed):
         return window_error(self.cells, self.hashes, loads)
 
     def room(self) -> int:
-        """How many keys the current generation can take until the errors of all sum to `error_rate`; below 0 beyond.
+        """How many more keys the current generation can take until the errors of all sum to `error_rate`.
 
-        By theory, from the keys that were counted. By count it is never full.
+        It is below 0 if there are too many keys already. It follows from theory and from the keys that were counted. By
+        count there is always room: the result is then CAPACITY_MAX.
         """
         if self.clock.by_count:
             return CAPACITY_MAX
@@ -168,9 +176,10 @@ class Window(Keyed):
         return window_room(self.cells, self.hashes, self._error_rate, loads) - int(here)
 
     def fullest(self) -> tuple[int, int, int]:
-        """The live generation of the most keys: its number, its keys, and how many fit where the others are empty.
+        """The live generation with the most keys: its number, its keys, and how many keys it could hold alone.
 
-        So many keep `error_rate`, by theory. The number times `clock.slot` is where the generation begins.
+        So many keys keep `error_rate`, by theory, if all other generations are empty. The generation begins at its
+        number times `clock.slot`.
         """
         count, current = self.clock.generations, self._table.current or 0
         keys, generation = max(
@@ -181,9 +190,10 @@ class Window(Keyed):
         return generation, keys, alone
 
     def fits(self, generations: Generations) -> bool:
-        """Whether the errors of all generations still sum to `error_rate` if these get a key more each; (n,), int64.
+        """Whether `error_rate` still holds if each of `generations` (n,), int64, gets one more key.
 
-        By theory, from the keys that were counted. By count they always fit.
+        It holds while the errors of all generations sum to `error_rate` at most, by theory, from the keys that were
+        counted. By count, keys always fit.
         """
         if self.clock.by_count or not len(generations):
             return True
@@ -196,10 +206,12 @@ class Window(Keyed):
         errors = (bloom_error(self.cells, self.hashes, keys) for keys in loads.tolist())
         return math.fsum(errors) <= self._error_rate
 
+    @override
     def add(self, key: Key, time: int | None = None) -> bool:
         """Add one key at its `time` in ms since 1970; by count there is none.
 
-        True where it was not there, or is late and passes. ConfigError where `time` does not fit, as beyond year 9999.
+        Returns True if the key was absent; if it is also late, only if `late` is "pass". Raises ConfigError if `time`
+        does not fit, for example if it is beyond the year 9999.
         """
         a, b = self._hash.signed(key)
         return self._table.add_one(a, b, checked_time(self._table.clock, time))
@@ -207,28 +219,28 @@ class Window(Keyed):
     def add_many(self, digests: Digests, times: Times | None = None) -> Mask:
         """Add all of `digests` (n, 2), in order, at their `times` (n,), int64, ms since 1970; by count there are none.
 
-        True, shape (n,), where it was not there, or is late and passes. ConfigError where `times` do not fit, as beyond
-        the year 9999: they are no ms then. Nothing was added.
+        Returns True, shape (n,), for each that was absent; for a late one only if `late` is "pass". Raises ConfigError,
+        and adds nothing, if `times` do not fit. Times beyond the year 9999 do not fit, because they cannot be ms.
         """
         digests = checked(digests)
         return self._table.add(digests, given_times(self.clock, times, len(digests)))
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Whether each of `digests` (n, 2) is present, shape (n,)."""
         present: Mask = self._ring.find(digests) != 0
         return present
 
     def generations_many(self, digests: Digests) -> Cells:
-        """The live generations that have each of `digests` (n, 2), shape (n,): generation g is bit g % G."""
+        """The live generations that hold each of `digests` (n, 2), shape (n,), as bits: generation g is bit g % G."""
         return self._ring.find(digests)
 
     def judge(
         self, digests: Digests, times: Times | None = None, pending: Pending = NOTHING
     ) -> Judged:
-        """What `add_many` would do with `digests` (n, 2) if all of `pending` was in; nothing is added.
+        """What `add_many` would do with `digests` (n, 2) if all of `pending` were in the filter. Nothing is added.
 
-        To add them, `rotate` to the watermark, then `put_many` those that are fresh (late ones are skipped), and where
-        keys are renewed all, in their generations.
+        To add the keys later, `rotate` to the watermark, then give the fresh ones and their generations to `put_many`,
+        which skips those that are late. If keys are renewed, give it all of them.
         """
         digests = checked(digests)
         return judge(
@@ -243,25 +255,26 @@ class Window(Keyed):
         )
 
     def folded(self, times: Times | int) -> tuple[Generations, int | None]:
-        """The generations (n,) of keys of these `times` if each of them is added, and the watermark then.
+        """The generations (n,) of keys with these `times` if every key is added, and the watermark after them.
 
-        By count, their number takes the place of `times`. Late ones have a generation that `put_many` skips.
+        By count, `times` is the number of keys. A late key gets a generation that `put_many` skips.
         """
         return folded(self.clock, self.watermark, times)
 
     def rotate(self, watermark: int | None) -> Iterator[None]:
-        """Advance the watermark at once, whatever `max_jump`; then clear what falls out, a piece at each step.
+        """Advance the watermark at once, whatever `max_jump` is; then clear what leaves, one piece at each step.
 
-        Between the steps others may work. If the iterator is dropped, the next call of any other method does the rest.
-        None changes nothing where there is no watermark. ValueError where it would go back.
+        Between the steps others may work. If the iterator is dropped, the next call of any other method clears the
+        rest. None changes nothing if there is no watermark. Raises ValueError if the watermark would go back.
         """
         return self._table.rotate(watermark)
 
     def put_many(self, digests: Digests, generations: Generations) -> None:
         """Set the bits of `digests` (n, 2) in their `generations` (n,), int64, whether they are present or not.
 
-        So the state follows from the watermark and all that was put, in whatever batches. Generations that are not live
-        any more are skipped. ValueError, and nothing is done, where one is above the current.
+        The state therefore depends on the watermark and on all that was put, but not on the batches in which it was
+        put. Generations that are no longer live are skipped. Raises ValueError, and does nothing, if a generation is
+        above the current one.
         """
         digests = checked(digests)
         if not isinstance(generations, np.ndarray) or generations.dtype != np.int64:
@@ -272,7 +285,7 @@ class Window(Keyed):
             self._table.put(digests, generations)
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes, the watermark, and the keys of each generation, that of bit 0 first."""
+        """Kind, parameters, sizes, the watermark, and the number of keys of each generation, beginning with bit 0."""
         return self._header(
             **self._table.rules.header(),
             cells=self.cells,
@@ -284,7 +297,7 @@ class Window(Keyed):
         )
 
     def buffers(self) -> list[memoryview]:
-        """The cells, little-endian, each of the fewest bytes of 1, 2, 4, 8 that have a bit for every generation."""
+        """The cells, little-endian. Each has the fewest of 1, 2, 4 or 8 bytes that give every generation a bit."""
         self._ring.settle()
         return [self._ring.words.data.cast("B")]
 
@@ -292,7 +305,10 @@ class Window(Keyed):
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """The filter that was saved as these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         rules = stated_rules(header, restored.capacity)
         generations = rules.clock.generations
@@ -308,8 +324,10 @@ class Window(Keyed):
         restored._table.restore(header)
         return restored
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         return self._table.add_one(a, b, 0)
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return self._table.contains_one(a, b)
