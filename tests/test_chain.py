@@ -332,7 +332,7 @@ def test_what_a_chain_can_do_its_types_say(kind: str) -> None:
         ({"kind": "bitmap", "capacity": 10}, "bitmap: .*four times the memory; leave on_full out"),
         ({"kind": "bitmap", "range": [0, 9]}, "grow is not for filter.kind bitmap"),
         ({"kind": "fuse"}, "grow is not for filter.kind fuse: .*; leave on_full out, or choose"),
-        ({"kind": "chain", "capacity": 10}, "chain is what on_full: grow makes .*choose one of"),
+        ({"kind": "chain", "capacity": 10}, "chain is made by on_full: grow, .*choose one of"),
         ({"kind": "blom", "capacity": 10}, "'blom' is unknown"),
         ({"kind": "bloom"}, "filter.capacity is required"),
         ({"kind": "bloom", "capacity": 10, "capacty": 1}, "filter.capacty .* mean capacity"),

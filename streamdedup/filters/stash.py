@@ -1,8 +1,8 @@
-"""The stash: a small, exact multiset of digests, for what a table has no cell for.
+"""The stash: a small, exact multiset of the digests for which a table has no cell.
 
-Open addressing with linear probing; a removal shifts back what follows (Knuth, TAOCP 3, 6.4, algorithm R), so there
-are no tombstones. Kernels of a kind look into it where `used[ROWS]` is not 0, and what it holds they take from it
-first. It grows between their calls, as soon as it is full, so that the borders of batches leave no trace in it.
+It uses open addressing with linear probing. A removal shifts the following rows back (Knuth, TAOCP 3, 6.4, algorithm
+R), so there are no tombstones. A kind's kernels look into it only if `used[ROWS]` is not 0, and remove from it first.
+It grows between their calls, as soon as it is full, so that the borders of batches leave no trace in it.
 """
 
 from collections.abc import Callable
@@ -20,31 +20,27 @@ from streamdedup.keys.hashing import Digests, checked
 Rows = npt.NDArray[np.uint64]
 Used = npt.NDArray[np.int64]
 
-ROWS, COPIES = 0, 1  # what stands in `used`
-A, B, COUNT = 0, 1, 2  # what stands in a row; it is free where its count is 0
+ROWS, COPIES = 0, 1  # the elements of `used`
+A, B, COUNT = 0, 1, 2  # the columns; a row is free if its count is 0
 COLUMNS = 3
 ROWS_MIN = 16
-STASH_BYTES_MIN = ROWS_MIN * COLUMNS * 8  # what an empty one costs
-ROWS_A_SLICE = 1 << 15  # of a kernel: below 10 ms
-NOT_DONE, SEEN, NEW = (
-    0,
-    1,
-    2,
-)  # what a kernel says of an addition, if it may have to wait for a larger stash
+STASH_BYTES_MIN = ROWS_MIN * COLUMNS * 8  # the size of an empty stash
+ROWS_A_SLICE = 1 << 15  # of a kernel: it takes less than 10 ms
+# What a kernel returns for an addition that may have to wait for a larger stash.
+NOT_DONE, SEEN, NEW = 0, 1, 2
 
 
 class Stash:
-    """`table`, shape (rows, 3), dtype uint64: digest (a, b) and how often; `used`: the rows and additions in it.
+    """`table`, shape (rows, 3), dtype uint64: digest (a, b) and its count; `used`: the rows and the additions in it.
 
-    Kernels take both. Read them from here for every call, since `make_room` replaces the table.
+    Kernels take both. Read them from here for every call, because `make_room` replaces the table.
     """
 
     def __init__(self) -> None:
         self._hold(_table(ROWS_MIN))
         self.used: Used = np.zeros(2, dtype=np.int64)
-        none = checked(
-            np.empty((0, 2), dtype=np.uint64)
-        )  # compiled here, not where the first overflows
+        # These calls compile the kernels now, so that the first overflow does not wait for it.
+        none = checked(np.empty((0, 2), dtype=np.uint64))
         _look(self.table, none, np.empty(0, dtype=np.bool_))
         _move(self.table[:0], self.table)
 
@@ -59,27 +55,27 @@ class Stash:
 
     @property
     def full(self) -> bool:
-        """Whether a digest that is not in it has no room: never between the calls of a filter."""
+        """Whether there is no room for a further digest. Between the calls of a filter this is never so."""
         return bool(self.used[ROWS] >= self._rows_max)
 
     def buffer(self) -> memoryview:
-        """The live rows: a, b, count as little-endian uint64."""
+        """The live rows: a, b and count as little-endian uint64."""
         return self.table.reshape(-1).data.cast("B")
 
     def has(self, a: int, b: int) -> bool:
-        """Whether the digest is in it; signed integers."""
+        """Whether the stash holds the digest, given as signed integers."""
         return bool(self.used[ROWS]) and bool(_has(self.table, a, b))
 
     def find(self, digests: Digests, present: Mask) -> None:
-        """Set `present`, shape (n,), where a digest of `digests` (n, 2) is in it."""
+        """Set `present`, shape (n,), for each of `digests` (n, 2) that the stash holds."""
         if self.used[ROWS]:
             _look(self.table, digests, present)
 
     def feed(self, call: Callable[[int], int], rows: int) -> None:
-        """Have a kernel work on `rows` rows, growing whenever it is full.
+        """Run a kernel over `rows` rows, and grow whenever the stash is full.
 
-        `call(start)` works from row `start` on and returns the row it has not done, since `stash_add` said False or
-        its time was up, or `rows`. Unless the stash is full it does one row at least.
+        `call(start)` works from row `start` on. It returns `rows`, or the first row that it has not done, because
+        `stash_add` returned False or its time was up. Unless the stash is full, it does at least one row.
         """
         start = 0
         while start < rows:
@@ -87,7 +83,7 @@ class Stash:
             self.make_room()
 
     def make_room(self) -> None:
-        """Twice the rows, if it is full; to be called after every kernel that may add, also for a single key."""
+        """Double the rows if the stash is full. Call this after every kernel that may add, even a single key."""
         if self.used[ROWS] < self._rows_max:
             return
         larger = _table(2 * len(self.table))
@@ -97,10 +93,12 @@ class Stash:
 
     @classmethod
     def over(cls, buffer: memoryview) -> Self:
-        """The stash over that very buffer, which may be read-only; ValueError where it was not written by one."""
+        """The stash over this very buffer, which may be read-only. Raises ValueError if no stash has written it."""
         rows = buffer.nbytes // (8 * COLUMNS)
         if rows < ROWS_MIN or rows & (rows - 1) or buffer.nbytes % (8 * COLUMNS):
-            raise ValueError(f"a stash of {buffer.nbytes} bytes; it has 24 times a power of two")
+            raise ValueError(
+                f"a stash of {buffer.nbytes} bytes; its size must be 24 times a power of two, from 16 on"
+            )
         stash = cls.__new__(cls)
         stash._hold(words_over(buffer, rows * COLUMNS).reshape(rows, COLUMNS))
         stash.used = np.zeros(2, dtype=np.int64)
@@ -122,10 +120,13 @@ class Stash:
             rows = slice(start, start + ROWS_A_SLICE)
             run = _reachable(self.table[rows], start, len(self.table), run)
             if run < 0:
-                raise ValueError("a row of the stash is where no search finds it")
+                raise ValueError("a row of the stash is in a place where no search finds it")
 
     def _rows_before_a_free_one(self) -> int:
-        """How many rows in use end the table: with them begins, around the end, what fills its first rows."""
+        """How many rows in use end the table.
+
+        The search for a digest goes on around the end, so the rows in use at the start of the table continue this run.
+        """
         free = np.flatnonzero(self.table[:, COUNT] == 0)
         return int(len(self.table) - 1 - free[-1])
 
@@ -139,13 +140,13 @@ _32, _1, _0 = np.uint64(32), np.uint64(1), np.uint64(0)
 
 @inlined
 def stash_count(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
-    """How often the digest is in it."""
+    """How often the stash holds the digest."""
     return np.uint64(table[_find(table, a, b), COUNT])
 
 
 @inlined
 def stash_add(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
-    """Count the digest up; False where there is no row for it, and nothing has changed."""
+    """Count the digest up. Returns False, and changes nothing, if there is no row for it."""
     row = _find(table, a, b)
     if table[row, COUNT] == _0:
         if used[ROWS] >= _rows_max(table.shape[0]):
@@ -159,7 +160,7 @@ def stash_add(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
 
 @inlined
 def stash_remove(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
-    """Count the digest down; False where it is not in it."""
+    """Count the digest down. Returns False if the stash does not hold it."""
     row = _find(table, a, b)
     if table[row, COUNT] == _0:
         return False
@@ -184,21 +185,24 @@ def _has(table: Rows, a: int, b: int) -> bool:
 
 @inlined
 def _rows_max(rows: int) -> int:
-    """Three quarters: a search for what is absent then looks at 8.5 rows on average (Knuth)."""
+    """Three quarters: a search for an absent digest then looks at 8.5 rows on average (Knuth)."""
     return rows - rows // 4
 
 
 @inlined
 def _home(a: np.uint64, b: np.uint64, rows: np.uint64) -> np.uint64:
-    """Where the search begins. Digests that overflow alike are alike in the bits of their bucket: all bits count."""
+    """The row at which a search begins.
+
+    Digests that overflow together have the same bits that choose their bucket. The row therefore depends on all bits.
+    """
     return high_word(finalised(a ^ finalised(b)), rows)
 
 
 @inlined
 def _find(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
-    """The row of the digest, or the free one in which its search ends."""
+    """The row of the digest, or the free row at which its search ends."""
     rows = np.uint64(table.shape[0])
-    last = rows - _1  # a mask, since rows are a power of two
+    last = rows - _1  # a mask, because `rows` is a power of two
     row = _home(a, b, rows)
     while table[row, COUNT] != _0 and (table[row, A] != a or table[row, B] != b):
         row = (row + _1) & last
@@ -207,7 +211,7 @@ def _find(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
 
 @kernel
 def _close(table: Rows, hole: np.uint64) -> None:
-    """Move into a row that became free what its searches would not find beyond it."""
+    """Close the gap of a row that became free, so that no search for a later row ends there too early."""
     rows = np.uint64(table.shape[0])
     last = rows - _1
     row = (hole + _1) & last
@@ -222,7 +226,7 @@ def _close(table: Rows, hole: np.uint64) -> None:
 
 @kernel
 def _move(rows: Rows, larger: Rows) -> None:
-    """Put rows, of distinct digests, into another table."""
+    """Put rows of distinct digests into another table."""
     for i in range(rows.shape[0]):
         if rows[i, COUNT] != _0:
             larger[_find(larger, rows[i, A], rows[i, B])] = rows[i]
@@ -230,9 +234,10 @@ def _move(rows: Rows, larger: Rows) -> None:
 
 @kernel
 def _reachable(part: Rows, start: int, rows: int, run: int) -> int:
-    """How many rows in use end `part`, if no search for one of its rows meets a free one before it; otherwise -1.
+    """Check that searches find all rows of `part`. Returns how many rows in use end `part`, or -1 if one is not found.
 
-    `part` begins at `start`, behind `run` rows in use. Rows that are free hold nothing.
+    A search must not meet a free row before its own row. `part` begins at row `start`, after a run of `run` rows in
+    use. A free row must hold only zeros; otherwise the result is -1, too.
     """
     for i in range(part.shape[0]):
         if part[i, COUNT] == _0:

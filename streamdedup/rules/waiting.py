@@ -1,8 +1,8 @@
-"""Digests that wait for their commit, in the order they passed: a queue, with an open-addressing index over it.
+"""Digests that wait for their commit, in the order in which they passed: a queue, with an open-addressing index.
 
-A slot of the index is one word: 32 bits of the digest, which give its home, too, and where it stands in the queue. At
-most half of the slots are taken, linear probing finds them, and what leaves closes its gap (Knuth 1973, 6.4, R). Who
-grows takes a larger table for what comes; the smaller one empties by itself, as what waits leaves in order.
+A slot of the index is one word: 32 bits of the digest, which also give its home, and its place in the queue. At most
+half of the slots are taken; probing is linear, and a removal closes its gap (Knuth 1973, 6.4, R). To grow, a larger
+table takes what comes; the smaller one empties by itself, because digests leave in order.
 """
 
 from collections import deque
@@ -18,13 +18,13 @@ from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests, checked
 
 ROWS_MIN = 1024  # 32 KiB, with the index
-AHEAD = 16  # rows whose slots are asked for before they are needed
+AHEAD = 16  # slots are prefetched this many rows before their use
 
-FIRST, COUNT = 0, 1  # in `state`: where the queue begins, how many are in it
+FIRST, COUNT = 0, 1  # the elements of `state`: where the queue begins, how many digests it holds
 
 
 class _Table(NamedTuple):
-    """A ring of digests (r, 2), r a power of two, and its index (2r,); all that waits in it, from `state` on."""
+    """A ring of digests (r, 2), r a power of two; an index (2r,) over them; in `state`, which rows of the ring wait."""
 
     slots: Words
     ring: Digests
@@ -32,20 +32,21 @@ class _Table(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many it can hold."""
+        """How many digests it can hold."""
         return len(self.ring)
 
     @property
     def waiting(self) -> int:
-        """How many it holds."""
+        """How many digests it holds."""
         return int(self.state[COUNT])
 
 
 class Waiting:
-    """What waits, each digest once; there is room for `rows` at first.
+    """The digests that wait, each once. There is room for `rows` at first.
 
-    Memory is 32 bytes a row, of which there are less than four times as many as waited, or came to be judged, at once.
-    Where that was less than a quarter of it between two times at which nothing waited, half is given back.
+    A row takes 32 bytes of memory. There are fewer than four times as many rows as digests that waited, or came to be
+    judged, at once. If that number stays below a quarter of the rows between two times at which nothing waits, half of
+    the memory is given back.
     """
 
     def __init__(self, rows: int = ROWS_MIN) -> None:
@@ -61,10 +62,10 @@ class Waiting:
         return sum(part.nbytes for table in self._tables for part in table)
 
     def judge(self, digests: Digests, known: Mask, most: int) -> Verdicts:
-        """The verdicts, shape (m,), of the first m of `digests` (n, 2); what passes waits.
+        """The verdicts, shape (m,), of the first m of `digests` (n, 2). Those that pass wait from now on.
 
-        DUPLICATE is what is `known`, shape (n,), what waits already, and what is equal to a row before it. m is less
-        than n only where more than `most` would pass.
+        A digest is a DUPLICATE if it is `known`, shape (n,), if it waits already, or if it equals an earlier row. m is
+        less than n only if more than `most` digests would pass.
         """
         digests, verdicts = checked(digests), np.empty(len(digests), dtype=np.uint8)
         most = min(most, len(known) - int(np.count_nonzero(known)))
@@ -83,13 +84,16 @@ class Waiting:
         return verdicts[:done]
 
     def first(self, rows: int) -> Digests:
-        """What waits longest, in its order: at least one and at most `rows`; a view, until the next change."""
+        """The digests that have waited longest, in order: at least one and at most `rows`.
+
+        The result is a view, valid until the next change.
+        """
         table = self._tables[0]
         start = int(table.state[FIRST])
         return table.ring[start : start + min(rows, table.waiting)]
 
     def drop(self, rows: int) -> None:
-        """The `rows` that wait longest, of which `first` gave all, wait no longer."""
+        """Remove the `rows` digests that have waited longest. One call of `first` must have returned all of them."""
         _drop(*self._tables[0], np.uint64(rows))
         if self._tables[0].waiting:
             return
@@ -99,7 +103,7 @@ class Waiting:
             self._rest()
 
     def clear(self) -> None:
-        """Nothing waits any longer."""
+        """Remove all digests."""
         self._tables = deque([_table_for(self._rows_min)])
         self._rows_asked = 0
 
@@ -113,7 +117,7 @@ class Waiting:
         self._tables.append(_table_for(max(2 * newest.rows, len(self) + rows)))
 
     def _rest(self) -> None:
-        """Of a table that was hardly used since nothing waited the last time, half is enough."""
+        """Halve the table if few of its rows were needed since the last time that nothing waited."""
         rows = self._tables[0].rows
         if rows > self._rows_min and self._rows_asked < rows // 4:
             self._tables[0] = _table_for(rows // 2)
@@ -123,7 +127,7 @@ class Waiting:
 def warm_up() -> None:
     """Compile, or load from the cache, the kernels of this module."""
     waiting = Waiting(1)
-    for word in range(2):  # the second takes another table
+    for word in range(2):  # the second digest needs another table
         waiting.judge(np.full((1, 2), word, dtype=np.uint64), np.zeros(1, dtype=np.bool_), 1)
     waiting.drop(1)
 
@@ -135,14 +139,14 @@ def _table_for(rows: int) -> _Table:
 
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)  # where a row stands, plus one; delivery has 10 million at most
+_LOW = np.uint64(0xFFFFFFFF)  # the number of a row plus one; delivery has at most 10 million rows
 _AHEAD = np.uint64(AHEAD)
 _PASS, _DUPLICATE = np.uint8(Verdict.PASS), np.uint8(Verdict.DUPLICATE)
 
 
 @inlined
 def _seek(slots: Words, ring: Digests, a: np.uint64, b: np.uint64) -> np.uint64:
-    """The slot of a digest, or the empty one where it belongs."""
+    """The slot of a digest, or the empty slot where it belongs."""
     mask = np.uint64(slots.shape[0]) - _1
     at = a & mask
     while slots[at] != _0:
@@ -156,7 +160,7 @@ def _seek(slots: Words, ring: Digests, a: np.uint64, b: np.uint64) -> np.uint64:
 
 @kernel
 def _find(slots: Words, ring: Digests, digests: Digests, known: Mask) -> None:
-    """Set `known` of what waits here."""
+    """Set `known` for each digest that waits here."""
     rows = digests.shape[0]
     mask = np.uint64(slots.shape[0]) - _1
     for i in range(rows):
@@ -175,7 +179,7 @@ def _put_new(
     known: Mask,
     verdicts: Verdicts,
 ) -> int:
-    """How many rows were judged before one more than `end` would have waited."""
+    """Judge rows; what passes waits. Returns how many rows were judged before more than `end` would have waited."""
     rows = digests.shape[0]
     mask = np.uint64(slots.shape[0]) - _1
     for i in range(min(rows, AHEAD)):
@@ -205,14 +209,16 @@ def _drop(slots: Words, ring: Digests, state: Words, rows: np.uint64) -> None:
     slot_mask, ring_mask = np.uint64(slots.shape[0]) - _1, np.uint64(ring.shape[0]) - _1
     for _ in range(rows):
         row = state[FIRST]
-        prefetch(slots, ring[(row + _AHEAD) & ring_mask, 0] & slot_mask)  # whatever stands there
+        # If that row does not wait, any digest may be in it: prefetching its slot is of no use, but harmless.
+        prefetch(slots, ring[(row + _AHEAD) & ring_mask, 0] & slot_mask)
         gap = ring[row, 0] & slot_mask
         while slots[gap] != _0 and slots[gap] & _LOW != row + _1:
             gap = (gap + _1) & slot_mask
         at = (gap + _1) & slot_mask
         while slots[at] != _0:
             home = (slots[at] >> _32) & slot_mask
-            if at - home >= at - gap:  # not before its home, also across the end of the slots
+            # Move no entry to a slot before its home. This also holds across the end of the slots.
+            if at - home >= at - gap:
                 slots[gap] = slots[at]
                 gap = at
             at = (at + _1) & slot_mask

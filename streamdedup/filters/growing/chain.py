@@ -1,7 +1,8 @@
 """A filter that grows: a chain of filters of one kind, each twice as large as the one before (Almeida et al. 2007).
 
-Keys go to the newest stage until it holds as many as it was made for, and are looked for in all. `stages` has the
-sizes. A chain is a set, also of kinds that are multisets: what is in one stage is added to no other, nor twice.
+New keys go to the newest stage until it holds as many as it was made for. Look-ups ask all stages. `stages` has the
+sizes. A chain is a set, even if its kind is a multiset: a key that one stage holds is not added again, there or in
+another stage.
 """
 
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Mask, Removable
@@ -35,7 +37,7 @@ Rows = npt.NDArray[np.intp]
 
 
 class _Stage(Addable, Protocol):
-    """What is used of a stage: the kinds that are `GROWABLE` have it from `Keyed`."""
+    """What a chain uses of a stage. The kinds that are `GROWABLE` have it from `Keyed`."""
 
     def _add_one(self, a: int, b: int) -> bool: ...
 
@@ -45,15 +47,16 @@ class _Stage(Addable, Protocol):
 class Chain(Keyed):
     """A filter of kind `of` that begins with `capacity` keys and stays within `error_rate` while it grows.
 
-    `of` is one of `filters.GROWABLE`, and `options` are its own. `max_size`, in bytes or as text ("4GiB"), bounds all
-    stages together; it is 16 times the first one's size unless given. When the last stage that it permits is full,
-    additions go on into that one, as into any filter beyond its capacity, and none is refused: `error_rate` is not kept
-    then, nor is `max_size` by kinds that grow by themselves there (`exact`, and the stash of `cuckoo`, `dleft` and
-    `dlcbf`). Whoever adds sees it by `len(f) > f.capacity`, the effect by `error_rate_now` and `size_bytes`.
+    `of` is one of `filters.GROWABLE`, and `options` are those of that kind. `max_size`, in bytes or as text ("4GiB"),
+    bounds all stages together; unless given, it is 16 times the size of the first stage. When the last stage that it
+    permits is full, further keys go into that one, as into any filter beyond its capacity, and none is refused. Then
+    `error_rate` no longer holds, nor does `max_size` for kinds that grow by themselves (`exact`, and the stash of
+    `cuckoo`, `dleft` and `dlcbf`). A caller detects this by `len(f) > f.capacity`, and the effect by `error_rate_now`
+    and `size_bytes`.
 
-    It is only `Addable`: no `discard`, no `|=`. A removal could take a look-alike out of the wrong stage, so that a key
-    that is in would be absent; and two chains with keys in different stages have no union that
-    keeps each stage within its capacity.
+    A chain is only `Addable`: it has no `discard` and no `|=`. A removal could take a look-alike out of the wrong
+    stage, so that a key that was added would be reported absent. Two chains with keys in different stages have no union
+    that keeps each stage within its capacity.
     """
 
     kind = "chain"
@@ -75,7 +78,7 @@ class Chain(Keyed):
         self._hold([first], self._permitted(first, max_size))
 
     def permit(self, max_size: int | str | None) -> None:
-        """Another `max_size`, from now on. Stages that are there stay; ConfigError where the first would not fit."""
+        """Set another `max_size`, from now on. Existing stages stay. Raises ConfigError if the first would not fit."""
         plan = self._permitted(self._stages[0], max_size)
         there = islice(stages(self._of, *self._stated, self._options), self._next)
         self._plan = max(plan, tuple(there), key=len)
@@ -93,32 +96,35 @@ class Chain(Keyed):
 
     @property
     def stages(self) -> str:
-        """What it is, for people: "bloom in 2 stages"."""
+        """A description for people: "bloom in 2 stages"."""
         return f"{self._of} in {counted(len(self._stages), 'stage')}"
 
+    @override
     def __repr__(self) -> str:
         return described(self, self.stages)
 
     @property
+    @override
     def capacity(self) -> int:
-        """The number of keys up to which `error_rate` holds: that of all stages that `max_size` permits."""
+        """The number of keys up to which `error_rate` holds: the sum over all stages that `max_size` permits."""
         return sum(stage.capacity for stage in self._plan)
 
     @property
     def error_rate_now(self) -> float:
-        """The probability that one stage or another errs: 1 - prod(1 - e_i) over their present errors."""
+        """The probability that at least one stage errs: 1 - prod(1 - e_i) over their present errors."""
         return any_of(stage.error_rate_now for stage in self._stages)
 
     @property
     def fill_ratio(self) -> float:
-        """The share in use of all the memory that it may come to take."""
+        """The share in use of all the memory that the chain may come to take."""
         taken = zip(self._stages, self._plan, strict=False)
         used = sum(stage.fill_ratio * planned.size_bytes for stage, planned in taken)
         return used / self.size_bytes_max
 
     @property
+    @override
     def size_bytes(self) -> int:
-        """The memory of all stages, also of those that `grow` has made ahead, in bytes."""
+        """The memory of all stages, in bytes, including those that `grow` has made ahead."""
         return sum(stage.size_bytes for stage in [*self._stages, *self._parked.values()])
 
     @property
@@ -127,15 +133,17 @@ class Chain(Keyed):
         return sum(stage.size_bytes for stage in self._plan)
 
     @property
+    @override
     def layout(self) -> int:
-        """The number of stages. Where it has changed, so have the number and the sizes of the buffers."""
+        """The number of stages. If it changes, so do the number and the sizes of the buffers."""
         return len(self._stages)
 
+    @override
     def __len__(self) -> int:
         return sum(map(len, self._stages))
 
     def expected_error(self, keys: int) -> float:
-        """1 - prod(1 - e_i) for stages that are filled in order; what is beyond capacity goes to the last."""
+        """1 - prod(1 - e_i) over stages that are filled in order. The last one takes all keys beyond the capacity."""
         errors, left = [], keys
         for stage in self._plan:
             here = left if stage is self._plan[-1] else min(left, stage.capacity)
@@ -144,7 +152,7 @@ class Chain(Keyed):
         return any_of(errors)
 
     def grows_within(self, rows: int) -> bool:
-        """Whether `rows` more keys may need a stage that is not there yet."""
+        """Whether adding `rows` more keys may need a stage that does not exist yet."""
         there = self._next
         room = sum(stage.capacity for stage in self._plan[:there]) - sum(
             min(len(stage), planned.capacity)
@@ -153,9 +161,9 @@ class Chain(Keyed):
         return there < len(self._plan) and rows > room
 
     def grow(self) -> None:
-        """Make the next stage now, its memory in place, for `add_many` to use when it is due. Blocking.
+        """Make the next stage now, with its memory in place, so that `add_many` can use it when it is due. Blocking.
 
-        For a thread, while others add. Nothing happens where `max_size` permits no further stage.
+        Call it in a thread while other threads add. If `max_size` permits no further stage, the call does nothing.
         """
         self._writable()
         due = self._next
@@ -165,11 +173,11 @@ class Chain(Keyed):
         for buffer in made.buffers():
             touch(buffer)
         self._parked[due] = made
-        if due < len(self._stages):  # meanwhile `add_many` has made it
+        if due < len(self._stages):  # `add_many` has made it meanwhile
             self._parked.pop(due, None)
 
     def add_many(self, digests: Digests) -> Mask:
-        """Add all of `digests` (n, 2); True, shape (n,), where it was not there."""
+        """Add all of `digests` (n, 2); return True, shape (n,), for each that was absent."""
         self._writable()
         fresh = empty_mask(digests)
         for part, rows in sliced(digests):
@@ -177,7 +185,7 @@ class Chain(Keyed):
         return fresh
 
     def contains_many(self, digests: Digests) -> Mask:
-        """True, shape (n,), where a digest of `digests` (n, 2) is present."""
+        """Whether each of `digests` (n, 2) is present, shape (n,)."""
         present = empty_mask(digests)
         for part, rows in sliced(digests):
             present[rows] = self._stages[-1].contains_many(part)
@@ -187,7 +195,7 @@ class Chain(Keyed):
         return present
 
     def header(self) -> dict[str, Any]:
-        """Kind, the first stage's capacity, the whole error rate and size, and of each stage header and buffers."""
+        """Kind, first stage's capacity, error rate and size of the whole; of each stage its header and buffer count."""
         return self._header(
             size_bytes_max=self.size_bytes_max,
             stages=[stage.header() for stage in self._stages],
@@ -195,14 +203,17 @@ class Chain(Keyed):
         )
 
     def buffers(self) -> list[memoryview]:
-        """Those of all stages, the oldest first."""
+        """The buffers of all stages, the oldest stage first."""
         return [buffer for stage in self._stages for buffer in stage.buffers()]
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """The filter that gave these parts, over these very buffers; ValueError where they contradict one another."""
+        """The filter that was saved as these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another.
+        """
         restored = cls._of_header(header, hash_)
         headers, counts = stated_stages(header, len(buffers))
         restored._of = str(headers[0].get("kind"))
@@ -225,7 +236,7 @@ class Chain(Keyed):
 
     @property
     def _next(self) -> int:
-        """The number of the first stage that is not there, not even made ahead."""
+        """The number of the first stage that does not exist, not even made ahead."""
         there = len(self._stages)
         while there in self._parked:
             there += 1
@@ -233,7 +244,7 @@ class Chain(Keyed):
 
     @property
     def _room(self) -> int:
-        """How many keys the newest stage takes before another is due; of the last one no end is seen."""
+        """How many keys the newest stage takes before another stage is due; the last stage takes any number."""
         if len(self._stages) == len(self._plan):
             return sys.maxsize
         newest = self._stages[-1]
@@ -263,17 +274,18 @@ class Chain(Keyed):
         due = len(self._stages)
         stage = self._parked.get(due)
         self._stages.append(self._made(due) if stage is None else stage)
-        self._parked.pop(due, None)  # now: so `grow` in another thread sees it there or here
+        # Only now, after the append: `grow` in another thread finds the stage here or there at every moment.
+        self._parked.pop(due, None)
 
     def _add(self, digests: Digests, fresh: Mask) -> None:
-        """Add a slice, split where the newest stage is full. Each round adds a key at least, and as a rule all."""
+        """Add a slice, split where the newest stage is full. Each round adds at least one key, and usually all."""
         if len(self._stages) == 1 and len(digests) <= self._room:
             fresh[:] = self._add_to_newest(digests)
             return
         rows = _absent(digests, self._stages[:-1])
         while len(rows):
             room = self._room
-            if len(rows) > room:  # the border is near: what the newest stage has takes none of it
+            if len(rows) > room:  # the stage may become full: keys that it already has take no room
                 rows = rows[_absent(digests[rows], self._stages[-1:])]
                 if room == 0 and len(rows):
                     self._append()
@@ -287,6 +299,7 @@ class Chain(Keyed):
             return cast("Removable", newest).add_absent(digests)
         return newest.add_many(digests)
 
+    @override
     def _add_one(self, a: int, b: int) -> bool:
         self._writable()
         if self._contains_one(a, b):
@@ -295,6 +308,7 @@ class Chain(Keyed):
             self._append()
         return self._stages[-1]._add_one(a, b)
 
+    @override
     def _contains_one(self, a: int, b: int) -> bool:
         return any(stage._contains_one(a, b) for stage in reversed(self._stages))
 
@@ -304,7 +318,7 @@ class Chain(Keyed):
 
 
 def _absent(digests: Digests, among: Sequence[_Stage]) -> Rows:
-    """The rows of `digests` that are in no stage; the newest is asked first, which has half of the keys."""
+    """The rows of `digests` that no stage holds. The newest stage is asked first, because it has half of the keys."""
     rows: Rows = np.arange(len(digests))
     for stage in reversed(among):
         rows = rows[~stage.contains_many(digests[rows])]

@@ -1,7 +1,7 @@
 """The stages of a growing filter, before they are made: each for twice the keys of the one before, at half its error.
 
-The first has half of the whole error rate, so that the sum stays below it however many follow (Almeida, Baquero,
-Preguiça, Hutchison 2007). Sizes and errors are those of the kinds' own theorems; nothing is allocated here.
+The first stage has half of the whole error rate. The sum therefore stays below the whole, however many stages follow
+(Almeida, Baquero, Preguiça, Hutchison 2007). Sizes and errors come from `footprint`; nothing is allocated here.
 """
 
 import math
@@ -17,13 +17,13 @@ from streamdedup.filters.kinds import GROWABLE, GROWTH
 from streamdedup.filters.sizing import beside
 from streamdedup.units import parse_bytes
 
-STAGES_MAX = CAPACITY_MAX.bit_length()  # one key, doubled so often
-BUFFERS_MAX = 8  # of a stage
+STAGES_MAX = CAPACITY_MAX.bit_length()  # one key, doubled this often, exceeds CAPACITY_MAX
+BUFFERS_MAX = 8  # of one stage
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A filter that could be made: its parameters, the bytes of its table, and its error with n keys in it."""
+    """A filter that could be made: its parameters, the bytes of its table, and its error rate with n keys in it."""
 
     capacity: int
     error_rate: float
@@ -34,10 +34,10 @@ class Stage:
 def stages(
     kind: str, capacity: int, error_rate: float, options: Mapping[str, Any]
 ) -> Iterator[Stage]:
-    """The stages, up to the last that the kind can make: a few dozen."""
+    """Yield the stages up to the last one that the kind can make: a few dozen."""
     for number in count():
         keys, rate = stated_for(number, capacity, error_rate)
-        if keys > CAPACITY_MAX or not rate:  # below the smallest float
+        if keys > CAPACITY_MAX or not rate:  # the rate is below the smallest float
             return
         try:
             made = footprint(kind, keys, rate, **options)
@@ -47,7 +47,10 @@ def stages(
 
 
 def bound(max_size: int | str | None, first_bytes: int, capacity: int) -> int:
-    """The bytes that all stages may take, the first of which is for `capacity` keys; ConfigError where it may not."""
+    """The bytes that all stages together may take, if the first one, for `capacity` keys, takes `first_bytes`.
+
+    Raises ConfigError if `max_size` is not a size, or is less than the first stage takes.
+    """
     if max_size is None:
         return first_bytes * GROWTH
     try:
@@ -65,7 +68,7 @@ def bound(max_size: int | str | None, first_bytes: int, capacity: int) -> int:
 def within(
     size_bytes_max: int, kind: str, capacity: int, error_rate: float, options: Mapping[str, Any]
 ) -> tuple[Stage, ...]:
-    """The stages that take no more than `size_bytes_max` together."""
+    """The stages that together take no more than `size_bytes_max`."""
     fitting, left = [], size_bytes_max
     for stage in stages(kind, capacity, error_rate, options):
         left -= stage.size_bytes
@@ -83,7 +86,10 @@ def adding_up(
     error_rate: float,
     options: Mapping[str, Any],
 ) -> tuple[Stage, ...]:
-    """The stages, `least` or more, whose sizes here or on another platform add up to `size_bytes`; else ValueError."""
+    """The stages, `least` or more, whose sizes add up to `size_bytes`, here or on another platform.
+
+    Another platform's logarithm may round differently. Raises ValueError if there are no such stages.
+    """
     found: list[Stage] = []
     low = high = 0
     larger, smaller = beside(error_rate)
@@ -95,18 +101,21 @@ def adding_up(
         low, high = low + fewest.size_bytes, high + most.size_bytes
         if len(found) >= least and low <= size_bytes <= high:
             return tuple(found)
-    raise ValueError(f"{size_bytes} bytes are those of no chain of {least} stages or more")
+    raise ValueError(f"{size_bytes} bytes is not the size of any chain of {least} or more stages")
 
 
 def stated_for(number: int, capacity: int, error_rate: float) -> tuple[int, float]:
-    """Capacity and error rate of a stage, counted from 0."""
+    """The capacity and the error rate of the stage of this number, counted from 0."""
     return capacity << number, math.ldexp(error_rate, -number - 1)
 
 
 def stated_stages(
     header: Mapping[str, Any], buffers: int
 ) -> tuple[list[Mapping[str, Any]], list[int]]:
-    """The headers of the stages, and how many buffers each has, checked before anything is made of them."""
+    """The headers of the stages, and how many buffers each has, checked before anything is made from them.
+
+    Raises ValueError if they are wrong.
+    """
     headers, counts = header.get("stages"), header.get("buffers")
     if not isinstance(headers, list) or not all(isinstance(one, dict) for one in headers):
         raise ValueError("stages is not a list of headers")
@@ -115,9 +124,9 @@ def stated_stages(
     ):
         raise ValueError(f"buffers is not a list of numbers from 1 to {BUFFERS_MAX}")
     if not len(headers) == len(counts) or not 1 <= len(headers) <= STAGES_MAX:
-        raise ValueError(f"{len(headers)} stages, {len(counts)} numbers of buffers")
+        raise ValueError(f"{len(headers)} stages, but {len(counts)} numbers of buffers")
     if sum(counts) != buffers:
-        raise ValueError(f"{buffers} buffers; {sum(counts)} belong to the header")
+        raise ValueError(f"{buffers} buffers, but the header describes {sum(counts)}")
     if headers[0].get("kind") not in GROWABLE:
         raise ValueError(f"kind {headers[0].get('kind')!r} cannot be that of a stage")
     return headers, counts
@@ -131,7 +140,7 @@ def follows(
     error_rate: float,
     options: Mapping[str, Any],
 ) -> None:
-    """ValueError unless the header of the stage at `place` says what follows from the chain's."""
+    """Raise ValueError unless the header of the stage at `place` states what follows from the chain's header."""
     keys, rate = stated_for(place, capacity, error_rate)
     due = {"kind": kind, "capacity": keys, "error_rate": rate, **options}
     for name, value in due.items():
