@@ -169,7 +169,7 @@ async def test_a_size_below_zero_breaks_the_connection(peers: Peers) -> None:
     peers.broker.write(b"\xff\xff\xff\xffabc")
     await peers.until(1)
     assert [(reason, str(error)) for reason, error in peers.connection.closed] == [
-        (CloseReason.CONNECTION_BROKEN, "an answer of -1 bytes")
+        (CloseReason.CONNECTION_BROKEN, "the broker announced an answer of -1 bytes")
     ]
 
 

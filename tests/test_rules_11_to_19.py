@@ -81,7 +81,9 @@ async def test_a_worker_that_takes_part_in_its_group_no_more_ends(
     source = worker.worker._source
     assert isinstance(source, KafkaSource)
     source._consumer._coordinator._coordination_task.cancel()
-    with pytest.raises(DeliveryError, match="takes part in its group no more; restart the worker"):
+    with pytest.raises(
+        DeliveryError, match="has stopped taking part in its group; restart the worker"
+    ):
         await asyncio.wait_for(worker.task, 40)
 
 

@@ -152,7 +152,7 @@ async def test_foreign_markers_alone_stop_nobody(deployment: Deployment, start: 
     await worker.consumed(25)
     assert output_keys(deployment) == keys_of(range(20))
     (doubt,) = worker.lines("doubt")
-    assert "our events came to stand at offset" in doubt["error"]
+    assert "our events were written at offset" in doubt["error"]
     assert worker.lines("shard_stopped") == []
 
 
@@ -208,7 +208,7 @@ async def test_an_acknowledgement_without_an_offset_is_doubt(
         await worker.consumed(10)
         await worker.stop()
     assert len(told) == 1
-    assert "told no offset" in worker.lines("doubt")[0]["error"]
+    assert "reported no offset" in worker.lines("doubt")[0]["error"]
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 

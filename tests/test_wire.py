@@ -560,7 +560,7 @@ def test_batches_stand_in_their_order() -> None:
         (lambda: built(ROWS)[:8] + bytes(4) + built(ROWS)[12:], "length is 0"),
         (lambda: built(ROWS)[:8] + b"\xff" * 4 + built(ROWS)[12:], "length is -1"),
         (lambda: built(ROWS)[:-1] + b"\x55", "CRC-32C"),
-        (lambda: patched(built(ROWS), count=2), "more is in it"),
+        (lambda: patched(built(ROWS), count=2), "it contains more"),
         (lambda: patched(built(ROWS), count=4, delta=3), "does not fit"),
         (lambda: patched(built(ROWS), count=0), "0 records in"),
         (lambda: patched(built(ROWS, ZSTD), count=0), "0 records in"),
@@ -576,7 +576,7 @@ def test_batches_stand_in_their_order() -> None:
         (lambda: patched(built([ROWS[1], ROWS[0]]), delta=1), "do not ascend"),
         (lambda: patched(built([ROWS[0], ROWS[0]]), delta=1), "do not ascend"),
         (lambda: patched(built([ROWS[0], (5, *ROWS[1][1:])]), delta=4), "do not ascend"),
-        (lambda: with_length(built(ROWS) + b"\x00"), "more is in it"),
+        (lambda: with_length(built(ROWS) + b"\x00"), "it contains more"),
         (lambda: with_length(built(ROWS)[:-1]), "does not fit"),
     ],
 )

@@ -1,1 +1,1 @@
-"""All that speaks to Kafka. The only room that imports aiokafka, whose types stop here."""
+"""Everything that talks to Kafka. Only this package imports aiokafka, and no aiokafka type leaves it."""

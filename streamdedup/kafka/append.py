@@ -1,4 +1,4 @@
-"""Records appended to a topic outside of any transaction, each acknowledged by all replicas in step."""
+"""Append records to a topic outside of any transaction. All in-sync replicas acknowledge each record."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,9 +12,10 @@ from streamdedup.kafka.options import KafkaOptions
 async def append(
     options: KafkaOptions, topic: str, records: Sequence[tuple[bytes, bytes | None]]
 ) -> None:
-    """Write (key, value) in their order, each to the partition that Kafka's own clients choose for its key.
+    """Write `records`, (key, value) each, in their order.
 
-    Bound it in time; on an error some of them may have been written.
+    Each goes to the partition that Kafka's own clients choose for its key. This may wait for a broker without end, so
+    the caller sets a time-out. After an error, some of the records may have been written.
     """
     producer = AIOKafkaProducer(**client_arguments(options), acks="all", enable_idempotence=True)
     try:

@@ -1,7 +1,7 @@
-"""What the worker asks of Kafka: the seam behind which a real cluster stands, or that of `streamdedup.testing`.
+"""What the worker asks of Kafka: the interface that a real cluster and the one in `streamdedup.testing` both implement.
 
-Four roles: the cluster as a client of no group sees it, one member of the group, the writer of one output partition,
-and whoever opens a cluster from the settings.
+It has four roles: the cluster, asked by a client outside of any group; one member of the consumer group; the writer of
+one output partition; and the function that connects to a cluster by the settings.
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
@@ -15,158 +15,180 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topic, Topology
 
-ANSWER_S_MAX = 60.0  # what a caller gives a cluster for an answer
+ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
 
 
 class Source(Protocol):
-    """One member of the group, reading one topic."""
+    """One member of the consumer group, which reads one topic."""
 
     @property
     def epoch(self) -> int:
-        """Counts assignments and revocations."""
+        """The number of assignments and revocations so far."""
 
     @property
     def assigned(self) -> frozenset[int] | None:
-        """The partitions that are ours in this epoch; None while the group settles who gets which."""
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
 
     async def start(self) -> None:
         """Join the group."""
 
     async def stop(self, within_s: float) -> bool:
-        """Leave the group; False where the broker did not hear of it in time."""
+        """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
 
     async def keep_alive(self, wait_s: float) -> None:
-        """Tell the group that we live; raises what the group has against us."""
+        """Stay a member for `wait_s` seconds; raise any error that the group has reported for this member."""
 
     async def confirms(self, epoch: int) -> bool:
-        """Whether the group says, asked now, that the assignment of `epoch` holds."""
+        """Ask the group now, and return whether it confirms that the assignment of `epoch` still holds."""
 
     def grown(self, partitions: int) -> None:
-        """The topic has so many partitions: have the group assign those that are new, once."""
+        """Note that the topic has `partitions` partitions now; have the group assign the new ones, once."""
 
     def hold(self, partition: int) -> None:
-        """Fetch nothing of `partition` until `go_to`."""
+        """Fetch nothing from `partition` until `go_to` is called for it."""
 
     def go_to(self, partition: int, offset: int) -> None:
-        """Read on at `offset`."""
+        """Continue to read `partition` at `offset`."""
 
     async def read(
         self, partition: int, epoch: int, wait_s: float, events_max: int = ...
     ) -> EventBatch | None:
-        """The next events of `partition`, at most `events_max`; None after `wait_s` or in another epoch.
+        """Return the next events of `partition`, at most `events_max` of them.
 
-        UnreadableError where what was fetched cannot be parsed.
+        Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
+        UnreadableError if the fetched bytes cannot be parsed.
         """
 
     def position(self, partition: int) -> int:
-        """The offset at which reading goes on: behind the markers and aborted events that follow what was read."""
+        """Return the offset of the next read.
+
+        It lies after the events read so far, and after the markers and aborted events that follow them.
+        """
 
     def lag(self, partition: int) -> int:
-        """How many offsets lie between what was read and the end of the input."""
+        """Return the number of offsets between the position and the end of the input."""
 
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """Commit an offset by itself, outside of a transaction."""
+        """Commit an offset outside of a transaction."""
 
 
 class Writer(Protocol):
-    """Writes one partition of the output and the side topics."""
+    """Writes one partition of the output and of the side topics."""
 
     @property
     def transaction_s_max(self) -> float:
-        """The deadline of a commit."""
+        """The deadline of a commit, in seconds."""
 
     async def fence(self) -> None:
-        """Shut out every earlier writer of this partition, and settle what it left open."""
+        """Fence every earlier writer of this partition, and end the transaction that it left open."""
 
     async def begin(self) -> None:
-        """Open what the next commit will close."""
+        """Begin what the next commit will end."""
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows`, ascending, as they are; otherwise as `send`."""
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """Append `records` to the partition of `topic`, which takes record batches of `bytes_max`."""
+        """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes."""
 
     async def settle(self, label: int | None) -> int | None:
-        """Wait until the broker has taken every record; the output offset after our last, None without any.
+        """Wait until the broker has acknowledged every record; return the output offset after our last event.
 
-        Raises ForeignWriteError unless our events in the output follow `label` without a gap; None where they need not.
+        Return None if nothing was sent to the output. Raise ForeignWriteError unless our events in the output follow
+        `label` without a gap; if `label` is None, a gap is allowed.
         """
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
-        """End the transaction: what was sent and the input offset, together."""
+        """Commit what was sent together with the input offset, and end the transaction."""
 
     async def abort(self) -> None:
-        """Take back what was sent since `begin`."""
+        """Abort what was sent since `begin`."""
 
     async def give_up(self) -> None:
-        """Take back what was sent, where the broker still listens, and let go."""
+        """Abort what was sent, if the broker still answers, and release the producer."""
 
     async def drop(self) -> None:
-        """Let go, whatever is under way."""
+        """Release the producer at once, whatever is under way."""
 
 
 class Cluster(Protocol):
-    """The cluster, asked by a client of no group; it waits where a leader moves, so bound each question in time."""
+    """The cluster, asked by a client outside of any group.
+
+    A question waits while a partition's leader moves, so the caller sets a time-out on each.
+    """
 
     @property
     def patience(self) -> Patience:
-        """Who waits for brokers that are away."""
+        """The record of what waits for brokers that are away."""
 
     def source(self, topic: str) -> Source:
-        """A new member of the group; it joins when it is started."""
+        """Return a new member of the group, which joins when it is started."""
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
-        """A new writer; it may write once it has fenced all others."""
+        """Return a new writer, which may write once it has fenced all others."""
 
     async def describe(self, names: Sequence[str]) -> Topology:
-        """Those of the topics `names` that exist."""
+        """Return those topics of `names` that exist."""
 
     async def changed(self, known: Topology) -> list[str]:
-        """The names of topics that are gone, or were made again, since `known`."""
+        """Return the names of the topics that were deleted, or deleted and created again, since `known`."""
 
     async def create_missing(
         self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int
     ) -> list[str]:
-        """Create the sink's topics that are not there, like `source`; their names."""
+        """Create the missing topics of the sink, with the settings of `source`; return their names.
+
+        They keep events for at least `retention_ms_min`.
+        """
 
     async def tells_stable_offsets(self, group: str, topic: str) -> bool:
-        """Whether the brokers can be asked for offsets of which no transaction is undecided."""
+        """Return whether the brokers support stable OffsetFetch.
+
+        It never returns an offset while a transaction on it is undecided.
+        """
 
     async def committed(
         self, group: str, topic: str, partition: int, *, stable: bool
     ) -> Committed | None:
-        """The committed offset; None where there is none."""
+        """Return the committed offset; None if there is none."""
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
-        """The notes of the group's committed offsets, by partition, whether they are decided or not."""
+        """Return the notes of the group's committed offsets, by partition, decided or not."""
 
     async def first_offset(self, topic: str, partition: int) -> int:
-        """The offset at which the log starts."""
+        """Return the offset at which the log starts."""
 
     async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
-        """The offsets at which the logs start, of those partitions that answer at once; one question to each leader."""
+        """Return the offsets at which the logs start, of those partitions that answer at once.
+
+        This costs one request to each leader.
+        """
 
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
-        """Of the record batch that contains `offset`, decided or not, a transaction's marker included.
+        """Return the fingerprint of the record batch that contains `offset`, whether it is decided or not.
 
-        None where the log does not hold that offset any more, or not yet, or in a format before Kafka 0.11.
+        A transaction marker is a record batch, too. Return None if the log no longer holds that offset, or not yet, or
+        holds it in a format before Kafka 0.11.
         """
 
     async def end_offset(self, topic: str, partition: int) -> int:
-        """The high watermark: all below it is replicated."""
+        """Return the high watermark: everything below it is replicated."""
 
     async def stable_offset(self, topic: str, partition: int) -> int:
-        """The last stable offset: all below it is decided."""
+        """Return the last stable offset: everything below it is decided."""
 
     def committed_events(
         self, topic: str, partition: int, start: int, end: int, *, stall_s: float
     ) -> AsyncGenerator[EventBatch]:
-        """The events of committed transactions at offsets from `start` up to, without, `end`."""
+        """Yield the events of committed transactions at offsets from `start` to `end` (exclusive).
+
+        Raise TimeoutError if no progress is made for `stall_s` seconds, and TrimmedError if the log no longer holds an
+        offset that is needed.
+        """
 
 
 class Connect(Protocol):
-    """Opens a cluster; closed at the end of the context."""
+    """A function that connects to a cluster."""
 
     def __call__(self, options: KafkaOptions) -> AbstractAsyncContextManager[Cluster]:
-        """Open it."""
+        """Connect to the cluster that `options` name; the connection is closed when the context ends."""

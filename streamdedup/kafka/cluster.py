@@ -1,4 +1,4 @@
-"""A real cluster, behind the seam of `kafka.base`."""
+"""A real Kafka cluster: implements the interface in `kafka.base`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -22,14 +22,14 @@ from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.kafka.topics import Topic, Topology
 
-AWAY_S_MAX = 60.0  # for a command that somebody waits for, unless kafka.give_up_after_s is set
+AWAY_S_MAX = 60.0  # how long a command waits for a broker, unless kafka.give_up_after_s is set
 
 Opened = TypeVar("Opened")
 told = structlog.get_logger(__name__)
 
 
 class KafkaCluster:
-    """A real cluster."""
+    """A real cluster. The methods' contracts are those of `kafka.base.Cluster`."""
 
     def __init__(self, options: KafkaOptions, client: Any, patience: Patience) -> None:
         self.patience = patience
@@ -38,78 +38,78 @@ class KafkaCluster:
         self._make_consumer = columnar or EventConsumer
 
     def source(self, topic: str) -> Source:
-        """As `Cluster.source`."""
+        """Return a new member of the group, which joins when it is started."""
         return KafkaSource(self._options, topic, self.patience, self._make_consumer)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
-        """As `Cluster.writer`."""
+        """Return a new writer, which may write once it has fenced all others."""
         return KafkaWriter(self._options, sink, partition, self.patience, exactly_once=exactly_once)
 
     async def describe(self, names: Sequence[str]) -> Topology:
-        """As `Cluster.describe`."""
+        """Return those topics of `names` that exist."""
         return await topics.describe(self._client, names)
 
     async def changed(self, known: Topology) -> list[str]:
-        """As `Cluster.changed`."""
+        """Return the names of the topics that were deleted, or deleted and created again, since `known`."""
         return await topics.changed(self._client, known)
 
     async def create_missing(
         self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int
     ) -> list[str]:
-        """As `Cluster.create_missing`."""
+        """Create the missing topics of the sink, with the settings of `source`; return their names."""
         return await topics.create_missing(self._options, sink, source, known, retention_ms_min)
 
     async def tells_stable_offsets(self, group: str, topic: str) -> bool:
-        """As `Cluster.tells_stable_offsets`."""
+        """Return whether the brokers support stable OffsetFetch."""
         return await offsets.tells_stable_offsets(self._client, group, topic)
 
     async def committed(
         self, group: str, topic: str, partition: int, *, stable: bool
     ) -> Committed | None:
-        """As `Cluster.committed`."""
+        """Return the committed offset; None if there is none."""
         return await offsets.committed(self._client, group, topic, partition, stable=stable)
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
-        """As `Cluster.notes`."""
+        """Return the notes of the group's committed offsets, by partition, decided or not."""
         return await offsets.notes(self._client, group, topic, partitions)
 
     async def first_offset(self, topic: str, partition: int) -> int:
-        """As `Cluster.first_offset`."""
+        """Return the offset at which the log starts."""
         return await log.offset_at(self._client, topic, partition, EARLIEST, READ_UNCOMMITTED)
 
     async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
-        """As `Cluster.first_offsets`."""
+        """Return the offsets at which the logs start, of those partitions that answer at once."""
         return await log.first_offsets(self._client, topic, partitions)
 
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
-        """As `Cluster.batch_at`."""
+        """Return the fingerprint of the record batch that contains `offset`; None if there is none."""
         return await log.batch_at(self._client, topic, partition, offset)
 
     async def end_offset(self, topic: str, partition: int) -> int:
-        """As `Cluster.end_offset`."""
+        """Return the high watermark: everything below it is replicated."""
         return await log.offset_at(self._client, topic, partition, LATEST, READ_UNCOMMITTED)
 
     async def stable_offset(self, topic: str, partition: int) -> int:
-        """As `Cluster.stable_offset`."""
+        """Return the last stable offset: everything below it is decided."""
         return await log.offset_at(self._client, topic, partition, LATEST, READ_COMMITTED)
 
     async def offset_of_time(self, topic: str, partition: int, time_ms: int) -> int | None:
-        """The first offset of an event from `time_ms` on, ms since 1970; None where there is none."""
+        """Return the offset of the first event from `time_ms` (ms since 1970) on; None if there is none."""
         found = await log.offset_at(self._client, topic, partition, time_ms, READ_UNCOMMITTED)
         return found if found >= 0 else None
 
     async def members(self, group: str) -> int:
-        """How many members the group has."""
+        """Return the number of members of the group."""
         return await groups.members(self._client, group)
 
     async def move(self, group: str, topic: str, moved: Mapping[int, tuple[int, str]]) -> None:
-        """Commit partition -> (offset, metadata), all or none; DeliveryError where the group has members."""
+        """Commit offsets, partition -> (offset, metadata), all or none. DeliveryError if the group has members."""
         await groups.move(self._client, group, topic, moved)
 
     def committed_events(
         self, topic: str, partition: int, start: int, end: int, *, stall_s: float
     ) -> AsyncGenerator[EventBatch]:
-        """As `Cluster.committed_events`."""
+        """Yield the events of committed transactions at offsets from `start` to `end` (exclusive)."""
         return log.committed_events(
             self._options,
             topic,
@@ -122,9 +122,14 @@ class KafkaCluster:
 
 
 def _columnar() -> type[EventConsumer] | None:
-    """The consumer that gives columns; None where the aiokafka that is installed is not known to it, which is told."""
+    """Return the consumer that reads columns.
+
+    If it does not know the installed aiokafka, log a warning and return None.
+    """
     try:
-        from streamdedup.kafka.client import columns  # whose classes are made of aiokafka's
+        from streamdedup.kafka.client import (
+            columns,  # fails if aiokafka lacks a class that it extends
+        )
 
         if (reason := columns.unfit()) is None:
             return columns.ColumnarConsumer
@@ -141,7 +146,10 @@ def _columnar() -> type[EventConsumer] | None:
 
 @asynccontextmanager
 async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[KafkaCluster]:
-    """A connection to the cluster that `options` name; waits, patiently, until one is there."""
+    """Open a connection to the cluster that `options` name; close it at the end of the context.
+
+    This waits, with back-off, until a broker answers. DeliveryError after `kafka.give_up_after_s`, if that is set.
+    """
     patience = Patience(options.give_up_after_s)
     client = await start_patiently(lambda: bootstrap(options), "the cluster", patience)
     try:
@@ -156,9 +164,11 @@ async def soon(
     options: KafkaOptions,
     unanswered: str,
 ) -> AsyncIterator[Opened]:
-    """What `connect` opens, for a command: DeliveryError where no broker answers in the time that a person has.
+    """Open what `connect` opens, for a command that a person waits for.
 
-    So is what happens within where the broker refuses us, or, as `unanswered` says, does not answer any more.
+    Raise DeliveryError if no broker answers within `kafka.give_up_after_s`, or within AWAY_S_MAX if that is not set.
+    Raise DeliveryError, too, if in the body of the context the broker refuses us, or a time-out ends; `unanswered` is
+    the message for a time-out.
     """
     limit_s = options.give_up_after_s or AWAY_S_MAX
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Which cause of `metrics.DOUBTS` an error is. For counting only: whatever the cause, a doubt is met in one way."""
+"""The cause, one of `metrics.DOUBTS`, of an error. It is only counted: every doubt is resolved in the same way."""
 
 from aiokafka.errors import (
     InvalidProducerEpoch,
@@ -46,5 +46,5 @@ _CAUSES: tuple[tuple[str, tuple[type[Exception], ...]], ...] = (
 
 
 def doubt_cause(error: Exception) -> str:
-    """The cause of the doubt that `error` raises."""
+    """Return the cause of the doubt that `error` raises."""
     return next((cause for cause, types in _CAUSES if isinstance(error, types)), "other")

@@ -1,7 +1,7 @@
-"""The consumer group as an operator sees it from outside: who is in it, and its offsets, moved by no member.
+"""The consumer group, seen by an operator from outside: its members, and its offsets.
 
-The broker takes offsets without a generation only while the group has no members, so a worker that joins in between
-wins: nothing is moved then.
+The broker accepts offsets without a generation only while the group has no members. So if a worker joins in between,
+the request fails and no offset is moved.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _HAS_MEMBERS = (
 
 
 async def members(client: Any, group: str) -> int:
-    """How many members the group has. Waits for its coordinator: bound it with a time-out."""
+    """Return the number of members. This waits for the group's coordinator, so the caller sets a time-out."""
 
     def count(response: Any) -> int:
         code, _group, _state, _type, _protocol, found, *_ = response.groups[0]
@@ -40,9 +40,9 @@ async def members(client: Any, group: str) -> int:
 
 
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
-    """Commit partition -> (offset, metadata), all in one request, for a group without members.
+    """Commit offsets, partition -> (offset, metadata), all in one request, for a group without members.
 
-    DeliveryError where it has any. Waits for its coordinator: bound it with a time-out.
+    DeliveryError if it has members. This waits for the group's coordinator, so the caller sets a time-out.
     """
     rows = [(partition, offset, note) for partition, (offset, note) in offsets.items()]
     request = OffsetCommitRequest(

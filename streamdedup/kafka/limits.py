@@ -1,6 +1,6 @@
-"""What a topic would refuse, or delete at once.
+"""Which events a topic would refuse, or delete at once.
 
-Asked before an event is decided: a refusal by the broker fails the whole batch.
+This is checked before an event is decided, because a refusal by the broker fails the whole batch.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from streamdedup.kafka.topics import FOREVER, Topic
 
 TOO_LARGE = "too large"
 ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at their longest
-SEVERAL_BYTES = 128  # more than a header of ours with a word in it
+SEVERAL_BYTES = 128  # more than a header of ours takes whose value is one word
 HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
 
@@ -27,7 +27,10 @@ def _nothing(_headers: Headers) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one topic: bytes a record batch, ms ahead of now, ms behind now."""
+    """The limits of one topic: the bytes of a record batch, and how far timestamps may lie from the present.
+
+    `ahead_ms_max` counts from now into the future, `behind_ms_max` into the past.
+    """
 
     topic: str
     bytes_max: int
@@ -37,7 +40,7 @@ class Limits:
 
     @classmethod
     def of(cls, topic: Topic, compression: str) -> "Limits":
-        """The limits that the broker states for `topic`; its defaults where it states none."""
+        """Return the limits that the broker reports for `topic`, or its defaults if it reports none."""
         kept_ms = topic.behind_ms_max
         if topic.stamped_by_producer and topic.deletes_by_age:
             kept_ms = min(kept_ms, topic.retention_ms)
@@ -57,9 +60,10 @@ class Limits:
         added: Callable[[Headers], Headers] = _nothing,
         added_bytes_max: int = SEVERAL_BYTES,
     ) -> dict[int, str]:
-        """Row -> reason, for the events of `batch` that the topic would not take or not keep.
+        """Return row -> reason, for the events of `batch` that the topic would refuse, or would delete at once.
 
-        `added` gives the headers that will be appended to those of an event, `added_bytes_max` in all.
+        `now_ms` is in ms since 1970. `added` returns the headers that will be appended to those of an event, in all at
+        most `added_bytes_max` bytes.
         """
         ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
         stamped = batch.timestamps != NO_TIMESTAMP
@@ -74,7 +78,7 @@ class Limits:
         return reasons
 
     def takes(self, record: Record) -> bool:
-        """Whether a record batch of this record alone is small enough."""
+        """Return whether a record batch of this record alone is small enough."""
         timestamp, key, value, headers = record
         size = len(key or b"") + len(value or b"") + _header_bytes(headers)
         if size + ENVELOPE_BYTES_MAX <= self.bytes_max:
@@ -89,7 +93,7 @@ class Limits:
 
 
 def _record_bytes(batch: EventBatch) -> Integers:
-    """What each event takes in a record batch, without its envelope, at most."""
+    """Return the most bytes that each event takes in a record batch, without its envelope, (n,)."""
     if batch.bodies is not None:
         return batch.bodies.sizes
     sizes = np.maximum(batch.keys.sizes, 0) + np.maximum(batch.values.sizes, 0)

@@ -1,6 +1,6 @@
-"""One partition's log as it stands: its ends, single record batches, and its committed events between two offsets.
+"""The log of one partition: its ends, single record batches, and its committed events between two offsets.
 
-Each question goes to the partition's leader, and is asked again while that moves: bound it with a time-out.
+Each question goes to the partition's leader, and is repeated while the leader moves. So the caller sets a time-out.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class TrimmedError(DeliveryError):
-    """The log no longer holds an offset that is asked for."""
+    """The log no longer holds an offset that is needed."""
 
 
 async def offset_at(
@@ -39,7 +39,10 @@ async def offset_at(
     which: int,
     isolation: int,
 ) -> int:
-    """The EARLIEST or LATEST offset."""
+    """Return the EARLIEST or the LATEST offset, or that of the first event from a time on (`which`, in ms since 1970).
+
+    For a time, -1 if there is no such event.
+    """
 
     def offset_in(response: Any) -> int:
         _partition, code, _timestamp, offset = response.topics[0][1][0]
@@ -51,7 +54,7 @@ async def offset_at(
 
 
 async def first_offsets(client: Any, topic: str, partitions: Collection[int]) -> dict[int, int]:
-    """The EARLIEST offsets of those partitions that tell it at the first try; one request a leader."""
+    """Return the EARLIEST offsets of those partitions whose leaders answer the first request; one request a leader."""
     by_leader: dict[int, list[int]] = {}
     for partition in partitions:
         leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
@@ -76,7 +79,10 @@ async def first_offsets(client: Any, topic: str, partitions: Collection[int]) ->
 
 
 async def batch_at(client: Any, topic: str, partition: int, offset: int) -> Fingerprint | None:
-    """The fingerprint of the record batch that contains `offset`; None where none of format v2 does."""
+    """Return the fingerprint of the record batch that contains `offset`.
+
+    Return None if the log does not hold that offset, or holds it in a format other than v2.
+    """
 
     def head_in(response: Any) -> bytes:
         _raise_for(getattr(response, "error_code", 0))
@@ -92,7 +98,10 @@ async def batch_at(client: Any, topic: str, partition: int, offset: int) -> Fing
 
 
 def parse_head(head: bytes, offset: int) -> Fingerprint | None:
-    """The fingerprint of the record batch that begins with `head`; None where it is no v2 batch with `offset` in it."""
+    """Return the fingerprint of the record batch that begins with `head`.
+
+    Return None if that is no head of format v2, or if the batch does not contain `offset`.
+    """
     if len(head) < HEAD.size:
         return None
     base, _length, _leader, magic, crc, _attributes, last, stamped_ms, _, *rest = HEAD.unpack(head)
@@ -107,7 +116,7 @@ def parse_head(head: bytes, offset: int) -> Fingerprint | None:
 async def _of_leader(
     client: Any, where: TopicPartition, request: Any, answer_in: Callable[[Any], T]
 ) -> T:
-    """What `answer_in` finds in the leader's response; both again on an error that a new leader may mend."""
+    """Return what `answer_in` finds in the leader's response; repeat both if a new leader may help."""
 
     async def ask() -> T:
         leader = client.cluster.leader_for_partition(where)
@@ -133,9 +142,10 @@ async def committed_events(
     stall_s: float,
     make_consumer: type[EventConsumer],
 ) -> AsyncGenerator[EventBatch]:
-    """The events of committed transactions at offsets from `start` up to, without, `end`.
+    """Yield the events of committed transactions at offsets from `start` to `end` (exclusive).
 
-    Raises TrimmedError where `start` is gone, TimeoutError where nothing moves for `stall_s`.
+    Raise TrimmedError if the log no longer holds an offset that is needed, and TimeoutError if no progress is made for
+    `stall_s` seconds.
     """
     if start >= end:
         return
@@ -169,6 +179,6 @@ async def committed_events(
                 raise TimeoutError(
                     f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
                 )
-            await asyncio.sleep(0)  # what is prefetched comes without waiting
+            await asyncio.sleep(0)  # give the loop a turn: prefetched events come without waiting
     finally:
         await let_go(consumer.stop())

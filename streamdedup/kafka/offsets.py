@@ -1,7 +1,8 @@
 """The committed input offset, and the note that is committed with it.
 
-`consumer.committed()` says "nothing" while a coordinator loads, and can be stale behind a commit; a stable OffsetFetch,
-asked after the old owner was fenced, is neither. The note tells to which logs the offset belongs.
+`consumer.committed()` returns nothing while a coordinator loads, and can return an old offset shortly after a commit.
+A stable OffsetFetch, sent after the previous owner was fenced, does neither. The note names the logs that the offset
+belongs to.
 """
 
 from collections.abc import Callable
@@ -19,20 +20,24 @@ from streamdedup.kafka.client.protocol import StableOffsetFetch
 T = TypeVar("T")
 
 RETRY_S = 0.02
-UNSTABLE_OFFSET_COMMIT = 88  # aiokafka does not know it
+UNSTABLE_OFFSET_COMMIT = 88  # a code that aiokafka lacks
 _OPTIONAL = ("watermark", "partitions", "born", "floor", "since")
-NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator loads, is away, has moved
+NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator is loading, is away, or has moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a commit's metadata says: the logs that its offset belongs to, and how far the output was.
+    """The metadata of a commit: the logs that the offset belongs to, and how far the output was.
 
-    Ids are None where the broker tells none; `watermark`, in ms since 1970 or in keys, where the filter has no time.
-    `partitions` counts those of the input at this commit, `born` when the group began; None in older notes.
-    `atomic`: it was committed in one transaction with what was emitted, so nothing of ours stands above the label.
-    After a `reset --forget`, nothing of the output below the offset `floor` counts as emitted, and the input is read
-    again from the offset `since` on.
+    - Ids are None if the broker reports none.
+    - `label` is the output offset up to which the filter had folded the output.
+    - `watermark` is in ms since 1970, or in keys if the filter counts keys; None if the filter does not forget.
+    - `partitions` is the number of partitions of the input at this commit, `born` that number when the group began.
+      Both are None in older notes.
+    - `atomic`: the offset was committed in one transaction with what was emitted. So no event of ours stands at or
+      above the label.
+    - After a `reset --forget`, nothing in the output below the offset `floor` counts as emitted, and the input is read
+      again from the offset `since` on.
     """
 
     cluster_id: str | None
@@ -47,7 +52,7 @@ class Note:
     since: int | None = None
 
     def encode(self) -> str:
-        """The text to commit."""
+        """Return the text to commit."""
         told = {name: value for name, value in asdict(self).items() if value is not None}
         if not self.atomic:
             del told["atomic"]
@@ -56,7 +61,7 @@ class Note:
 
     @classmethod
     def decode(cls, text: str | None) -> "Note | None":
-        """The note in a commit's metadata; None where an operator's tool, or a format to come, made it."""
+        """Return the note in a commit's metadata; None if another tool or a later version wrote it."""
         try:
             found = orjson.loads(text or "")
         except orjson.JSONDecodeError:
@@ -85,7 +90,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed offset of the input, with its note where it has one."""
+    """A committed offset of the input, and its note, or None if it has none."""
 
     offset: int
     note: Note | None
@@ -99,9 +104,10 @@ async def committed(
     *,
     stable: bool,
 ) -> Committed | None:
-    """The committed offset; None where there is none. Waits until it is decided: bound it with a time-out.
+    """Return the committed offset; None if there is none.
 
-    Raises NotImplementedError where `stable` is asked of a broker before 2.5.
+    A stable question waits until the offset is decided, so the caller sets a time-out. Raise NotImplementedError if
+    `stable` is asked of a broker before 2.5.
     """
     request = (
         StableOffsetFetch(group, topic, partition)
@@ -118,7 +124,7 @@ async def committed(
 
 
 async def notes(client: Any, group: str, topic: str, partitions: int) -> dict[int, Note]:
-    """The notes of the group's committed offsets, by partition, decided or not. Bound it with a time-out."""
+    """Return the notes of the group's committed offsets, by partition, decided or not. The caller sets a time-out."""
     request = OffsetFetchRequest(group, [(topic, list(range(partitions)))])
 
     def notes_in(response: Any) -> dict[int, Note]:
@@ -142,7 +148,7 @@ async def asked(client: Any, group: str, request: Any, answer_in: Callable[[Any]
 
 
 def check(code: int) -> None:
-    """Raise what a coordinator's error code means; NotYetError where asking again will help."""
+    """Raise the error that a coordinator's code stands for; NotYetError if asking again will help."""
     if code in NOT_YET:
         raise NotYetError
     if code:
@@ -150,7 +156,10 @@ def check(code: int) -> None:
 
 
 async def tells_stable_offsets(client: Any, group: str, topic: str) -> bool:
-    """Whether the broker knows stable OffsetFetch (Kafka 2.5); raises nothing but what refuses us."""
+    """Return whether the broker supports stable OffsetFetch (Kafka 2.5).
+
+    An error that may pass counts as yes. Any other error is raised: the broker refuses us.
+    """
     try:
         await _ask(client, group, StableOffsetFetch(group, topic, 0))
     except NotImplementedError:

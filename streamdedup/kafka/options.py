@@ -1,6 +1,6 @@
-"""How Kafka is reached and used, as an operator states it: `kafka`, `source`, `sink`, `delivery`.
+"""How the worker reaches and uses Kafka, as an operator configures it: `kafka`, `source`, `sink`, `delivery`.
 
-Leaves of `kafka` have aiokafka's names. Secrets come from the environment or from files.
+The options of `kafka` have aiokafka's names. Secrets come from the environment or from files.
 """
 
 import re
@@ -23,12 +23,12 @@ from streamdedup.keys.options import Tombstones
 from streamdedup.secret import ReadableFile, read_secret, set_twice
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
-MARK = "streamdedup.verdict"  # the header of the output that tells a verdict
+MARK = "streamdedup.verdict"  # the header of the output that names the verdict
 BLOCKED_BY = ("streamdedup.list", "streamdedup.list-version", "streamdedup.rule")
 
 
 def check_name(name: str) -> str:
-    """Refuse what Kafka refuses as the name of a topic or of a group's instance."""
+    """Refuse a name that Kafka refuses for a topic, or for a group's instance."""
     if not re.fullmatch(_NAME, name) or name in (".", ".."):
         raise ValueError(
             "must be 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither . nor .."
@@ -72,9 +72,10 @@ def _check_factory(name: str) -> str:
 
 
 class KafkaOptions(BaseModel):
-    """How the cluster is reached, by one group of workers.
+    """How one group of workers reaches the cluster.
 
-    Secrets are read from the environment or from the files that `..._file` name, never from here.
+    Secrets are read from the environment, or from the files that `..._file` name, and never from the configuration
+    itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -94,27 +95,30 @@ class KafkaOptions(BaseModel):
     )
     group_instance_id: Name | None = Field(
         default=None,
-        description="A name of this worker that stays the same over restarts and is no other's: "
-        "static membership, so that a restart does not move partitions.",
+        description="A name of this worker that stays the same over restarts and that no other worker has. "
+        "It gives static membership: a restart does not move partitions.",
     )
     client_id: str = Field(
-        default="streamdedup", min_length=1, description="The name that brokers log for us."
+        default="streamdedup",
+        min_length=1,
+        description="The name under which brokers log this client.",
     )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT",
-        description="Whether the connection is encrypted and who we say we are.",
+        description="Whether the connection is encrypted, and whether the worker authenticates itself by SASL.",
     )
     ssl_cafile: ReadableFile | None = Field(
-        default=None, description="Certificates of the authorities trusted, PEM; else the system's."
+        default=None,
+        description="The certificates of trusted authorities, PEM; not set, the system's.",
     )
     ssl_certfile: ReadableFile | None = Field(
-        default=None, description="Our certificate, PEM; needs `ssl_keyfile`."
+        default=None, description="The worker's certificate, PEM; requires `ssl_keyfile`."
     )
     ssl_keyfile: ReadableFile | None = Field(
         default=None, description="The private key of `ssl_certfile`, PEM."
     )
     ssl_check_hostname: bool = Field(
-        default=True, description="Whether the broker's certificate must bear its host name."
+        default=True, description="Whether the broker's certificate must contain its host name."
     )
     ssl_password_file: ReadableFile | None = Field(
         default=None, description="A file holding the passphrase of `ssl_keyfile`."
@@ -125,7 +129,10 @@ class KafkaOptions(BaseModel):
         description="The passphrase of `ssl_keyfile`. Secret: only from the environment.",
     )
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = (
-        Field(default=None, description="How we prove who we are; needed with the SASL protocols.")
+        Field(
+            default=None,
+            description="How the worker authenticates itself; required with the SASL protocols.",
+        )
     )
     sasl_plain_username: str | None = Field(
         default=None, min_length=1, description="The user for PLAIN and SCRAM."
@@ -145,24 +152,24 @@ class KafkaOptions(BaseModel):
     )
     record_path: Literal["columns", "objects"] = Field(
         default="columns",
-        description="How events are read and copied: by kernels over the bytes of whole record "
-        "batches, or one object for each, several times slower.",
+        description="How events are read and copied: `columns`, by kernels over the bytes of whole record "
+        "batches, or `objects`, one object for each event, which is several times slower.",
     )
     give_up_after_s: Annotated[float | None, seconds(1, 31_536_000)] = Field(
         default=None,
         description="How long brokers may be away before the worker ends with status 1; not set, it "
-        "waits for ever.",
+        "waits without limit.",
     )
     consumer: PassThrough = Field(
         default={},
-        description="Further options of `AIOKafkaConsumer`, by its names, but for those on which "
-        "the guarantee rests.",
+        description="Further options of `AIOKafkaConsumer`, by its names, except those on which "
+        "the guarantee depends.",
         examples=[{"session_timeout_ms": 10000}],
     )
     producer: PassThrough = Field(
         default={},
-        description="Further options of `AIOKafkaProducer`, by its names, but for those on which "
-        "the guarantee rests.",
+        description="Further options of `AIOKafkaProducer`, by its names, except those on which "
+        "the guarantee depends.",
         examples=[{"retry_backoff_ms": 200}],
     )
 
@@ -177,7 +184,7 @@ class KafkaOptions(BaseModel):
         return read_client_options(client, options)
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
+        """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
         yield from set_twice(self, "kafka", "ssl_password", "sasl_plain_password")
         yield from self._ssl_conflicts()
         if self.security_protocol.startswith("SASL"):
@@ -203,7 +210,7 @@ class KafkaOptions(BaseModel):
         if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
             pair = ("ssl_certfile", "ssl_keyfile")
             missing, given = pair if self.ssl_certfile is None else pair[::-1]
-            yield (missing, given), f"is required beside kafka.{given}; name the PEM file"
+            yield (missing, given), f"is required with kafka.{given}; name the PEM file"
         if self.ssl_password is not None and self.ssl_keyfile is None:
             leaf = "ssl_password_file" if self.ssl_password_file else "ssl_password"
             yield (leaf, "ssl_keyfile"), "means nothing without kafka.ssl_keyfile; delete it"
@@ -254,22 +261,23 @@ class SourceOptions(BaseModel):
     topic: Name = Field(description="The topic to read.", examples=["events"])
     start: Literal["earliest", "latest"] = Field(
         default="earliest",
-        description="Where a partition is begun that this group has never read and whose output "
+        description="Where reading begins in a partition that this group has never read and whose output "
         "is empty.",
     )
     tombstones: Tombstones = Field(
         default="pass",
-        description="What happens to events with a null value: emitted unjudged, judged by their "
+        description="What happens to events with a null value: they are emitted unjudged, judged by their "
         "key, or dropped.",
     )
     on_gap: Literal["stop", "skip"] = Field(
         default="stop",
-        description="What happens when the broker has deleted events that were not read yet.",
+        description="What happens if the broker has deleted events that were not read yet: the partition stops, "
+        "or reading goes on at the first event that is left.",
     )
     on_growth: Literal["refuse", "accept"] = Field(
         default="refuse",
-        description="What happens when the topic has got more partitions since the group began: keys move to "
-        "others, where nobody remembers them. `accept` lets their duplicates pass once.",
+        description="What happens if the topic has more partitions than when the group began. Keys then move to "
+        "other partitions, whose filters do not contain them. `accept` lets their duplicates pass once.",
     )
 
 
@@ -279,7 +287,7 @@ class SinkOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     topic: Name = Field(
-        description="The output: every first occurrence, in the partition of the same number.",
+        description="The output: the first event of every key, in the partition of the same number.",
         examples=["events-unique"],
     )
     duplicates_topic: Name | None = Field(
@@ -287,43 +295,46 @@ class SinkOptions(BaseModel):
     )
     blocked_topic: Name | None = Field(
         default=None,
-        description="Where events go that `blocklist` blocks, with the list's name and version and what matched; not "
-        "set, they are only counted.",
+        description="Where events go that the `blocklist` blocks, with the name and version of the list and the "
+        "rule that matched; not set, they are only counted.",
     )
     dead_letter_topic: Name | None = Field(
         default=None,
-        description="Where events go that have no usable key, or that the output would refuse or "
-        "delete at once, with the reason.",
+        description="Where events go, with the reason, that have no usable key, or that the output would "
+        "refuse or delete at once.",
     )
     on_rejected: Literal["dead_letter", "stop"] = Field(
         default="dead_letter",
-        description="What happens to an event that the output refuses, or would delete at once: a dead "
-        "letter, or its partition stops. Not set, it means `stop` where there is no `dead_letter_topic`.",
+        description="What happens to an event that the output refuses, or would delete at once: it becomes a dead "
+        "letter, or its partition stops. Not set, it means `stop` if there is no `dead_letter_topic`.",
     )
     create_topics: bool = Field(
-        default=False, description="Whether missing output topics are created at the start."
+        default=False,
+        description="Whether topics of `sink` that do not exist are created at start-up.",
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="lz4",
-        description="How what we write is compressed. `lz4` costs next to nothing, `zstd` makes it smaller.",
+        description="The codec of the record batches that are written. `lz4` takes the least time, "
+        "`zstd` the least space.",
     )
     shadow: bool = Field(
         default=False,
-        description="Whether every event goes to `topic`, with the verdict in a header `streamdedup.verdict`: what a "
-        "configuration would drop is seen before it does. The other topics then get nothing, but for what `topic` "
-        "would refuse; without `dead_letter_topic` that stops its partition.",
+        description="Whether every event goes to `topic`, with the verdict in a header `streamdedup.verdict`. "
+        "This shows what a configuration would drop before it drops anything. The other topics "
+        "then get only the events that `topic` would refuse; without `dead_letter_topic` such an "
+        "event stops its partition.",
     )
     on_gap: Literal["stop", "accept"] = Field(
         default="stop",
-        description="What happens when the output was trimmed beyond what we remember of it: "
-        "stop, or accept that keys are forgotten.",
+        description="What happens if events were deleted from the output that the filter does not contain yet: "
+        "stop, or accept that their keys are forgotten.",
     )
 
 
 class DeliveryOptions(BaseModel):
-    """What is promised, and how much is done at once.
+    """What is guaranteed, and how much is done at once.
 
-    A transaction closes at whichever comes first: the interval, the events, the bytes.
+    A transaction ends as soon as the interval, the number of events, or their bytes are reached.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -335,11 +346,11 @@ class DeliveryOptions(BaseModel):
     )
     commit_interval_ms: Annotated[int, milliseconds(1, 10_000)] = Field(
         default=100,
-        description="How long a transaction is filled; longer while the one before it commits, as far as it "
-        "would have to wait for that, and `batch_events_max` and `batch_bytes_max` allow.",
+        description="How long a transaction is filled. It is filled for longer if it would have to wait for "
+        "the commit of the one before it, up to `batch_events_max` and `batch_bytes_max`.",
     )
     batch_events_max: Annotated[int, count(1, 100_000, "events")] = Field(
-        default=20_000, description="Most events that are judged in one transaction."
+        default=20_000, description="The most events that are judged in one transaction."
     )
     batch_bytes_max: Annotated[int, size_bytes(2**10, 2**30)] = Field(
         default=8 * 2**20,
@@ -347,8 +358,8 @@ class DeliveryOptions(BaseModel):
     )
     max_in_flight: Annotated[int, count(1, 100, "transactions")] = Field(
         default=2,
-        description="Most transactions of a partition that are decided and not committed: while one "
-        "commits, the next is filled. 1 does one after the other.",
+        description="The most transactions of a partition that are decided and not yet committed. While one "
+        "commits, the next is filled; with 1, one follows the other.",
     )
     open_transaction_s: Annotated[float, seconds(1, 86_400)] = Field(
         default=60.0,
@@ -356,7 +367,7 @@ class DeliveryOptions(BaseModel):
         "stops, naming it.",
     )
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
-        default=30.0, description="Time that a shutdown may take before it is cut short."
+        default=30.0, description="How long a shutdown may take before it is cut short."
     )
 
     @property

@@ -1,6 +1,6 @@
-"""Options that go through to aiokafka's clients, and what is refused among them.
+"""Options that are passed to aiokafka's clients, and those that are refused.
 
-The names and types are aiokafka's own, read from its signatures; it is imported only when needed.
+Names and types are aiokafka's own, read from its signatures. aiokafka is imported only when needed.
 """
 
 import difflib
@@ -19,9 +19,9 @@ OptionValue = str | int | bool
 PassThrough = Mapping[str, OptionValue]
 
 UNKNOWN_OPTION: Literal["unknown_option"] = "unknown_option"
-"""The type of the error for a name; the value is then not to be shown, it may be a secret."""
+"""The type of an error in a name. The value must then not be shown: it may be a secret."""
 WRONG_OPTION: Literal["wrong_option"] = "wrong_option"
-"""The type of the error for a value."""
+"""The type of an error in a value."""
 
 KAFKA_NAMES: Mapping[str, str] = {
     "metadata.broker.list": "kafka.bootstrap_servers",
@@ -50,7 +50,7 @@ KAFKA_NAMES: Mapping[str, str] = {
     "fetch.wait.max.ms": "kafka.consumer.fetch_max_wait_ms",
     "batch.size": "kafka.producer.max_batch_size",
 }
-"""Leaves by the names that Kafka's Java client and librdkafka have for them."""
+"""Our options by the names that Kafka's Java client and librdkafka have for them."""
 
 _CONNECTION = "it must be the same for all clients; set kafka.{name} instead"
 _REFUSED: Mapping[str, str] = {
@@ -80,7 +80,7 @@ _REFUSED: Mapping[str, str] = {
     "linger_ms": "a batch is sent as soon as it is full or its transaction ends; "
     "set delivery.commit_interval_ms instead",
     "isolation_level": "aborted events must not be judged; delete it",
-    "auto_offset_reset": "the worker says where reading begins; set source.start and source.on_gap "
+    "auto_offset_reset": "the worker decides where reading begins; set source.start and source.on_gap "
     "instead",
     "transactional_id": "it is named after the output partition that it fences; delete it",
     **dict.fromkeys(
@@ -92,7 +92,7 @@ _REFUSED: Mapping[str, str] = {
         ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer"),
         "events are copied byte for byte; delete it",
     ),
-    "partitioner": "what passes goes to the partition of the same number; delete it",
+    "partitioner": "an event that passes goes to the partition of the same number; delete it",
     "partition_assignment_strategy": "all workers of a group must have the same one; delete it",
     "check_crcs": "a damaged byte is never trusted; delete it",
     "max_poll_records": "set delivery.batch_events_max instead",
@@ -103,7 +103,7 @@ _REFUSED: Mapping[str, str] = {
 
 @functools.cache
 def client_options(client: Client) -> Mapping[str, object]:
-    """Return the options of an aiokafka client, with their defaults, that may be passed through."""
+    """Return the options of an aiokafka client that may be passed, with their defaults."""
     import aiokafka
 
     made = {"consumer": aiokafka.AIOKafkaConsumer, "producer": aiokafka.AIOKafkaProducer}[client]
@@ -115,9 +115,9 @@ def client_options(client: Client) -> Mapping[str, object]:
 
 
 def read_client_options(client: Client, options: Mapping[str, object]) -> PassThrough:
-    """Return the options with the types that aiokafka expects.
+    """Return the options, converted to the types that aiokafka expects.
 
-    All wrong ones are refused together, each with its remedy: a pydantic `ValidationError`.
+    All wrong options are refused together, each with its remedy: a pydantic `ValidationError`.
     """
     values: dict[str, OptionValue] = {}
     errors: list[InitErrorDetails] = []
@@ -135,7 +135,10 @@ def read_client_options(client: Client, options: Mapping[str, object]) -> PassTh
 
 
 def refused(name: str) -> str | None:
-    """Why an option, by aiokafka's name or Kafka's, is not the operator's to set; None where it is or is unknown."""
+    """Return why an operator may not set an option, given by aiokafka's name or Kafka's.
+
+    Return None if the operator may set it, or if no option has this name.
+    """
     plain = name.replace(".", "_")
     return _REFUSED[plain].format(name=plain) if plain in _REFUSED else None
 
@@ -159,7 +162,7 @@ def _read_option(client: Client, name: str, raw: object) -> OptionValue:
 
 
 class _UnknownOptionError(ValueError):
-    """An option that is not aiokafka's, or not the operator's to set."""
+    """The option is not aiokafka's, or the operator may not set it."""
 
 
 def _read_bool(raw: object) -> bool:
@@ -184,5 +187,9 @@ def _unknown_option(client: Client, name: str) -> str:
     if plain in client_options(other):
         return f"is an option of kafka.{other}; set kafka.{other}.{plain} instead"
     near = difflib.get_close_matches(plain, client_options(client), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"see those of aiokafka's {client}, or delete it"
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"choose one of those of aiokafka's {client}, or delete it"
+    )
     return f"is not an option of aiokafka's {client}; {hint}"

@@ -1,10 +1,10 @@
-"""The writer of one output partition: sends to it and to the side topics, settles what the broker took, commits.
+"""The writer of one output partition: sends to it and to the side topics, waits for acknowledgments, and commits.
 
-Exactly once, everything of one commit is one transaction, and the fence is named after what it protects: the
-transactional id is `output topic/partition`. Any exception, time-out or replaced connection leaves the outcome in
+With `exactly_once`, everything in one commit is one transaction, and the fence is named after what it protects: the
+transactional id is `output topic/partition`. After any exception, time-out or replaced connection the outcome is in
 doubt: drop the writer, fence again, and ask the broker.
 
-Record batches are made in `open_batches`, the produce seam. Here, we rely on these private names of `AIOKafkaProducer`:
+`open_batches`, the produce seam, makes the record batches. Here, we rely on these private names of `AIOKafkaProducer`:
 `_closed`, `_sender.sender_task`, `_txn_manager._transaction_waiter`, and the client's `_conns`.
 """
 
@@ -33,7 +33,9 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.records.records import Record
 
-BATCH_BYTES_MAX = 900_000  # below max.message.bytes' default with room for the batch's header
+BATCH_BYTES_MAX = (
+    900_000  # below the default of max.message.bytes, with room for the batch's header
+)
 DEFAULTS = {
     "request_timeout_ms": 40_000,
     "transaction_timeout_ms": 60_000,
@@ -42,8 +44,10 @@ DEFAULTS = {
 DEADLINE_SHARE = 0.75
 ABORT_S_MAX = 5.0
 STOP_S = 1.0
-SEQUENCE_MAX = 1 << 30  # aiokafka counts on below 0 after 2**31 records, which no broker takes
-CANCELS_MAX = 20  # two were enough in every trial
+SEQUENCE_MAX = (
+    1 << 30
+)  # after 2**31 records aiokafka's numbers turn negative, which no broker accepts
+CANCELS_MAX = 20  # two were enough in every test
 
 _OF_A_RECORD = (
     MessageSizeTooLargeError,
@@ -54,11 +58,11 @@ _OF_A_RECORD = (
 
 
 class DoubtError(StreamdedupError):
-    """What was sent may or may not stand in the output; only the broker can tell, after a fence."""
+    """The output may or may not contain what was sent. Only the broker can answer that, after a fence."""
 
 
 class ForeignWriteError(DoubtError):
-    """The broker put our events further on than where the log should have ended."""
+    """The broker put our events at offset `found`, above `expected`, where the log should have ended."""
 
     def __init__(self, message: str, expected: int, found: int) -> None:
         super().__init__(message)
@@ -66,7 +70,7 @@ class ForeignWriteError(DoubtError):
 
 
 class RefusedError(DoubtError):
-    """The broker will never take a record of what was sent to `topic`, for this `reason`; nothing else is in doubt."""
+    """The broker will never take one of the records sent to `topic`, for this `reason`. Nothing else is in doubt."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"{topic} refuses a record: {reason}")
@@ -74,12 +78,12 @@ class RefusedError(DoubtError):
 
 
 class ReplacedConnectionError(DoubtError):
-    """A connection was replaced within a transaction, so a request may have gone out twice."""
+    """A connection was replaced within a transaction, so a request may have been sent twice."""
 
 
 @contextmanager
 def refusing(topic: str) -> Iterator[None]:
-    """Turn what the broker says of a record that it will never take into a RefusedError."""
+    """Turn the error of a broker that will never take a record into a RefusedError."""
     try:
         yield
     except _OF_A_RECORD as error:
@@ -87,24 +91,32 @@ def refusing(topic: str) -> Iterator[None]:
 
 
 def check_contiguous(topic: str, partition: int, base: int, label: int | None) -> None:
-    """Raise unless the broker put a batch of ours, whose first offset it tells as `base`, right at `label`, if any."""
+    """Check the place of a batch of ours whose first offset is `base`, as the broker reported it.
+
+    Raise DoubtError if the broker reported no offset; ForeignWriteError if `label` is given and `base` is another
+    offset.
+    """
     if base < 0:
-        raise DoubtError(f"the broker took a batch for {topic} but told no offset")
+        raise DoubtError(f"the broker took a batch for {topic} but reported no offset")
     if label is not None and base != label:
         raise ForeignWriteError(
-            f"{topic}/{partition}: our events came to stand at offset {base}, not at {label}",
+            f"{topic}/{partition}: our events were written at offset {base}, not at {label}",
             label,
             base,
         )
 
 
 def transaction_s_max(options: KafkaOptions) -> float:
-    """The deadline of a commit: what is resent after a request's time-out could hit the next transaction."""
+    """Return the deadline of a commit, in seconds.
+
+    It is shorter than the time-out of a request, because a request that is repeated after its time-out could hit the
+    next transaction.
+    """
     return DEADLINE_SHARE * min(_timeout_s(options, "request"), transaction_timeout_s(options))
 
 
 def transaction_timeout_s(options: KafkaOptions) -> float:
-    """After which the broker aborts a transaction that its writer does not end."""
+    """Return after how many seconds the broker aborts a transaction that its writer does not end."""
     return _timeout_s(options, "transaction")
 
 
@@ -130,22 +142,22 @@ class KafkaWriter:
         self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
-        self._sent = 0  # records, to one partition, since the fence
+        self._sent = 0  # records since the fence, in all topics: an upper bound for one partition
         self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
         self._open = OpenBatches(CODECS[sink.compression], transactional=exactly_once)
 
     @property
     def transactional_id(self) -> str:
-        """The name of the fence; `/` is illegal in topic names, so no two partitions share one."""
+        """The name of the fence; `/` is illegal in topic names, so each partition has another one."""
         return f"{self._sink.topic}/{self._partition}"
 
     @property
     def transaction_s_max(self) -> float:
-        """As `Writer.transaction_s_max`."""
+        """The deadline of a commit, in seconds."""
         return transaction_s_max(self._options)
 
     async def fence(self) -> None:
-        """Shut out every earlier writer of this partition, and settle what it left open."""
+        """Fence every earlier writer of this partition, and end the transaction that it left open."""
         await self.drop()
         self._sent = 0
         if self._exactly_once:
@@ -160,30 +172,34 @@ class KafkaWriter:
             self._producer = await self._started(enable_idempotence=True)
 
     async def begin(self) -> None:
-        """Open what the next commit will close."""
+        """Begin what the next commit will end."""
         self._batches = {}
         self._open.clear()
         if self._sent >= SEQUENCE_MAX:
-            raise DoubtError("the producer's sequence numbers come to their end; it is replaced")
+            raise DoubtError("the producer has used up its sequence numbers; it is replaced")
         if self._exactly_once:
             await self._producer.begin_transaction()
         self._connections = dict(self._producer.client._conns)
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows`, ascending, as they are; otherwise as `send`."""
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
         for full in self._open.copy(topic, batch, rows, self._size_max(bytes_max)):
             await self._post(topic, full)
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """Append `records` to the partition of `topic`, which takes record batches of `bytes_max`; full ones go out."""
+        """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes.
+
+        Full batches are sent at once.
+        """
         for full in self._open.send(topic, records, self._size_max(bytes_max)):
             await self._post(topic, full)
 
     async def settle(self, label: int | None) -> int | None:
-        """Wait until the broker has taken every record; the output offset after our last, None without any.
+        """Wait until the broker has acknowledged every record; return the output offset after our last event.
 
-        Raises ForeignWriteError unless our events in the output follow `label` without a gap, if it is given;
-        RefusedError where a record is at fault: never for a time-out, fencing, unavailability or a missing right.
+        Return None if nothing was sent to the output. Raise ForeignWriteError unless our events in the output follow
+        `label` without a gap, if `label` is given. Raise RefusedError if a record is at fault, and never for a
+        time-out, fencing, unavailability or a missing right.
         """
         for topic in self._open.topics:
             for rest in self._open.finish(topic):
@@ -200,12 +216,12 @@ class KafkaWriter:
         return end
 
     async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
-        """The offset that the broker gave to a record batch."""
+        """Return the offset that the broker gave to a record batch."""
         with refusing(topic):
             return int((await future).offset)
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
-        """End the transaction: what was sent and the input offset, together."""
+        """Commit what was sent together with the input offset, and end the transaction."""
         where = TopicPartition(source, self._partition)
         offsets = {where: OffsetAndMetadata(offset, metadata)}
         self._check_connections()
@@ -215,19 +231,19 @@ class KafkaWriter:
         self._check_connections()
 
     async def abort(self) -> None:
-        """Take back what was sent since `begin`."""
+        """Abort what was sent since `begin`."""
         if self._exactly_once and self._producer is not None:
             await self._producer.abort_transaction()
 
     async def give_up(self) -> None:
-        """Take back what was sent, where the broker still listens, so that readers need not wait; let go."""
-        with suppress(Exception):  # the next fence settles it
+        """Abort what was sent, if the broker still answers, so that readers need not wait; release the producer."""
+        with suppress(Exception):  # the next fence aborts it
             async with asyncio.timeout(ABORT_S_MAX):
                 await self.abort()
         await self.drop()
 
     async def drop(self) -> None:
-        """Let go of the producer without flushing: it may be fenced or stuck."""
+        """Release the producer without flushing: it may be fenced or stuck."""
         producer, self._producer = self._producer, None
         for batches in self._batches.values():
             for future, _count in batches:
@@ -239,7 +255,7 @@ class KafkaWriter:
             await _close(producer)
 
     def _size_max(self, bytes_max: int) -> int:
-        """The producer knows one size for all topics."""
+        """Return the limit of a record batch: that of the topic, or of the producer, which has one for all topics."""
         return min(int(self._defaulted["max_batch_size"]), bytes_max)
 
     async def _post(self, topic: str, batch: Any) -> None:
@@ -270,15 +286,21 @@ class KafkaWriter:
         }
 
     def _check_connections(self) -> None:
-        """A request that went out twice can hit the next transaction; a replaced connection is its only trace."""
+        """Raise if a connection was replaced since the last check.
+
+        A request that was sent twice can hit the next transaction, and a replaced connection is its only trace.
+        """
         now = self._producer.client._conns
         if any(now.get(name) is not conn for name, conn in self._connections.items()):
             raise ReplacedConnectionError("a connection was replaced within a transaction")
-        self._connections = dict(now)  # those that were opened since are watched from here on
+        self._connections = dict(now)  # from here on, also check those opened since
 
 
 async def _close(producer: Any) -> None:
-    """Close without flushing: `stop()` waits for a broker that may be away. One cancel is not always enough."""
+    """Close the producer without flushing: `stop()` waits for a broker that may be away.
+
+    One cancel of the sender is not always enough, so this repeats it.
+    """
     producer._closed = True
     task = producer._sender.sender_task
     for _ in range(CANCELS_MAX):

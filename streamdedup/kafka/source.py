@@ -1,7 +1,7 @@
-"""The consumer group's side: which partitions are ours, and their events.
+"""One member of the consumer group: which partitions are ours, and their events.
 
-The listener only notes an assignment and counts the epoch up; whoever reads compares epochs and drops what belongs to
-an earlier one. `auto_offset_reset` is "none": where reading begins is decided by the shard alone.
+The listener only notes an assignment and increments the epoch. A reader compares epochs, and drops what belongs to an
+earlier one. `auto_offset_reset` is "none": only the shard decides where reading begins.
 
 Events come through the seam in `columns`. Here, we rely on these private names of `AIOKafkaConsumer`: `_client`;
 `_coordinator`, with `_coordination_task`, `member_id`, `generation`, `coordinator_id` and `request_rejoin`; and
@@ -26,6 +26,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.structs import OffsetAndMetadata
+from typing_extensions import override
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import EventBatch
@@ -35,26 +36,30 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.records.wire import DamagedError
 
-# Of a partition: the largest record batch that a broker takes unless told otherwise.
+# What is fetched of a partition at once: the largest record batch that a broker takes by default.
 FETCH_BYTES = 1_048_588
-NOWHERE = TopicPartition("-", 0)  # none of ours: polling it only tells the group that we live
+NOWHERE = TopicPartition("-", 0)  # not assigned to us: to poll it only keeps the membership alive
 POLL_SLACK_S = 0.2
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default
 LOSSES_MAX = 3
-# The second is aiokafka's word for a batch that is longer than what came of it. A broker gives the first one whole.
+# aiokafka raises the second for a batch that is longer than what was fetched of it. A broker always returns the first
+# batch whole, so both mean that the bytes are damaged.
 _OF_WHAT_IS_THERE = (CorruptRecordException, RecordTooLargeError)
 
 
 class ConsumerDiedError(StreamdedupError):
-    """A task of aiokafka's ended: from then on it reads nothing, or has no place in the group, and says nothing."""
+    """A task of aiokafka's ended.
+
+    From then on the consumer fetches nothing, or is no longer in its group, and raises no error.
+    """
 
 
 class UnreadableError(StreamdedupError):
-    """What was fetched cannot be parsed. Names the type of the parser's error, which may quote a key."""
+    """What was fetched cannot be parsed. It names only the type of a parser's error, which may quote a key."""
 
 
 class KafkaSource:
-    """One member of the group, reading one topic."""
+    """One member of the group, which reads one topic."""
 
     def __init__(
         self,
@@ -69,17 +74,19 @@ class KafkaSource:
         self._listener = _Listener()
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
         self._member_id = ""
-        self._partitions = 0  # of the topic, as far as we know
-        self._assigned_of = 0  # so many, as far as the group was asked for that
+        self._partitions = 0  # the most partitions that we saw the topic have
+        self._assigned_of = (
+            0  # the number of partitions for which we last asked the group to rebalance
+        )
 
     @property
     def epoch(self) -> int:
-        """Counts assignments and revocations."""
+        """The number of assignments and revocations so far."""
         return self._listener.epoch
 
     @property
     def assigned(self) -> frozenset[int] | None:
-        """The partitions that are ours in this epoch; None while the group settles who gets which."""
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._listener.partitions
 
     async def start(self) -> None:
@@ -87,21 +94,24 @@ class KafkaSource:
         self._consumer = await start_patiently(self._joined, "the consumer group", self._patience)
 
     async def stop(self, within_s: float) -> bool:
-        """Leave the group; False where the broker did not hear of it in time."""
+        """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
         return self._consumer is None or await let_go(self._consumer.stop(), within_s)
 
     async def keep_alive(self, wait_s: float) -> None:
-        """Tell the group that we live; raises what the group has against us."""
+        """Stay a member for `wait_s` seconds; raise any error that the group has reported for this member.
+
+        ConsumerDiedError if a task of aiokafka's ended. DeliveryError if another worker probably has our static name.
+        """
         if self._consumer._fetcher.error_future.done():
-            raise ConsumerDiedError("the consumer fetches no more")
+            raise ConsumerDiedError("aiokafka's consumer has stopped fetching")
         if self._consumer._coordinator._coordination_task.done():
-            raise ConsumerDiedError("the consumer takes part in its group no more")
+            raise ConsumerDiedError("aiokafka's consumer has stopped taking part in its group")
         await self._poll(NOWHERE, wait_s)
         self._check_membership()
         self._look_at_topic()
 
     async def confirms(self, epoch: int) -> bool:
-        """Whether the group's coordinator says, asked now, that the assignment of `epoch` holds."""
+        """Ask the group's coordinator now; return whether the assignment of `epoch` still holds."""
         coordinator = self._consumer._coordinator
         if self.epoch != epoch or self.assigned is None:
             return False
@@ -116,18 +126,22 @@ class KafkaSource:
         return bool(response.error_code == 0 and self.epoch == epoch)
 
     def grown(self, partitions: int) -> None:
-        """As `Source.grown`. A static member that came back leads its group without being told so; others see it."""
+        """Note that the topic has `partitions` partitions now; have the group assign the new ones, once.
+
+        A static member that came back may lead its group without being notified of that, so it asks the group to
+        rebalance. The leader of a group without static members sees the new partitions by itself.
+        """
         if self._options.group_instance_id and partitions > self._assigned_of:
             self._assigned_of = partitions
             self._consumer._coordinator.request_rejoin()
 
     def hold(self, partition: int) -> None:
-        """Fetch nothing of `partition` until `go_to`."""
+        """Fetch nothing from `partition` until `go_to` is called for it."""
         with suppress(IllegalStateError):  # it went to another member
             self._consumer.pause(TopicPartition(self._topic, partition))
 
     def go_to(self, partition: int, offset: int) -> None:
-        """Read on at `offset`."""
+        """Continue to read `partition` at `offset`."""
         where = TopicPartition(self._topic, partition)
         self._consumer.seek(where, offset)
         self._consumer.resume(where)
@@ -135,14 +149,15 @@ class KafkaSource:
     async def read(
         self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | None:
-        """The next events of `partition`, at most `events_max`; None after `wait_s` or in another epoch.
+        """Return the next events of `partition`, at most `events_max` of them.
 
-        UnreadableError where the consumer cannot parse what it fetched.
+        Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
+        UnreadableError if the consumer cannot parse the fetched bytes.
         """
         where = TopicPartition(self._topic, partition)
         try:
             batch = await self._poll(where, wait_s, events_max)
-        except NoOffsetForPartitionError:  # said before our seek, delivered after it
+        except NoOffsetForPartitionError:  # raised for the time before our seek, delivered after it
             return None
         except (KafkaError, OSError) as error:
             if isinstance(error, _OF_WHAT_IS_THERE):
@@ -155,26 +170,29 @@ class KafkaSource:
         return batch if self.epoch == epoch else None
 
     def position(self, partition: int) -> int:
-        """The offset at which reading goes on: behind the markers and aborted events that follow what was read."""
+        """Return the offset of the next read.
+
+        It lies after the events read so far, and after the markers and aborted events that follow them.
+        """
         return int(self._consumer.reached(TopicPartition(self._topic, partition)))
 
     def lag(self, partition: int) -> int:
-        """How many offsets lie between what was read and the end of the input, as the last fetch told it."""
+        """Return the number of offsets between the position and the end of the input, as of the last fetch."""
         where = TopicPartition(self._topic, partition)
         try:
             return max(0, (self._consumer.highwater(where) or 0) - self.position(partition))
-        except (IllegalStateError, AssertionError, AttributeError):  # not ours, or not begun
+        except (IllegalStateError, AssertionError, AttributeError):  # not assigned, or not read yet
             return 0
 
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """Commit outside a transaction."""
+        """Commit an offset outside of a transaction."""
         where = TopicPartition(self._topic, partition)
         await self._consumer.commit({where: OffsetAndMetadata(offset, metadata)})
 
     async def _poll(
         self, where: TopicPartition, wait_s: float, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | None:
-        """Poll, within the time: that of aiokafka does not count while partitions are assigned anew."""
+        """Poll, with a time-out of our own: aiokafka ignores its own while the group rebalances."""
         try:
             async with asyncio.timeout(wait_s + POLL_SLACK_S):
                 batch: EventBatch | None = await self._consumer.next_batch(
@@ -194,7 +212,7 @@ class KafkaSource:
             self.grown(now)
 
     def _check_membership(self) -> None:
-        """Each time that we were thrown out shows as a new member id."""
+        """Note a new member id: each one means that the group had thrown us out."""
         member_id = self._consumer._coordinator.member_id
         if not member_id or member_id == self._member_id:
             return
@@ -203,7 +221,10 @@ class KafkaSource:
         self._member_id = member_id
 
     def _lost(self) -> None:
-        """DeliveryError where a static member is thrown out again and again: another one bears its name (fact N)."""
+        """Count a lost membership. DeliveryError if a static member loses it again and again.
+
+        Then another worker has the same name.
+        """
         now = asyncio.get_running_loop().time()
         self._losses.append(now)
         name, session_s = self._options.group_instance_id, self._session_s
@@ -211,7 +232,7 @@ class KafkaSource:
         if name is not None and often:
             raise DeliveryError(
                 f"thrown out of the group {len(self._losses)} times within {session_s:g} s: another worker probably"
-                f" bears the same kafka.group_instance_id, {name}; give each its own, or none"
+                f" has the same kafka.group_instance_id, {name}; give each worker its own, or none"
             )
 
     @property
@@ -234,9 +255,8 @@ class KafkaSource:
             await consumer.start()
         except BaseException as error:
             await let_go(consumer.stop())
-            if (
-                type(error) is KafkaError and self._options.group_instance_id
-            ):  # an answer that aiokafka does not know
+            # A bare KafkaError is an error code that aiokafka does not know.
+            if type(error) is KafkaError and self._options.group_instance_id:
                 self._lost()
                 raise GroupCoordinatorNotAvailableError(str(error)) from error
             raise
@@ -244,16 +264,18 @@ class KafkaSource:
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Notes; does no work, since no heartbeat is sent meanwhile and exceptions would be swallowed."""
+    """Only notes assignments: no heartbeat is sent while it runs, and aiokafka swallows its exceptions."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.partitions: frozenset[int] | None = None
 
-    async def on_partitions_revoked(self, revoked: object) -> None:  # noqa: ARG002 - aiokafka's signature
+    @override
+    async def on_partitions_revoked(self, revoked: object) -> None:
         self.epoch += 1
         self.partitions = None
 
+    @override
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self.epoch += 1
         self.partitions = frozenset(where.partition for where in assigned)

@@ -1,7 +1,7 @@
-"""The topics as the cluster knows them: ids, partition counts, settings, rights; and whether they fit our use.
+"""The topics, as the cluster describes them: ids, partition counts, settings, rights; and whether they suit our use.
 
-Topics are asked for by list, never one by one, so that asking creates none. What does not fit is refused by name, with
-the remedy, before the group is joined.
+Topics are always requested by list, never one by one, so that no request creates one. Topics that do not suit are
+refused before the worker joins its group; the message names each of them, and the remedy.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ FOREVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. `topic_id` is None where the broker tells none; `settings` is empty where it tells nothing."""
+    """One topic. `topic_id` is None, and `settings` are empty, if the broker does not report them."""
 
     name: str
     topic_id: str | None
@@ -47,41 +47,41 @@ class Topic:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def may(self, operation: int) -> bool:
-        """Whether we hold this right, as far as the broker tells."""
+        """Return whether we have the right to do `operation`; True if the broker does not report rights."""
         return self.rights == RIGHTS_UNKNOWN or bool(self.rights >> operation & 1)
 
     def number(self, setting: str, default: int) -> int:
-        """An integer setting of the topic."""
+        """Return an integer setting of the topic, `default` if it is not known."""
         return int(self.settings.get(setting, default))
 
     @property
     def bytes_max(self) -> int:
-        """The largest record batch that the topic takes."""
+        """The size of the largest record batch that the topic takes."""
         return self.number("max.message.bytes", DEFAULT_MESSAGE_BYTES_MAX)
 
     @property
     def stamped_by_producer(self) -> bool:
-        """Whether events keep their timestamps; else the broker stamps them, and takes any."""
+        """Whether events keep their timestamps. Otherwise the broker replaces them, and accepts any."""
         return self.settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
 
     @property
     def ahead_ms_max(self) -> int:
-        """How far ahead of the broker's clock a timestamp may be."""
+        """How far a timestamp may be ahead of the broker's clock, in ms."""
         return self._distance_ms("after")
 
     @property
     def behind_ms_max(self) -> int:
-        """How far behind the broker's clock a timestamp may be."""
+        """How far a timestamp may be behind the broker's clock, in ms."""
         return self._distance_ms("before")
 
     @property
     def retention_ms(self) -> int:
-        """How long an event is kept, by its timestamp."""
+        """How long an event is kept after its timestamp, in ms."""
         retention = self.number("retention.ms", -1)
         return FOREVER if retention < 0 else min(retention, FOREVER)
 
     def _distance_ms(self, side: str) -> int:
-        """Kafka before 3.6 had one setting for both sides."""
+        """Return the limit of one side. Kafka before 3.6 had one setting for both sides."""
         if not self.stamped_by_producer:
             return FOREVER
         either = self.number("message.timestamp.difference.max.ms", FOREVER)
@@ -90,12 +90,12 @@ class Topic:
 
     @property
     def deletes_by_age(self) -> bool:
-        """Whether retention applies: not to a topic that is only compacted."""
+        """Whether retention applies. It does not apply to a topic that is only compacted."""
         return "delete" in self.settings.get("cleanup.policy", "delete")
 
     @property
     def compacted(self) -> bool:
-        """Whether the broker may delete events because others share their key."""
+        """Whether the broker may delete an event because a later one has the same key."""
         return "compact" in self.settings.get("cleanup.policy", "delete")
 
 
@@ -111,7 +111,7 @@ class Topology:
 
 
 async def describe(client: Any, names: Sequence[str]) -> Topology:
-    """Those of `names` that exist."""
+    """Return those topics of `names` that exist, with their settings."""
     async with asyncio.timeout(METADATA_WAIT_S):
         cluster_id, found, _ = await _metadata(client, names)
     settings = await _settings(client, list(found))
@@ -128,9 +128,10 @@ async def create_missing(
     known: Topology,
     retention_ms_min: int = 0,
 ) -> list[str]:
-    """Create the sink's topics that are not there, as many partitions and replicas, as long kept; their names.
+    """Create the missing topics of the sink; return their names. ConfigError if the broker refuses.
 
-    But kept for `retention_ms_min` at least: a window that is folded reaches so far back.
+    They get as many partitions and replicas as `source`, and the same retention, but at least `retention_ms_min`: a
+    fold must be able to read the whole window again.
     """
     names = [name for name in sink_topics(sink) if name not in known.topics]
     settings = settings_like(source, retention_ms_min)
@@ -158,7 +159,7 @@ async def create_missing(
 
 
 def settings_like(source: Topic, retention_ms_min: int) -> dict[str, str]:
-    """The settings of a topic that takes what `source` holds, and keeps it for `retention_ms_min` at least."""
+    """Return the settings of a topic that keeps events as long as `source`, and at least `retention_ms_min`."""
     settings = {"cleanup.policy": "delete"}
     if retention := source.settings.get("retention.ms"):
         forever = source.retention_ms >= FOREVER
@@ -169,12 +170,12 @@ def settings_like(source: Topic, retention_ms_min: int) -> dict[str, str]:
 
 
 def refuse_missing(topology: Topology, source: str, names: Sequence[str]) -> None:
-    """ConfigError that tells which of `names`, the `source` among them, do not exist. Nothing is to be created."""
+    """ConfigError that lists which of `names` (`source` is one of them) do not exist. It creates none."""
     missing = [name for name in names if name not in topology.topics]
     if missing:
         raise ConfigError(
             "\n".join(
-                f"the topic {name} does not exist or may not be seen; look at"
+                f"the topic {name} does not exist or may not be seen; check"
                 f" {'source.topic' if name == source else 'sink'}"
                 for name in missing
             )
@@ -182,7 +183,7 @@ def refuse_missing(topology: Topology, source: str, names: Sequence[str]) -> Non
 
 
 def sink_topics(sink: SinkOptions) -> list[str]:
-    """The names of the topics that are written."""
+    """Return the names of the topics that are written, the output first."""
     side_topics = (sink.duplicates_topic, sink.blocked_topic, sink.dead_letter_topic)
     return [sink.topic, *filter(None, side_topics)]
 
@@ -195,9 +196,10 @@ def check(
     remembers: bool = True,
     by_event_time: bool = False,
 ) -> None:
-    """Raise one ConfigError with everything that does not fit.
+    """Raise one ConfigError that lists everything that does not suit.
 
-    `remembers`: there is a filter, the fold of the output; `by_event_time`: it forgets by it.
+    `remembers`: there is a filter, the fold of the output. `by_event_time`: the filter forgets by the events'
+    timestamps.
     """
     problems = []
     for name, operation in (
@@ -213,7 +215,9 @@ def check(
             )
     for name in (source, *sink_topics(sink)):
         if name not in topology.topics:
-            own = name == source or sink.create_topics  # which makes them like the source
+            own = (
+                name == source or sink.create_topics
+            )  # create_topics never makes the source, or is on already
             remedy = "" if own else ", or set sink.create_topics: true"
             problems.append(
                 f"the topic {name} does not exist or may not be seen; create it{remedy}"
@@ -224,7 +228,7 @@ def check(
     if output and by_event_time and not output.stamped_by_producer:
         problems.append(
             f"the topic {sink.topic} replaces timestamps by its own (message.timestamp.type=LogAppendTime): a filter"
-            " with filter.retention goes by the events' times, also when it is folded; set CreateTime"
+            " with filter.retention forgets by the events' own times, also in a fold; set CreateTime"
         )
     if problems:
         raise ConfigError("\n".join(dict.fromkeys(problems)))
@@ -248,26 +252,29 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions, remembers: bo
         if topic is not None and topic.compacted:
             problems.append(
                 f"the topic {side} is compacted (cleanup.policy={topic.settings['cleanup.policy']}): it would refuse"
-                " events without a key, and drop others that share one; set cleanup.policy=delete"
+                " events without a key, and delete others that share a key; set cleanup.policy=delete"
             )
     if output is None or not output.compacted:
         return problems
     policy = output.settings["cleanup.policy"]
     if remembers:
         problems.append(
-            f"the topic {sink.topic} is compacted (cleanup.policy={policy}): the filter is what stands in it, so"
-            " nothing in it may vanish; set cleanup.policy=delete"
+            f"the topic {sink.topic} is compacted (cleanup.policy={policy}): the filter is built from it, so"
+            " nothing in it may be deleted; set cleanup.policy=delete"
         )
     elif sink.shadow:
         problems.append(
-            f"the topic {sink.topic} is compacted (cleanup.policy={policy}): what is blocked would take the place of"
-            " what is not; set cleanup.policy=delete, or sink.shadow=false"
+            f"the topic {sink.topic} is compacted (cleanup.policy={policy}): a blocked event would replace"
+            " another one with the same key; set cleanup.policy=delete, or sink.shadow=false"
         )
     return problems
 
 
 def _narrower(duplicates: Topic, output: Topic) -> list[str]:
-    """What the output takes and the duplicates' topic does not: a duplicate may be like anything that passes."""
+    """Return the limits that are stricter in the duplicates topic than in the output.
+
+    A duplicate may be as large, as old or as far ahead as any event that passes.
+    """
     limits = {
         "max.message.bytes": (duplicates.bytes_max, output.bytes_max),
         "message.timestamp.after.max.ms": (duplicates.ahead_ms_max, output.ahead_ms_max),
@@ -278,7 +285,7 @@ def _narrower(duplicates: Topic, output: Topic) -> list[str]:
         if narrow < wide:
             problems.append(
                 f"the topic {duplicates.name} has {setting}={narrow}, less than {output.name} ({wide}): a duplicate may"
-                " be like anything that passes, so raise the former"
+                " be like any event that passes, so raise the former"
             )
     return problems
 
@@ -287,11 +294,11 @@ async def _metadata(
     client: Any,
     names: Sequence[str],
 ) -> tuple[str | None, dict[str, Topic], set[str]]:
-    """The cluster id, those of the topics that exist and have leaders, without their settings, and those hidden."""
+    """Return the cluster id, the topics that exist and have leaders (without settings), and the hidden names."""
     while True:
         try:
             response = await client.send(client.get_random_node(), TopicsWithIds(list(names)))
-        except NotImplementedError:  # before 2.8, and librdkafka's mock
+        except NotImplementedError:  # brokers before 2.8, and librdkafka's mock broker
             response = await client.send(client.get_random_node(), all_topics())
         rows = [row for row in response.topics if row[1] in names]
         errors = {row[1]: for_code(row[0]) for row in rows if row[0]}
@@ -319,9 +326,9 @@ def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
 
 
 async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
-    """The settings of the topics; empty where the broker does not tell, or not to us.
+    """Return the settings of the topics; empty for those that the broker does not report, or not to us.
 
-    Whatever may pass is raised: with no settings, what does not fit a topic would be taken for fitting.
+    An error that may pass is raised: without settings, an unsuitable topic would be taken for a suitable one.
     """
     if not names:
         return {}
@@ -345,7 +352,10 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
 
 
 async def changed(client: Any, known: Topology) -> list[str]:
-    """The names of topics that are gone, or were made again, since `known`; not of those that we may not see."""
+    """Return the names of the topics that were deleted, or deleted and created again, since `known`.
+
+    Topics that we may no longer see are not among them.
+    """
     async with asyncio.timeout(METADATA_WAIT_S):
         _, now, hidden = await _metadata(client, list(known.topics))
     return [

@@ -1,11 +1,13 @@
-"""Answers read in one piece: into a buffer of their own, not through a stream's that is filled, cut and moved.
+"""Read each answer of a broker into one buffer of ours, instead of through an asyncio stream.
 
-A fetch brings megabytes, of which a stream makes a copy for each chunk, one for each answer, and moves the rest.
+A fetch brings megabytes. A stream copies them once for each chunk and once for each answer, and then moves what is
+left.
 
-Of aiokafka's private names we rely on these: of `AIOKafkaClient`, `_get_conn`, a coroutine function that gives a
+We rely on these private names of aiokafka: of `AIOKafkaClient`, `_get_conn`, a coroutine function that returns a
 connection or None; of `AIOKafkaConnection`, `_reader`, a StreamReader with a `_buffer` that is empty between two
-answers, None once it is closed; `_writer`; `_protocol`, which `_writer` waits with; `_read_task`, which is cancelled
-when it closes, and reads the answers by `_handle_frame(data)`; and `close(reason, exc)`.
+answers, and None once the connection is closed; `_writer`; `_protocol`, which `_writer` waits with; `_read_task`,
+which reads the answers, passes them to `_handle_frame(data)`, and is cancelled when the connection closes; and
+`close(reason, exc)`.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from typing import Any
 import structlog
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, CloseReason
+from typing_extensions import override
 
 from streamdedup.kafka.client.connection import describe_error
 
@@ -23,13 +26,13 @@ log = structlog.get_logger(__name__)
 
 SIZE_BYTES = 4
 ENDED = "the connection ended"
-LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # of a connection's buffer, between two answers
+LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
 
 _USED = {"_reader", "_writer", "_read_task", "_on_close_cb"}
 
 
 def lacking() -> str | None:
-    """What of the names above is not there, as far as a class shows; None where nothing is missing."""
+    """Return which of the private names above is missing, as far as the classes show it; None if none is missing."""
     if not hasattr(AIOKafkaClient, "_get_conn") or not hasattr(AIOKafkaConnection, "_handle_frame"):
         return "AIOKafkaClient or AIOKafkaConnection lacks a name"
     if not set(AIOKafkaConnection.close.__code__.co_names) >= _USED:
@@ -40,13 +43,13 @@ def lacking() -> str | None:
 
 
 def read_in_one_piece(client: Any) -> None:
-    """All connections that `client` makes from here on read their answers so."""
+    """Make every connection that `client` opens from now on read its answers through `Answers`."""
     theirs = client._get_conn
 
     async def get(_client: Any, *arguments: Any, **options: Any) -> Any:
         connection = await theirs(*arguments, **options)
         if connection is not None and isinstance(connection._read_task, asyncio.Task):
-            # Nothing was awaited since it was made: nobody has sent a request.
+            # Nothing was awaited since the connection was made, so no request has been sent on it.
             Answers.take_over(connection)
         return connection
 
@@ -54,20 +57,22 @@ def read_in_one_piece(client: Any) -> None:
 
 
 class Answers(asyncio.BufferedProtocol):
-    """The reading half of a connection; the writing half stays with the protocol that it had."""
+    """The reading half of a connection. The writing half stays with the protocol that the connection had before."""
 
     def __init__(self, connection: Any, writing: Any) -> None:
         self._connection = weakref.ref(connection)
         self._writing = writing
         self._buffer = bytearray(LEAST_BYTES)
         self._have = 0
-        self._size = -1  # of the answer; -1 while not even that is known
+        self._size = (
+            -1
+        )  # of the answer in bytes, without its size field; -1 until that field is complete
 
     @classmethod
     def take_over(cls, connection: Any) -> None:
-        """Read what `connection` is answered from now on. There must be no request on its way.
+        """Read the answers of `connection` from now on. No request may be under way on it.
 
-        Where it has ended already it is closed: the task that knows of the end is not asked any more.
+        If the connection has ended already, this closes it: the task that would notice the end is no longer awaited.
         """
         reader = connection._reader
         if reader is None:
@@ -79,22 +84,26 @@ class Answers(asyncio.BufferedProtocol):
         connection._read_task = asyncio.get_running_loop().create_future()
         connection._writer.transport.set_protocol(cls(connection, connection._protocol))
 
+    @override
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Where the next bytes of this answer go; never those of the one after it."""
-        end = SIZE_BYTES + max(self._size, 0)
-        if self._have == len(self._buffer) < end:  # at most twice what came: a size is only a claim
+        end = SIZE_BYTES + max(self._size, 0)  # never a byte of the answer after this one
+        if (
+            self._have == len(self._buffer) < end
+        ):  # Grow to at most twice what has arrived: the size is only a claim.
             self._buffer.extend(bytes(min(len(self._buffer), end - len(self._buffer))))
         return memoryview(self._buffer)[self._have : end]
 
+    @override
     def buffer_updated(self, count: int) -> None:
-        """So many bytes came."""
         self._have += count
         if self._size < 0:
             if self._have < SIZE_BYTES:
                 return
             self._size = int.from_bytes(self._buffer[:SIZE_BYTES], "big", signed=True)
             if self._size < 0:
-                self._close(ConnectionError(f"an answer of {self._size} bytes"))
+                self._close(
+                    ConnectionError(f"the broker announced an answer of {self._size} bytes")
+                )
                 return
         if self._have == SIZE_BYTES + self._size:
             answer = bytes(memoryview(self._buffer)[SIZE_BYTES : self._have])
@@ -103,23 +112,23 @@ class Answers(asyncio.BufferedProtocol):
                 self._buffer = bytearray(LEAST_BYTES)
             self._give(answer)
 
+    @override
     def eof_received(self) -> None:
-        """The broker has hung up."""
         self._close(EOFError(ENDED))
 
+    @override
     def connection_lost(self, error: Exception | None) -> None:
-        """Told to those who wait until it is closed, and who wait to write."""
-        self._writing.connection_lost(error)
+        self._writing.connection_lost(error)  # wakes the tasks that wait to write, or for the close
         connection = self._connection()
         if connection is not None:
             connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
 
+    @override
     def pause_writing(self) -> None:
-        """As the protocol that writes has it."""
         self._writing.pause_writing()
 
+    @override
     def resume_writing(self) -> None:
-        """As the protocol that writes has it."""
         self._writing.resume_writing()
 
     def _give(self, answer: bytes) -> None:
@@ -139,5 +148,8 @@ class Answers(asyncio.BufferedProtocol):
 
 
 def _is_closing(connection: Any) -> bool:
-    """Also while it does: TLS reads what is left within the call that closes."""
+    """Return whether the connection is closed or being closed.
+
+    This is also true during the call that closes it: TLS delivers the bytes that are left from within that call.
+    """
     return connection._writer is None or bool(connection._writer.transport.is_closing())

@@ -1,12 +1,13 @@
-"""The consume seam: an aiokafka consumer that gives events as columns, not one object for each.
+"""The consume seam: an aiokafka consumer that returns events as columns instead of one object for each.
 
-Membership, positions, fetching ahead and seeks stay aiokafka's. Of its private names we rely on these, all in
-`aiokafka.consumer.fetcher` unless told otherwise: `Fetcher._proc_fetch_request`, a coroutine function that makes
-`MemoryRecords(data)` of what came, asks it `has_next()` and `size_in_bytes()`, and gives it to `PartitionRecords`;
-`PartitionRecords`, an iterator that calls its `_unpack_records()` at its making, with `_tp`, `_records`,
-`_isolation_level`, `_aborted_producers`, `_consume_aborted_up_to` and `next_fetch_offset`; `READ_COMMITTED`; and
-of `AIOKafkaConsumer`, `_client`, and `_fetcher`, which is set once, when it starts. `answers` has those of connections.
-`unfit` looks at the version, and at what can be seen of them from outside.
+Membership, positions, prefetching and seeks stay aiokafka's. We rely on these private names of it, all in
+`aiokafka.consumer.fetcher` unless another place is named. `Fetcher._proc_fetch_request`, a coroutine function, makes
+`MemoryRecords(data)` of the fetched bytes, calls its `has_next()` and `size_in_bytes()`, and passes it to
+`PartitionRecords`. `PartitionRecords` is an iterator that calls its `_unpack_records()` when it is made; it has `_tp`,
+`_records`, `_isolation_level`, `_aborted_producers`, `_consume_aborted_up_to` and `next_fetch_offset`. Further:
+`READ_COMMITTED`; and of `AIOKafkaConsumer`, `_client`, and `_fetcher`, which is set once, when the consumer starts.
+`answers` lists the private names of connections. `unfit` checks the version, and these names as far as that is
+possible from outside.
 """
 
 import inspect
@@ -19,6 +20,7 @@ import aiokafka
 import numpy as np
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
+from typing_extensions import override
 
 from streamdedup.events import Column, EventBatch, Origin
 from streamdedup.kafka.client import answers
@@ -40,10 +42,12 @@ from streamdedup.kafka.records.wire import (
     record_batches,
 )
 
-CHUNK_EVENTS, CHUNK_BYTES = 8_192, 1 << 20  # handled between two turns of the loop: below 10 ms
-TOGETHER_MAX = 500  # record batches looked at in one turn, each some 5 us before its events
-LEGACY_BYTES = 26  # of a message before Kafka 0.11, at least
-KNOWN = "0.14."  # the versions of aiokafka that this was written for
+CHUNK_EVENTS, CHUNK_BYTES = 8_192, 1 << 20  # handled in one turn of the loop: less than 10 ms
+TOGETHER_MAX = (
+    500  # record batches inspected in one turn; each costs some 5 us, apart from its events
+)
+LEGACY_BYTES = 26  # the smallest message before Kafka 0.11
+KNOWN = "0.14."  # the versions of aiokafka that this module was written for
 _ARGUMENTS = (
     *("tp", "records", "aborted_transactions", "fetch_offset"),
     *("key_deserializer", "value_deserializer", "check_crcs", "isolation_level"),
@@ -53,18 +57,21 @@ _TAKEN = ("_consume_aborted_up_to", "_unpack_records", "__next__")
 
 
 class ColumnarConsumer(EventConsumer):
-    """The same, made of columns: its `getmany` gives an EventBatch, which may be empty, in place of each record."""
+    """An EventConsumer that works on columns.
+
+    Its `getmany` returns one EventBatch, which may be empty, in place of each record.
+    """
 
     def __init__(self, **options: Any) -> None:
-        self._events_max: dict[TopicPartition, int] = {}  # of the next EventBatch
+        self._events_max: dict[TopicPartition, int] = {}  # the limit of the next EventBatch
         self._own_fetcher: Any = None
         super().__init__(**options)
         answers.read_in_one_piece(self._client)
 
+    @override
     async def next_batch(
         self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | None:
-        """As `EventConsumer.next_batch`. DamagedError where what was fetched is not as its format wants it."""
         self._events_max[where] = min(events_max, CHUNK_EVENTS)
         while True:
             polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
@@ -79,24 +86,24 @@ class ColumnarConsumer(EventConsumer):
 
     @_fetcher.setter
     def _fetcher(self, made: Any) -> None:
-        """From its making on; nothing is fetched before."""
+        """Install our classes as soon as aiokafka makes the fetcher, before it fetches anything."""
         if made is not None:
             made._proc_fetch_request = MethodType(_columnar(self._events_max.__getitem__), made)
         self._own_fetcher = made
 
 
 def unfit() -> str | None:
-    """Why the aiokafka that is installed cannot be relied on for this; None where it can."""
+    """Return why this module cannot work with the installed aiokafka; None if it can."""
     version = aiokafka.__version__
     if not version.startswith(KNOWN):
-        return f"aiokafka {version} is not one of {KNOWN}x"
+        return f"aiokafka {version} is not one of the versions {KNOWN}x"
     records = getattr(fetcher, "PartitionRecords", None)
     process = getattr(getattr(fetcher, "Fetcher", None), "_proc_fetch_request", None)
     if not inspect.iscoroutinefunction(process) or not isinstance(records, type):
-        return "Fetcher._proc_fetch_request or PartitionRecords is not what it was"
+        return "Fetcher._proc_fetch_request or PartitionRecords is of another kind than expected"
     code = process.__code__
     changed = {
-        "PartitionRecords is made of other arguments": (
+        "PartitionRecords takes other arguments": (
             tuple(inspect.signature(records).parameters) != _ARGUMENTS
         ),
         "PartitionRecords lacks a name": not all(hasattr(records, name) for name in _TAKEN),
@@ -107,24 +114,25 @@ def unfit() -> str | None:
 
 
 class RawRecords:
-    """The bytes of a fetch, in the place of `MemoryRecords`."""
+    """The bytes of a fetch, in place of aiokafka's `MemoryRecords`."""
 
     def __init__(self, data: bytes | None) -> None:
         self.data = data or b""
 
     def size_in_bytes(self) -> int:
-        """All of them."""
+        """Return the number of fetched bytes."""
         return len(self.data)
 
     @property
     def is_old(self) -> bool:
-        """Whether it begins in a format before that of record batches."""
+        """Whether the bytes begin in a format older than record batches (before Kafka 0.11)."""
         return len(self.data) > MAGIC_AT and self.data[MAGIC_AT] < MAGIC
 
     def has_next(self) -> bool:
-        """Whether there is something to read; of message sets, a whole one: aiokafka tells where there is not.
+        """Return whether there is something to read; in the old format, whether a whole message set is there.
 
-        It then goes on behind the first offset, so we tell it ourselves of what is ours to read.
+        If this returns False, aiokafka reports a record that is too large and continues after the first offset. So we
+        return True for anything in the new format, and report what is wrong with it ourselves.
         """
         if not self.is_old:
             return bool(self.data)
@@ -133,7 +141,7 @@ class RawRecords:
 
 
 def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
-    """`Fetcher._proc_fetch_request`, with our two classes in the place of its own."""
+    """Return `Fetcher._proc_fetch_request` with our two classes in place of its own."""
     theirs = fetcher.Fetcher._proc_fetch_request
 
     def made(*arguments: Any) -> _PartitionColumns:
@@ -144,7 +152,7 @@ def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
 
 
 class _PartitionColumns(fetcher.PartitionRecords):
-    """What was fetched of one partition, EventBatch by EventBatch; an empty one where much of it is hidden."""
+    """The bytes fetched of one partition, read as one EventBatch after the other."""
 
     next_fetch_offset: int
 
@@ -153,8 +161,12 @@ class _PartitionColumns(fetcher.PartitionRecords):
         self._records: Any
         super().__init__(*arguments)
 
+    @override
     def _unpack_records(self) -> Iterator[EventBatch | Decoding]:
-        """Sets `next_fetch_offset` behind each before it is given, and at the end behind all."""
+        """Yield the events; after many hidden record batches, yield an empty EventBatch.
+
+        `next_fetch_offset` is after an EventBatch before that is yielded. At the end it is after all bytes.
+        """
         if self._records.is_old:
             yield from self._of_objects()
             return
@@ -162,19 +174,19 @@ class _PartitionColumns(fetcher.PartitionRecords):
         for together, behind in self._joined(self._visible()):
             if together:
                 yield from self._decoded(together, behind)
-            else:  # so that the loop has a turn
+            else:  # an empty batch, so that the loop gets a turn
                 yield self._batch(decode([]), slice(0), ())
             self.next_fetch_offset = max(self.next_fetch_offset, behind)
 
     def _of_objects(self) -> Iterator[EventBatch]:
-        """What was written before Kafka 0.11, as aiokafka parses it."""
+        """Yield the events that were written before Kafka 0.11, as aiokafka parses them."""
         self._records = fetcher.MemoryRecords(self._records.data)
         parsed = super()._unpack_records()
         while records := list(islice(parsed, min(OBJECTS_MAX, self._events_max(self._tp)))):
             yield to_batch(self._tp.topic, self._tp.partition, records, self.next_fetch_offset)
 
     def _visible(self) -> Iterator[RecordBatch | int]:
-        """The record batches of committed events, and the offsets behind all others."""
+        """Yield the record batches of committed events; for every other batch, yield the offset after it."""
         committed_only = self._isolation_level == fetcher.READ_COMMITTED
         for batch in record_batches(self._records.data):
             if committed_only and batch.producer_id >= 0:
@@ -191,7 +203,10 @@ class _PartitionColumns(fetcher.PartitionRecords):
     def _joined(
         self, visible: Iterator[RecordBatch | int]
     ) -> Iterator[tuple[list[RecordBatch], int]]:
-        """Small ones together, with the offset behind them and what is hidden after them; none where much is hidden."""
+        """Yield lists of small record batches, each with the offset after it and after the hidden batches that follow.
+
+        A list is empty if more than TOGETHER_MAX batches in a row are hidden.
+        """
         together: list[RecordBatch] = []
         events = size_bytes = passed = behind = 0
         try:
@@ -211,7 +226,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
                 events, size_bytes = events + batch.count, size_bytes + len(batch.raw)
                 behind = batch.last_offset + 1
         except DamagedError:
-            if passed:  # it is of no use to those before it
+            if passed:  # the batches before the damaged one are sound
                 yield together, behind
             raise
         if passed:
@@ -220,7 +235,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
     def _decoded(
         self, together: Sequence[RecordBatch], behind: int
     ) -> Iterator[EventBatch | Decoding]:
-        """The events of consecutive record batches, as many at once as a turn of the loop may decompress."""
+        """Yield the events of consecutive record batches, as many at once as one turn of the loop may decompress."""
         while together:
             if parts := first_of(together):
                 records = columns_of(parts)
@@ -236,7 +251,10 @@ class _PartitionColumns(fetcher.PartitionRecords):
     def _cut(
         self, together: Sequence[RecordBatch], records: Records, behind: int
     ) -> Iterator[EventBatch]:
-        """The events of consecutive record batches from `next_fetch_offset` on, and then `behind`."""
+        """Yield the events of consecutive record batches from `next_fetch_offset` on, in pieces of bounded size.
+
+        After the last piece, `next_fetch_offset` is `behind`.
+        """
         row = int(np.searchsorted(records.offsets, self.next_fetch_offset))
         count = len(records.offsets)
         size_bytes = np.cumsum(records.bodies.sizes)
@@ -247,7 +265,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
             fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))
             end = max(row + 1, min(count, row + most, fits))
             if (cut := int(ends[ends <= end].max(initial=0))) > row:
-                end = cut  # a record batch that is not cut may be written as it is
+                end = cut  # a record batch that stays whole may be written as it is
             self.next_fetch_offset = behind if end == count else int(records.offsets[end - 1]) + 1
             whole = [
                 Origin(start - row, stop - row, batch)

@@ -1,4 +1,4 @@
-"""How to reach the cluster: the options every client shares, and one bare client for requests of our own."""
+"""How to reach the cluster: the options that all clients share, and one bare client for requests of our own."""
 
 import asyncio
 import ssl
@@ -43,7 +43,10 @@ _OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MI
 
 
 def client_arguments(options: KafkaOptions) -> dict[str, Any]:
-    """The keyword arguments that consumers, producers and bare clients share. Call inside a running loop."""
+    """Return the keyword arguments that consumers, producers and bare clients share.
+
+    Call it inside a running loop. ConfigError if the TLS files or the token provider cannot be loaded.
+    """
     arguments: dict[str, Any] = {
         "bootstrap_servers": options.bootstrap_servers,
         "client_id": options.client_id,
@@ -57,9 +60,9 @@ def client_arguments(options: KafkaOptions) -> dict[str, Any]:
 
 
 async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> bool:
-    """Run a client's own closing; whether it ended well.
+    """Run the close method of a client; return whether it ended well within `within_s` seconds.
 
-    It may wait for a broker that is away, and raises CancelledError though nobody cancelled us.
+    The method may wait for a broker that is away, and may raise CancelledError although nobody cancelled us.
     """
     task = asyncio.ensure_future(closing)
     ended, _ = await asyncio.wait({task}, timeout=within_s)
@@ -70,11 +73,14 @@ async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> b
 
 
 class NotYetError(StreamdedupError):
-    """A broker cannot tell yet: a coordinator loads or moves, an offset is undecided."""
+    """A broker cannot answer yet: a coordinator is loading or moving, or an offset is undecided."""
 
 
 async def asked_again(client: Any, ask: Callable[[], Awaitable[T]], retry_s: float) -> T:
-    """The answer to `ask`, asked again every `retry_s` while who should tell moves or is away. Bound it in time."""
+    """Return the answer of `ask`; repeat it every `retry_s` seconds while the broker that must answer moves or is away.
+
+    This may wait without end, so the caller sets a time-out.
+    """
     while True:
         try:
             return await ask()
@@ -88,7 +94,10 @@ async def asked_again(client: Any, ask: Callable[[], Awaitable[T]], retry_s: flo
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """Fields for a log line. An error of unknown origin may quote a key, so only its type and place are told."""
+    """Return the fields of a log line about `error`.
+
+    An error of unknown origin may quote a key, so only its type and its place in the code are logged.
+    """
     if isinstance(error, KafkaError):
         return {"error": str(error)}  # it begins with the name
     if isinstance(error, OSError | StreamdedupError):
@@ -97,20 +106,25 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def refusal(error: BaseException) -> DeliveryError | None:
-    """What to tell the operator where waiting will not help, since the broker does not want us; else None."""
+    """Return the error for the operator if the broker refuses us, so that waiting will not help; else None."""
     if (missing := _REFUSALS.get(type(error))) is None:
         return None
     return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
 
 
 async def bootstrap(options: KafkaOptions) -> Any:
-    """A bare aiokafka client; whoever asks for it closes it. ConfigError where a broker is there and refuses us."""
+    """Return a bare aiokafka client, connected; the caller closes it.
+
+    ConfigError if a broker answers and refuses us; KafkaConnectionError if no broker answers.
+    """
     arguments = client_arguments(options)
     client = AIOKafkaClient(**arguments)
     try:
         await client.bootstrap()
         if not await client.force_metadata_update():
-            raise KafkaConnectionError("no broker tells about the cluster")
+            raise KafkaConnectionError(
+                "no broker answered a request for the metadata of the cluster"
+            )
     except BaseException as error:
         brokers = [(b.host, b.port) for b in client.cluster.brokers()]
         await let_go(client.close())
@@ -123,7 +137,7 @@ async def bootstrap(options: KafkaOptions) -> Any:
 async def _check_welcome(
     brokers: Iterable[tuple[str, int]], options: KafkaOptions, arguments: Mapping[str, Any]
 ) -> None:
-    """ConfigError where a broker is there and refuses us: aiokafka only logs why it could not connect."""
+    """ConfigError if a broker answers and refuses us: aiokafka only logs why it could not connect."""
     own = {name: value for name, value in arguments.items() if name != "bootstrap_servers"}
     for host, port in brokers:
         try:
@@ -134,14 +148,15 @@ async def _check_welcome(
                 raise ConfigError(reason) from None
             continue
         connection.close()
-        if options.sasl_mechanism == "OAUTHBEARER":  # it takes the refusal of a token for success
+        # aiokafka takes the refusal of a token for success.
+        if options.sasl_mechanism == "OAUTHBEARER":
             raise ConfigError(
-                f"kafka.sasl_oauth_token_provider: {host}:{port} refuses its token; make one that the broker trusts"
+                f"kafka.sasl_oauth_token_provider: {host}:{port} refuses its token; return one that the broker trusts"
             )
 
 
 def _unwelcome(error: BaseException | None, options: KafkaOptions, broker: str) -> str | None:
-    """What the operator must settle; None where the broker may just be away."""
+    """Return what the operator must correct; None if the broker may only be away."""
     match error:
         case ssl.SSLError():
             return _tls_refusal(error, options, broker)
@@ -152,13 +167,13 @@ def _unwelcome(error: BaseException | None, options: KafkaOptions, broker: str) 
             )
         case UnsupportedSaslMechanismError():
             return (
-                f"kafka.sasl_mechanism: {broker} does not take {options.sasl_mechanism}; choose one that is in its"
+                f"kafka.sasl_mechanism: {broker} does not accept {options.sasl_mechanism}; choose one that is in its"
                 " sasl.enabled.mechanisms"
             )
         case IllegalSaslStateError():
             return (
-                f"kafka.security_protocol: {broker} wants no SASL, but it is {options.security_protocol}; name a"
-                " listener that does, or set PLAINTEXT or SSL"
+                f"kafka.security_protocol: {broker} does not use SASL, but this is {options.security_protocol}; name a"
+                " listener that uses SASL, or set PLAINTEXT or SSL"
             )
     return None
 
@@ -166,11 +181,11 @@ def _unwelcome(error: BaseException | None, options: KafkaOptions, broker: str) 
 def _tls_refusal(error: ssl.SSLError, options: KafkaOptions, broker: str) -> str | None:
     match error:
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
-            return None  # it went away in the middle
+            return None  # the broker went away during the handshake
         case ssl.SSLCertVerificationError(verify_code=code) if code in _OTHER_NAME:
             return (
-                f"kafka.ssl_check_hostname: the certificate of {broker} does not bear that name; use one that it"
-                " bears, in kafka.bootstrap_servers and in the broker's advertised.listeners"
+                f"kafka.ssl_check_hostname: the certificate of {broker} is for another host name; in"
+                " kafka.bootstrap_servers and in the broker's advertised.listeners, use a name that it contains"
             )
         case ssl.SSLCertVerificationError():
             return (
@@ -179,17 +194,17 @@ def _tls_refusal(error: ssl.SSLError, options: KafkaOptions, broker: str) -> str
             )
         case ssl.SSLError() if "ALERT" in (error.reason or ""):
             return (
-                f"kafka.ssl_certfile: {broker} wants a certificate of ours, or refuses it ({error.reason}); give"
-                " ssl_certfile and ssl_keyfile from an authority that it trusts"
+                f"kafka.ssl_certfile: {broker} requires a client certificate, or refuses ours ({error.reason}); set"
+                " ssl_certfile and ssl_keyfile to those of an authority that it trusts"
             )
     return (
-        f"kafka.security_protocol: {broker} does not speak TLS as we do ({error.reason}); name a listener for"
+        f"kafka.security_protocol: {broker} and we do not agree on TLS ({error.reason}); name a listener for"
         f" {options.security_protocol}"
     )
 
 
 def _ssl_context(options: KafkaOptions) -> Any:
-    # Without a password OpenSSL would ask the terminal for one and wait.
+    # If there is no password, OpenSSL would prompt on the terminal and wait.
     password = options.ssl_password.get_secret_value() if options.ssl_password else ""
     try:
         context = create_ssl_context(
@@ -200,7 +215,7 @@ def _ssl_context(options: KafkaOptions) -> Any:
         )
     except OSError as error:  # ssl.SSLError is one
         raise ConfigError(
-            f"kafka.ssl_cafile, ssl_certfile, ssl_keyfile: they cannot be loaded ({error});"
+            f"kafka.ssl_cafile, ssl_certfile, ssl_keyfile: the files cannot be loaded ({error});"
             " give PEM files that fit together, and kafka.ssl_password_file for an encrypted key"
         ) from None
     context.check_hostname = options.ssl_check_hostname
@@ -232,9 +247,12 @@ def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
             f"{where}: {error}; give package.module:factory of something that can be imported"
         ) from None
     except Exception as error:
-        raise ConfigError(f"{where}: the factory raised {type(error).__name__}; mend it") from error
+        raise ConfigError(
+            f"{where}: the factory raised {type(error).__name__}; correct it"
+        ) from error
     if not isinstance(provider, AbstractTokenProvider):
         raise ConfigError(
-            f"{where} made a {type(provider).__name__}; the factory must return an aiokafka.abc.AbstractTokenProvider"
+            f"{where} returned a {type(provider).__name__};"
+            " the factory must return an aiokafka.abc.AbstractTokenProvider"
         )
     return provider

@@ -1,6 +1,7 @@
 """The record batches of a transaction that can still take events, by topic, and the produce seam of aiokafka.
 
-Events that were read as columns are copied by a kernel, or their whole record batch is; others are appended one by one.
+Events that were read as columns are copied by a kernel, or as a whole record batch. Other events are appended one by
+one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,36 +15,40 @@ from streamdedup.kafka.records.encoding import BatchEncoder, EncodedBatch, verba
 from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.records.wire import RecordBatch
 
-RECORD_BYTES_MAX = 21  # what stands before a body: size, attributes, time, offset
+RECORD_BYTES_MAX = 21  # of a record before its body: size, attributes, time, offset
 
 
 class ReadyBatch:
-    """An encoded record batch in the place of aiokafka's `BatchBuilder`: the produce seam.
+    """An encoded record batch in place of aiokafka's `BatchBuilder`: the produce seam.
 
-    aiokafka calls what is defined here, and of `AIOKafkaProducer.send_batch` nothing else is relied on.
+    aiokafka calls the methods defined here, and we rely on nothing else of `AIOKafkaProducer.send_batch`.
     """
 
     def __init__(self, batch: EncodedBatch) -> None:
         self._batch = batch
-        self._state = (-1, -1, -1)  # producer id, epoch and sequence of one without idempotence
+        self._state = (
+            -1,
+            -1,
+            -1,
+        )  # producer id, epoch and sequence of a batch that is not idempotent
 
     def record_count(self) -> int:
-        """The number of its records."""
+        """Return the number of records."""
         return self._batch.count
 
     def size(self) -> int:
-        """Its bytes."""
+        """Return the size in bytes."""
         return len(self._batch.data)
 
     def closed(self) -> bool:
-        """Whether it takes no more records: always."""
+        """Return whether the batch takes no more records: always True."""
         return True
 
     def close(self) -> None:
-        """It is closed."""
+        """Do nothing: the batch is closed from the start."""
 
     def append(self, **_record: object) -> None:
-        """Refuse, as a full one does."""
+        """Take no record and return None, like a full batch."""
 
     def _set_producer_state(self, producer_id: int, epoch: int, sequence: int) -> None:
         self._state = (producer_id, epoch, sequence)
@@ -54,7 +59,10 @@ class ReadyBatch:
 
 
 class OpenBatches:
-    """Record batches of one partition of each topic; what is given to be sent is full, in the order of its events."""
+    """The open record batches of one partition of each topic.
+
+    Its methods yield full batches to send, in the order of their events.
+    """
 
     def __init__(self, codec: int, *, transactional: bool) -> None:
         self._codec, self._transactional = codec, transactional
@@ -63,15 +71,15 @@ class OpenBatches:
 
     @property
     def topics(self) -> list[str]:
-        """Those of which something is not sent yet."""
+        """The topics with records that were not yielded yet, sorted."""
         return sorted(self._builders.keys() | self._encoders.keys())
 
     def clear(self) -> None:
-        """What is not sent yet never will be."""
+        """Drop all records that were not yielded yet."""
         self._builders, self._encoders = {}, {}
 
     def copy(self, topic: str, batch: EventBatch, rows: Integers, size_max: int) -> Iterator[Any]:
-        """Take the events of `rows`, ascending, as they are; record batches have at most `size_max` bytes."""
+        """Append the events of `rows` (ascending) byte for byte. Record batches have at most `size_max` bytes."""
         if not len(rows):
             return
         if batch.bodies is None:
@@ -89,7 +97,7 @@ class OpenBatches:
         yield from self._encoded(topic, batch, rows[at:], size_max)
 
     def send(self, topic: str, records: Iterable[Record], size_max: int) -> Iterator[Any]:
-        """Take `records`, otherwise as `copy`."""
+        """Append `records`; in all else like `copy`."""
         if topic in self._encoders:
             yield from self.finish(topic)
         builder = self._builders.get(topic) or self._builder(size_max)
@@ -102,7 +110,7 @@ class OpenBatches:
         self._builders[topic] = builder
 
     def finish(self, topic: str) -> Iterator[Any]:
-        """The rest of `topic`."""
+        """Yield the rest of `topic`."""
         if encoder := self._encoders.pop(topic, None):
             yield from map(ReadyBatch, encoder.finish())
         builder = self._builders.pop(topic, None)
@@ -115,7 +123,7 @@ class OpenBatches:
     def _encoded(
         self, topic: str, batch: EventBatch, rows: Integers, size_max: int
     ) -> Iterator[Any]:
-        """Take the events of `rows` by their bodies."""
+        """Append the events of `rows` by their bodies."""
         if batch.bodies is None or not len(rows):
             return
         if topic in self._builders:
@@ -128,11 +136,12 @@ class OpenBatches:
         yield from map(ReadyBatch, encoder.full())
 
     def _verbatim(self, batch: EventBatch, origin: Origin, size_max: int) -> EncodedBatch | None:
-        """The record batch that is to be copied as a whole, where nothing has to be compressed anew."""
+        """Return the record batch to copy as a whole; None if it must be compressed again, or is too large."""
         source, bodies = origin.batch, batch.bodies
         if not isinstance(source, RecordBatch) or bodies is None or source.codec != self._codec:
             return None
-        # Before compression, as all that we write: a broker may compress it otherwise, and measure it then.
+        # Measured before compression, like everything we write: a broker may compress it again with another codec,
+        # and then check the size of the result.
         body_bytes = int(bodies.sizes[origin.start : origin.end].sum())
         if body_bytes + RECORD_BYTES_MAX * source.count > size_max:
             return None

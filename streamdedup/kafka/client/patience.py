@@ -1,6 +1,6 @@
-"""Waiting for brokers that are away: with back-off, jitter and a cap, one log line a minute, for as long as was asked.
+"""Wait for brokers that are away: with back-off, jitter, a cap, one log line a minute, and the operator's time limit.
 
-One `Patience` is shared by all that talk to a cluster, so that many shards in the same trouble say it once.
+All users of a cluster share one `Patience`, so that many shards with the same trouble log it once.
 """
 
 import asyncio
@@ -26,24 +26,27 @@ _REMEDY = "still trying; if it is up, look at kafka.bootstrap_servers and kafka.
 
 
 class Backoff:
-    """Waiting times that double from `first_s` to `most_s`, each with jitter, so that many do not wait in step."""
+    """Waiting times that double from `first_s` to `most_s`, with jitter, so that clients do not wait in step."""
 
     def __init__(self, first_s: float, most_s: float) -> None:
         self._first_s, self._most_s = first_s, most_s
         self.reset()
 
     def reset(self) -> None:
-        """Begin with the first again."""
+        """Begin with the first waiting time again."""
         self._wait_s = self._first_s
 
     def next_s(self) -> float:
-        """How long to wait this time."""
+        """Return how long to wait this time, in seconds."""
         wait_s, self._wait_s = self._wait_s, min(self._wait_s * 2, self._most_s)
-        return wait_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, no secret
+        return wait_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
 
 
 class Patience:
-    """Who cannot go on for want of a broker, and since when. `give_up_after_s` bounds that; None: never."""
+    """Records which clients wait for a broker, and since when.
+
+    `give_up_after_s` is the time limit; None for no limit.
+    """
 
     def __init__(self, give_up_after_s: float | None = None) -> None:
         self._give_up_after_s = give_up_after_s
@@ -52,18 +55,18 @@ class Patience:
 
     @property
     def away_s(self) -> float:
-        """For how long brokers have been away for somebody; 0 where all go on."""
+        """For how many seconds some client has waited for a broker; 0 if none waits."""
         if not self._since:
             return 0.0
         return asyncio.get_running_loop().time() - min(self._since.values())
 
     @property
     def since(self) -> float | None:
-        """Since when, by the loop's clock; None where all go on. Any thread may ask."""
+        """When the waiting began, by the loop's clock; None if no client waits. Safe to read in any thread."""
         return min(list(self._since.values()), default=None)
 
     def away(self, what: str, error: BaseException) -> None:
-        """`what` cannot go on. Told once a minute, whoever it is."""
+        """Record that `what` waits. Log at most one line a minute, however many clients wait."""
         now = asyncio.get_running_loop().time()
         self._since.setdefault(what, now)
         if now - self._told_at >= LOG_EVERY_S:
@@ -78,7 +81,7 @@ class Patience:
             )
 
     def back(self, what: str) -> None:
-        """`what` goes on."""
+        """Record that `what` has reached a broker again."""
         if what not in self._since:
             return
         away_s = self.away_s
@@ -88,11 +91,11 @@ class Patience:
             log.info("broker_back", seconds=round(away_s, 1))
 
     def forget(self, what: str) -> None:
-        """`what` waits no more, which says nothing of the brokers."""
+        """Record that `what` no longer waits, which does not mean that a broker is back."""
         self._since.pop(what, None)
 
     def check(self) -> None:
-        """DeliveryError where the time is over that the operator gave."""
+        """DeliveryError if the operator's time limit is over."""
         limit_s = self._give_up_after_s
         if limit_s is not None and self.away_s > limit_s:
             raise DeliveryError(
@@ -102,7 +105,7 @@ class Patience:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether waiting may help: nobody answers, or a broker that is not ready to."""
+    """Return whether waiting may help: nobody answers, or a broker is not ready."""
     if isinstance(error, KafkaError):
         return isinstance(error, KafkaConnectionError) or bool(error.retriable)
     return isinstance(error, OSError)  # TimeoutError is one
@@ -111,9 +114,10 @@ def is_away(error: BaseException) -> bool:
 async def start_patiently(
     start: Callable[[], Awaitable[T]], what: str, patience: Patience, *, ends: bool = True
 ) -> T:
-    """The result of `start`, tried again while the broker is away; cancel it to give up before `patience` does.
+    """Return the result of `start`; repeat it, with back-off, while the broker is away.
 
-    DeliveryError where that gives up; never with `ends` false: then others see to it.
+    DeliveryError after the time limit of `patience`. If `ends` is false, this ignores the limit: another caller checks
+    it. Cancel the call to give up early.
     """
     backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
     try:

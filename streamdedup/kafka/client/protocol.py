@@ -1,7 +1,7 @@
-"""Two requests that aiokafka lacks, built from its protocol classes, and those that it has, as we ask them.
+"""Two requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
 
-OffsetFetch v7 with `require_stable` (KIP-447) never answers an offset whose transaction is undecided; Metadata v10
-(KIP-516) gives topic ids, the only sign that a topic was deleted and made again. Written against
+OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. Metadata v10
+(KIP-516) returns topic ids, the only sign that a topic was deleted and created again. Written after
 https://kafka.apache.org/protocol.
 """
 
@@ -25,6 +25,7 @@ from aiokafka.protocol.types import (
     Schema,
     TaggedFields,
 )
+from typing_extensions import override
 
 EARLIEST, LATEST = -2, -1
 _NO_TAGS: dict[int, bytes] = {}
@@ -32,7 +33,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class InvalidRecordError(BrokerResponseError):
-    """The broker would not take a record (KIP-467); aiokafka has no name for it."""
+    """The broker refused a record (KIP-467). aiokafka has no class for this error."""
 
     errno = 87
     message = "INVALID_RECORD"
@@ -43,21 +44,21 @@ kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 
 
 class Uuid:
-    """A topic id: 16 bytes; all zero where the broker knows none."""
+    """The wire type of a topic id: 16 bytes, all zero if the broker knows none."""
 
     @classmethod
     def encode(cls, value: UUID) -> bytes:
-        """Sixteen bytes, most significant first."""
+        """Return the 16 bytes, most significant first."""
         return value.bytes
 
     @classmethod
     def decode(cls, data: BytesIO) -> UUID:
-        """The id in the next sixteen bytes."""
+        """Return the id in the next 16 bytes."""
         return UUID(bytes=data.read(16))
 
     @classmethod
     def repr(cls, value: UUID) -> str:
-        """For aiokafka's debug log."""
+        """Return the text for aiokafka's debug log."""
         return str(value)
 
 
@@ -110,15 +111,15 @@ class _OffsetFetchRequestV7(RequestStruct):
 
 
 class StableOffsetFetch(Request[_OffsetFetchRequestV7]):
-    """The committed offset of one partition, once no transaction on it is undecided."""
+    """Asks for the committed offset of one partition, once no transaction on it is undecided."""
 
     API_KEY = 9
 
     def __init__(self, group: str, topic: str, partition: int) -> None:
         self._group, self._topic, self._partition = group, topic, partition
 
+    @override
     def build(self, request: type[_OffsetFetchRequestV7]) -> _OffsetFetchRequestV7:
-        """The request for the one version there is."""
         return request(self._group, [(self._topic, [self._partition], {})], True, {})
 
 
@@ -188,30 +189,33 @@ class _MetadataRequestV10(RequestStruct):
 
 
 class TopicsWithIds(Request[_MetadataRequestV10]):
-    """Ids, partitions and our rights of the topics named; asking creates none."""
+    """Asks for the ids, the partitions and our rights of the named topics. It never creates a topic."""
 
     API_KEY = 3
 
     def __init__(self, topics: list[str]) -> None:
         self._topics = topics
 
+    @override
     def build(self, request: type[_MetadataRequestV10]) -> _MetadataRequestV10:
-        """The request for the one version there is."""
         named = [(UUID(int=0), topic, _NO_TAGS) for topic in self._topics]
         return request(named, False, False, True, {})
 
 
 def list_offsets(topic: str, partitions: Iterable[int], which: int, isolation: int) -> Any:
-    """The request for EARLIEST or LATEST of partitions; LATEST read_committed is the last stable offset."""
+    """Return the request for the EARLIEST or LATEST offsets; LATEST with READ_COMMITTED is the last stable offset."""
     return OffsetRequest(-1, isolation, [(topic, [(p, which) for p in partitions])])
 
 
 def fetch_one(topic: str, partition: int, offset: int, bytes_max: int) -> Any:
-    """The request for what stands at `offset`, whole record batches; the first comes however large it is (KIP-74)."""
+    """Return the request for the record batches from `offset` on.
+
+    The first batch is returned whole, however large it is (KIP-74).
+    """
     where = [(topic, [(partition, offset, bytes_max)])]
     return FetchRequest(0, 0, bytes_max, READ_UNCOMMITTED, where)
 
 
 def all_topics() -> Any:
-    """Metadata of every topic, for brokers that know no topic ids: asking for all creates none."""
+    """Return the request for the metadata of every topic, for brokers without topic ids: it never creates a topic."""
     return MetadataRequest(None)

@@ -1,8 +1,8 @@
-"""The four codecs of record batches, read and written as Java's clients do, at levels that are fast.
+"""The four codecs of record batches, read and written as Java's clients do, at levels chosen for speed.
 
-Of 7,000 JSON events of 112 bytes each, written and read in ns an event, with the size: lz4 at level 1 230, 50, 49 %;
-zstd at level 1 280, 90, 27 % (at 3 450 and no smaller); snappy 250, 90, 52 %; gzip at level 1 680, 370, 33 % (at 6
-4,360, 370, 32 %).
+Measured on 7,000 JSON events of 112 bytes each: ns an event to compress, ns an event to decompress, and compressed
+size. lz4 at level 1: 230, 50, 49 %. zstd at level 1: 280, 90, 27 % (at level 3: 450 to compress, and no smaller).
+snappy: 250, 90, 52 %. gzip at level 1: 680, 370, 33 % (at level 6: 4,360, 370, 32 %).
 """
 
 import struct
@@ -18,29 +18,32 @@ from streamdedup.errors import StreamdedupError
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS = {name: number for number, name in enumerate(NAMES)}
-RECORDS_BYTES_MAX = 128 << 20  # of one batch, decompressed: a few kB may claim any amount
+RECORDS_BYTES_MAX = 128 << 20  # of one batch, decompressed: a few kB can decompress to any amount
 
 GZIP_LEVEL = LZ4_LEVEL = ZSTD_LEVEL = 1
-EXPANSION = 10  # first guess: room that is not written to costs no memory
+EXPANSION = 10  # the first guess; a buffer that is not written to costs no memory
 GUESS_BYTES_MIN = 1 << 16
 GROWTH = 16
 
-XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # version, and the oldest that reads it
+XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(
+    ">ii", 1, 1
+)  # its version, and the oldest version that can read it
 XERIAL_MAGIC = XERIAL_HEAD[:8]
 XERIAL_BLOCK_BYTES = 1 << 15
 _SIZE = struct.Struct(">i")
 
 
 class CodecError(StreamdedupError):
-    """What does not decompress, or to more than it may; the message tells nothing of the data."""
+    """Records that do not decompress, or to more than the limit. The message contains nothing of the data."""
 
 
 def decompress(
     codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX
 ) -> bytes | memoryview:
-    """The records of a batch that was compressed with `codec`, 0 to 4. CodecError where they cannot be had.
+    """Return the records of a batch that was compressed with `codec`, 0 to 4.
 
-    No more than `bytes_max` is ever asked of the memory for them.
+    CodecError if they cannot be decompressed, or take more than `bytes_max`; no more than that is ever allocated for
+    them.
     """
     if codec == NONE:
         return data
@@ -53,17 +56,17 @@ def decompress(
 
 
 def compress(codec: int, data: memoryview) -> bytes | memoryview:
-    """`data` compressed with `codec`, 1 to 4."""
+    """Return `data` compressed with `codec`, 1 to 4."""
     return _COMPRESS[codec](data)
 
 
 def _grown(
     decompress_into: Callable[[Any, Any], int], data: memoryview, bytes_max: int
 ) -> memoryview:
-    """Decompressed into room of our size, since none of the libraries knows a limit; into more where that fails.
+    """Decompress into a buffer of a guessed size; if that fails, try again with a larger one, up to `bytes_max`.
 
-    That it fails for want of room they tell in their own words only. So what is damaged is tried again, too: seldom,
-    and room that is not written to costs nothing.
+    None of the libraries accepts a limit, and each reports a buffer that is too small only in its own words. So
+    damaged data is tried again, too. That is rare, and a buffer that is not written to costs no memory.
     """
     size = min(max(EXPANSION * len(data), GUESS_BYTES_MIN), bytes_max)
     while True:
@@ -81,7 +84,7 @@ def _above(bytes_max: int) -> str:
 
 
 def _unsnap(data: memoryview, bytes_max: int) -> bytes | memoryview:
-    """Either the frames of xerial's snappy-java, which Java's clients write, or one block without any."""
+    """Decompress the frames of xerial's snappy-java, which Java's clients write, or one block without a frame."""
     blocks = list(_blocks(data)) if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [data]
     size = sum(map(cramjam.snappy.decompress_raw_len, blocks))
     if size > bytes_max:
@@ -110,7 +113,7 @@ def _snap(data: memoryview) -> bytes:
 
 
 def _lz4(data: memoryview) -> memoryview:
-    """A frame whose blocks stand alone: the broker reads no others."""
+    """Compress into a frame whose blocks are independent of each other: the broker reads no others."""
     compressor = cramjam.lz4.Compressor(LZ4_LEVEL, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     return memoryview(compressor.finish())

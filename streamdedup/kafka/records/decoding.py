@@ -1,7 +1,7 @@
-"""Record batches, decoded within a turn of the loop, or beside it where they are large.
+"""Decode record batches within a turn of the loop, or in a thread if they are large.
 
-A few kB may decompress to any amount: what is above LOOP_BYTES_MAX is left to a thread, what is above the limit of
-`codecs` is refused.
+A few kB may decompress to any amount. What takes more than LOOP_BYTES_MAX is left to a thread; what takes more than
+the limit in `codecs` is refused.
 """
 
 import asyncio
@@ -24,7 +24,10 @@ LOOP_BYTES_MAX = 2 << 20  # decompressed in one turn: 1 ms by lz4, 7 ms by gzip
 
 
 def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
-    """The first of `batches`, until LOOP_BYTES_MAX are reached; none where that one alone is above, or is damaged."""
+    """Unpack the first of `batches`, until LOOP_BYTES_MAX are reached.
+
+    The list is empty if the first batch alone is above that limit, or is damaged.
+    """
     parts: list[Unpacked] = []
     size_bytes = 0
     for batch in batches:
@@ -39,9 +42,9 @@ def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
 
 
 def origins(batches: Sequence[RecordBatch], size_bytes: Integers) -> list[Origin]:
-    """Those of `batches` that are large enough to be written as they are, by the rows of all.
+    """Return those of `batches` that are large enough to be written as they are, with the rows of their events.
 
-    `size_bytes` is what the bodies of all rows up to each have together.
+    `size_bytes` (n,) is the running total of the body sizes of all rows.
     """
     behind = np.cumsum([0, *(batch.count for batch in batches)])
     bodies = np.diff(np.concatenate(([0], size_bytes))[behind])
@@ -52,7 +55,7 @@ def origins(batches: Sequence[RecordBatch], size_bytes: Integers) -> list[Origin
 
 
 class Decoding:
-    """A record batch too large for a turn of the loop, in the place of an EventBatch until a thread has decoded it."""
+    """A large record batch in place of an EventBatch, until a thread has decoded it."""
 
     def __init__(self, batch: RecordBatch) -> None:
         self._batch = batch
@@ -60,19 +63,19 @@ class Decoding:
 
     @property
     def is_done(self) -> bool:
-        """Whether there are `records`, or why there are none."""
+        """Whether decoding has ended, with `records` or with an error."""
         return self._task is not None and self._task.done()
 
     @property
     def records(self) -> Records:
-        """Of the batch, once it is done. DamagedError as `decode`."""
+        """The records of the batch, once decoding has ended. DamagedError under the conditions of `decode`."""
         if self._task is None:
-            raise RuntimeError("it is not begun")
+            raise RuntimeError("decoding was not begun; await done() first")
         return self._task.result()
 
     async def done(self) -> None:
-        """Wait for it. Whoever is cancelled meanwhile may wait again."""
+        """Wait until decoding has ended. If the caller is cancelled meanwhile, it may wait again."""
         if self._task is None:
             self._task = asyncio.create_task(asyncio.to_thread(decode, [self._batch]))
         await asyncio.wait([self._task])
-        self._task.exception()  # so that it counts as seen, should nobody ask
+        self._task.exception()  # mark an error as retrieved, in case nobody reads `records`

@@ -1,4 +1,7 @@
-"""Record batches to produce: from the bodies of records, or whole ones as they were read. `wire` has the format."""
+"""Make record batches to produce, from the bodies of records, or from whole batches as they were read.
+
+`wire` documents the format.
+"""
 
 import struct
 from dataclasses import dataclass
@@ -25,33 +28,40 @@ from streamdedup.kafka.records.wire import (
 )
 from streamdedup.keys.hashing import frozen
 
-# Of the bodies of a record batch; smaller ones are joined. To send one more takes some 300 us, to copy an event of 120
-# bytes 0.03 us, and 0.12 us where it is compressed by lz4: smaller ones would cost more than they save.
+# A record batch whose bodies are smaller than this is joined with others instead of written as it is. To send one more
+# batch takes some 300 us. To copy an event of 120 bytes takes 0.03 us, or 0.12 us with lz4 compression. So writing a
+# smaller batch as it is would cost more than it saves.
 VERBATIM_BYTES_MIN = 512 << 10
-ROWS_A_CALL = 1 << 15  # of a kernel: below 1 ms, but for what takes longer to copy
+ROWS_A_CALL = 1 << 15  # rows in one call of a kernel: less than 1 ms, unless the bodies are large
 
 _NULLS = b"\x01\x01\x00"  # the body of a record without key, value and headers
-_BEFORE_BODY = 5 + 3  # at most, of a first record: its size, attributes, two deltas of 0
+_BEFORE_BODY = (
+    5 + 3
+)  # bytes before the body of a first record, at most: size, attributes, two deltas of 0
 _CRC, _CRC_AT = struct.Struct(">I"), 17
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """A record batch to produce, of `count` records: `data` is all of it."""
+    """A record batch to produce: `data` is all of its bytes, `count` the number of its records."""
 
     data: bytearray
     count: int
 
     def stamp(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """Write what makes it idempotent, -1 each for nothing, and the CRC-32C anew."""
+        """Write the fields that make a batch idempotent, each -1 if it is not, and compute the CRC-32C again."""
         _PRODUCER.pack_into(self.data, _PRODUCER_AT, producer_id, epoch, sequence)
         with memoryview(self.data) as whole, whole[CRC_FROM:] as covered:
             _CRC.pack_into(self.data, _CRC_AT, crc32c(covered))
 
 
 def verbatim(batch: RecordBatch, *, transactional: bool) -> EncodedBatch | None:
-    """The same records, still compressed, as a producer sends them; None where only a broker may write such a batch."""
+    """Return the same records, still compressed, as a producer would send them.
+
+    Return None if a producer may not write such a batch: a control batch, one with the broker's time of appending, or
+    one with gaps in its offsets.
+    """
     gapless = batch.last_offset - batch.base_offset + 1 == batch.count
     if batch.is_control or batch.is_appended or not gapless:
         return None
@@ -62,7 +72,10 @@ def verbatim(batch: RecordBatch, *, transactional: bool) -> EncodedBatch | None:
 
 
 def warm_up() -> None:
-    """Compile, or load from the cache, the kernels that read and write records: at set-up, so that no batch waits."""
+    """Compile the kernels that read and write records, or load them from the cache.
+
+    Call this at start-up, so that no batch waits for it.
+    """
     encoder = BatchEncoder(codec=NONE, transactional=False, bytes_max=0)
     row = np.zeros(1, dtype=np.int64)
     encoder.add(Column.of([_NULLS]), row)
@@ -73,21 +86,24 @@ def warm_up() -> None:
 
 
 class BatchEncoder:
-    """Gathers records into as few batches as fit into `bytes_max` each before compression.
+    """Joins records into as few batches as possible, each of at most `bytes_max` bytes before compression.
 
-    A record that is larger stands in a batch of its own: compressed it may be what the broker takes.
+    A larger record gets a batch of its own: once compressed, it may be small enough for the broker.
     """
 
     def __init__(self, *, codec: int, transactional: bool, bytes_max: int) -> None:
         self._attributes = _bits(transactional=transactional)
         self._codec, self._bytes_max = codec, bytes_max
         self._full: list[EncodedBatch] = []
-        self._room = np.empty(0, dtype=np.uint8)  # for the open batch, and again for the next one
+        self._room = np.empty(0, dtype=np.uint8)  # the open batch; the next one reuses it
         self._count, self._end = 0, HEAD_BYTES
         self._base_ms = self._last_ms = 0
 
     def add(self, bodies: Column, timestamps: Integers) -> None:
-        """Append records of these bodies, as those of `Records`, none of them null, and timestamps in ms, (n,) each."""
+        """Append one record for each body and timestamp (ms since 1970), both (n,).
+
+        The bodies are as in `Records`, none of them null. ValueError if one does not lie in its buffer.
+        """
         rows = _Rows(
             np.frombuffer(bodies.buffer, dtype=np.uint8),
             *(frozen(column, np.int64) for column in (bodies.starts, bodies.sizes, timestamps)),
@@ -102,25 +118,25 @@ class BatchEncoder:
                 self._close()
 
     def full(self) -> list[EncodedBatch]:
-        """Those that take no more, each once."""
+        """Return the batches that take no more records; each batch is returned once."""
         full, self._full = self._full, []
         return full
 
     def finish(self) -> list[EncodedBatch]:
-        """All that were not given yet."""
+        """Return all batches that were not returned yet."""
         if self._count:
             self._close()
         return self.full()
 
     def _begin(self, body_bytes: int, base_ms: int) -> None:
-        """Make room for a batch, at least for a first record of such a body, beside which none has room."""
+        """Make room for a batch, or for a first record with such a body if that alone is larger than a batch may be."""
         room = max(self._bytes_max, HEAD_BYTES + _BEFORE_BODY + body_bytes)
         if len(self._room) != room:
             self._room = np.empty(room, dtype=np.uint8)
         self._base_ms = self._last_ms = base_ms
 
     def _append(self, rows: "_Rows", row: int, behind: int) -> int:
-        """Take the rows from `row` to `behind` that fit; the first that does not."""
+        """Append the rows from `row` to `behind` (exclusive) that fit; return the first row that does not."""
         reached, self._end, last_ms = writing.emit(
             *rows, row, behind, self._base_ms, self._count, self._room, self._end
         )
@@ -131,12 +147,12 @@ class BatchEncoder:
         return reached
 
     def _close(self) -> None:
-        """Make a batch of what the room holds."""
+        """Make a batch of the records gathered so far."""
         room, codec = self._room.data[: self._end], self._codec
         data = bytearray(room[:HEAD_BYTES])
         if codec != NONE:
             data += compress(codec, room[HEAD_BYTES:])
-        if codec == NONE or len(data) >= len(room):  # what gains nothing must not pass the limit
+        if codec == NONE or len(data) >= len(room):  # no gain, and it must not exceed the limit
             data, codec = bytearray(room), NONE
         attributes = self._attributes | codec
         self._full.append(
@@ -146,7 +162,7 @@ class BatchEncoder:
 
 
 class _Rows(NamedTuple):
-    """What kernels are given: read-only and contiguous, so that they compile once."""
+    """The arguments of a kernel: read-only and contiguous, so that each kernel is compiled once."""
 
     buffer: npt.NDArray[np.uint8]
     starts: Integers
@@ -161,7 +177,7 @@ def _bits(*, transactional: bool) -> int:
 def _headed(
     data: bytearray, attributes: int, first_ms: int, last_ms: int, *, count: int
 ) -> EncodedBatch:
-    """Write a producer's head before the records that stand in `data` from HEAD_BYTES on."""
+    """Write a producer's head before the records, which begin in `data` at HEAD_BYTES."""
     fields = (0, len(data) - LENGTH_END, -1, MAGIC, 0, attributes, count - 1, first_ms, last_ms)
     HEAD.pack_into(data, 0, *fields, -1, -1, -1, count)
     batch = EncodedBatch(data, count)

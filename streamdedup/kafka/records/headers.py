@@ -1,4 +1,7 @@
-"""Headers as the wire has them, left where they are: read where somebody asks, found and appended by kernels."""
+"""Record headers, left in the bytes of the wire format.
+
+They are parsed only when somebody reads them; kernels find single headers, and append new ones.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,6 +9,7 @@ from typing import overload
 
 import numpy as np
 from aiokafka.record.util import encode_varint
+from typing_extensions import override
 
 from streamdedup.events import NULL, Column, HeaderColumn, Headers, Integers
 from streamdedup.kafka.records import walking, writing
@@ -13,17 +17,18 @@ from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys import cells
 from streamdedup.keys.hashing import frozen
 
-REPLACEMENT = "\ufffd"  # what is read for bytes of a name that are no UTF-8
-COUNT_GROWTH_BYTES = 4  # of the varint that counts headers, at most
-NUMBER_BYTES_MAX = 21  # its size, a sign, 19 digits
+REPLACEMENT = "\ufffd"  # read in place of bytes in a name that are not UTF-8
+COUNT_GROWTH_BYTES = 4  # by which the varint of the header count may grow, at most
+NUMBER_BYTES_MAX = 21  # the size, a sign, 19 digits
 
 
 class RawHeaders(HeaderColumn):
-    """The headers of each event: cells of `column` begin with their count, as behind the value of a record."""
+    """The headers of each event. A cell of `column` begins with their count, as after the value of a record."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
 
+    @override
     def __len__(self) -> int:
         return len(self._column)
 
@@ -31,20 +36,24 @@ class RawHeaders(HeaderColumn):
     def __getitem__(self, at: int) -> Headers: ...
     @overload
     def __getitem__(self, at: slice) -> Sequence[Headers]: ...
+    @override
     def __getitem__(self, at: int | slice) -> Headers | Sequence[Headers]:
         if isinstance(at, slice):
             return self.take(at)
         start, size = int(self._column.starts[at]), int(self._column.sizes[at])
         return read_headers(self._column.buffer, start, start + size)
 
+    @override
     def take(self, rows: Integers | slice) -> "RawHeaders":
-        """The headers of `rows`, over the same buffer."""
         return RawHeaders(self._column.take(rows))
 
+    @override
     def located(self, name: str) -> Column:
-        """As `HeaderColumn.located`: found by a kernel, which tells no null header from one that is missing."""
+        # The kernel does not distinguish a null header from one that is missing.
         wanted = name.encode("utf-8", "surrogatepass")
-        if REPLACEMENT in wanted.decode(errors="replace"):  # the name of many, or of none
+        if REPLACEMENT in wanted.decode(
+            errors="replace"
+        ):  # different bytes read as this name, so the kernel cannot compare
             count = len(self)
             return Column(b"", np.zeros(count, np.int64), np.full(count, NULL, np.int64))
         name_bytes = frozen(np.frombuffer(wanted, dtype=np.uint8), np.uint8)
@@ -58,12 +67,13 @@ class RawHeaders(HeaderColumn):
         which: Integers,
         numbers: Mapping[str, Integers],
     ) -> tuple[Column, "RawHeaders"]:
-        """The bodies (n,) of records, whose headers these are, and those headers, once more are behind some of them.
+        """Append headers to some of the events whose records have `bodies` (n,); return all bodies, and all headers.
 
-        `rows` (k,) ascend; the headers `tails[which[i]]` come to stand behind those of `rows[i]`, and behind them each
-        of `numbers`, of which the i-th, in decimal digits, is that header's value.
+        `rows` (k,) ascend. The headers of `rows[i]` are followed by `tails[which[i]]`, and then by one header for each
+        of `numbers`, whose value is the i-th number in decimal digits. ValueError if the headers of a row do not lie
+        in its body.
         """
-        heads = self._column.starts - bodies.starts  # from the beginning of a body
+        heads = self._column.starts - bodies.starts  # counted from the beginning of a body
         longer = _appended(bodies.take(rows), self._column.starts[rows], tails, which, numbers)
         bodies = bodies.replaced(rows, longer)
         return bodies, RawHeaders(
@@ -108,12 +118,12 @@ def _appended(
 
 
 def _written(headers: Headers) -> bytes:
-    """They, without their count."""
+    """Encode the headers, without their count."""
     return b"".join(_sized(part) for name, value in headers for part in (name.encode(), value))
 
 
 def _sized(part: bytes | None) -> bytes:
-    """Its size, or that it is null, and it."""
+    """Encode a name or value: its size, or -1 for null, and its bytes."""
     size = bytearray()
     encode_varint(-1 if part is None else len(part), size.append)
     return bytes(size) + (part or b"")

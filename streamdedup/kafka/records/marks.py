@@ -1,7 +1,8 @@
-"""The mark: a header of the output that tells the verdict on an event, where events pass that were not judged PASS.
+"""The mark: a header of the output that names the verdict on an event.
 
-A fold leaves out what is marked otherwise. Only the last header of that name counts, and it is always ours: an event
-that brings one along gets another behind it, so that nobody who writes the input keeps a key out of the filter.
+Events are marked if those with a verdict other than PASS are emitted, too. A fold leaves out events that are marked
+with another verdict. Only the last header of that name counts, and it is always ours: if an event already brings one,
+ours is appended after it. So no producer of the input can keep a key out of the filter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +23,19 @@ from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records.headers import RawHeaders
 
 NO_NUMBERS: Mapping[str, Integers] = {}
-MARK_BYTES_MAX = 1024  # of all headers that are appended to one event
+MARK_BYTES_MAX = 1024  # of all headers together that are appended to one event
 
 
 def mark(verdict: Verdict) -> Headers:
-    """The header that tells it."""
+    """Return the header that names `verdict`."""
     return ((MARK, _TEXTS[verdict]),)
 
 
 def marks_of(headers: Sequence[Headers]) -> Verdicts:
-    """The verdicts (n,) that events of an output are marked with; PASS where there is no mark, or one of no verdict."""
+    """Return the verdicts (n,) that events of an output are marked with.
+
+    It is PASS for an event without a mark, and for one whose mark names no verdict.
+    """
     cells, verdicts = headers_of(headers, MARK), np.full(len(headers), Verdict.PASS, dtype=np.uint8)
     if (cells.sizes < 0).all():
         return verdicts
@@ -41,19 +45,19 @@ def marks_of(headers: Sequence[Headers]) -> Verdicts:
 
 
 def headers_of(headers: Sequence[Headers], name: str) -> Column:
-    """The last header of that name in each row; null where there is none."""
+    """Return the value of the last header `name` of each row; null if there is none."""
     if isinstance(headers, HeaderColumn):
         return headers.located(name)
     return Column.of([_last(cells, name) if cells else None for cells in headers])
 
 
 def marked_rows(headers: Sequence[Headers]) -> Integers:
-    """The rows of events that have a mark, whatever it tells, ascending; a null is none."""
+    """Return the rows of events with a mark, ascending, whatever the mark names; a null value is no mark."""
     return np.flatnonzero(headers_of(headers, MARK).sizes >= 0)
 
 
 def is_marked(headers: Headers) -> bool:
-    """Whether an event of these has a mark."""
+    """Return whether these headers of an event include a mark."""
     return _last(headers, MARK) is not None
 
 
@@ -64,9 +68,10 @@ def appended(
     which: Integers,
     numbers: Mapping[str, Integers] = NO_NUMBERS,
 ) -> EventBatch:
-    """`batch`, but behind the headers of each of `rows` (k,), ascending, stand others.
+    """Return `batch` with headers appended to the events of `rows` (k,), which ascend.
 
-    They are `tails[which[i]]`, and then `numbers`: of each name the i-th, in decimal digits.
+    Row `rows[i]` gets `tails[which[i]]`, and then one header for each of `numbers`, whose value is the i-th number in
+    decimal digits.
     """
     if not len(rows):
         return batch
@@ -89,7 +94,7 @@ def _last(headers: Headers, wanted: str) -> bytes | None:
 
 
 def _equal(cells: Column, text: bytes) -> Integers:
-    """The rows of those that are `text`."""
+    """Return the rows of the cells that are equal to `text`."""
     rows = np.flatnonzero(cells.sizes == len(text))
     buffer = np.frombuffer(cells.buffer, dtype=np.uint8)
     found = buffer[cells.starts[rows, None] + np.arange(len(text))]

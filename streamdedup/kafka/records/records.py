@@ -1,4 +1,7 @@
-"""Between records as objects and the columns of an EventBatch: a consumer of them, and what is to be sent again."""
+"""Convert between record objects and the columns of an EventBatch.
+
+It has a consumer that makes batches of aiokafka's record objects, and the records to send that an EventBatch holds.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,29 +12,37 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streamdedup.events import Column, EventBatch, Headers, Integers
 
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
-NO_TIMESTAMP = -1  # Kafka's own word for none; aiokafka has None in records older than timestamps
-CHUNK_EVENTS = 1_000  # events handled between two turns of the loop: below 10 ms
+NO_TIMESTAMP = (
+    -1
+)  # Kafka's value for no timestamp; aiokafka returns None for records older than timestamps
+CHUNK_EVENTS = 1_000  # events handled in one turn of the loop: less than 10 ms
 
 
 class EventConsumer(AIOKafkaConsumer):
-    """A consumer that gives events by the EventBatch, made of aiokafka's objects."""
+    """A consumer that returns one EventBatch at a time, made of aiokafka's record objects."""
 
     async def next_batch(
         self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | None:
-        """The next events of one partition, at most `events_max`; None where none come in time."""
+        """Return the next events of one partition, at most `events_max`; None if none arrive within `timeout_ms`.
+
+        DamagedError, in the consumer that reads columns, if the fetched bytes contradict their format.
+        """
         most = min(events_max, CHUNK_EVENTS)
         polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=most)
         records = polled.get(where)
         return records and to_batch(where.topic, where.partition, records, self.reached(where))
 
     def reached(self, where: TopicPartition) -> int:
-        """The offset at which reading goes on: behind the markers and aborted events that follow what was read."""
+        """Return the offset of the next read.
+
+        It lies after the events read so far, and after the markers and aborted events that follow them.
+        """
         return int(self._subscription.subscription.assignment.state_value(where).position)
 
 
 def to_batch(topic: str, partition: int, records: Sequence[Any], next_offset: int) -> EventBatch:
-    """The events of `records`, consecutive in one partition; reading goes on at `next_offset`."""
+    """Return `records`, consecutive in one partition, as an EventBatch; `next_offset` is that of the next read."""
     return EventBatch(
         topic=topic,
         partition=partition,
@@ -47,7 +58,7 @@ def to_batch(topic: str, partition: int, records: Sequence[Any], next_offset: in
 
 
 def copies(batch: EventBatch, rows: Integers) -> Iterable[Record]:
-    """The events of `rows`, byte for byte."""
+    """Yield the events of `rows` as records, byte for byte."""
     headers = [batch.headers[row] for row in rows.tolist()]
     timestamps = batch.timestamps[rows].tolist()
     return zip(timestamps, batch.keys.take(rows), batch.values.take(rows), headers, strict=True)

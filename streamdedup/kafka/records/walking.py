@@ -1,7 +1,8 @@
-"""The loops that find the parts of the records of a batch, and their headers. All as kernels.
+"""Kernels that find the parts of the records of a batch, and single headers of a record.
 
-`wire` documents the format. Whatever the bytes, nothing outside of what is given is read or written: a varint that
-fails leaves us beyond every end, where all that follows fails, too, so that one check behind each record is enough.
+`wire` documents the format. Whatever the bytes are, the kernels read and write only within their arguments. If a
+varint cannot be read, the position moves beyond every end. Every later read then fails, too, so one check at the end
+of each record is enough.
 """
 
 import numpy as np
@@ -12,15 +13,20 @@ from streamdedup.kernel import inlined, kernel
 
 Bytes = npt.NDArray[np.uint8]
 
-COLUMNS = 9  # of what `walk` fills in, in this order:
+COLUMNS = 9  # the columns that `walk` fills, in this order:
 OFFSET, TIMESTAMP, KEY, KEY_SIZE, VALUE, VALUE_SIZE, BODY, BODY_SIZE, HEADERS = range(COLUMNS)
-MISFIT, DISORDER = -1, -2  # what `walk` tells instead of a position
-RECORD_BYTES_MIN = 7  # six varints and the attributes, a byte each
-STEPS_A_CALL = np.uint64(1 << 15)  # below 1 ms, but for one record of more headers
+MISFIT, DISORDER = -1, -2  # what `walk` returns in place of a position
+RECORD_BYTES_MIN = 7  # six varints and the attributes, one byte each
+STEPS_A_CALL = np.uint64(1 << 15)  # less than 1 ms, unless one record alone has more headers
 
 _0, _1, _2, _7, _127, _128 = (np.uint64(number) for number in (0, 1, 2, 7, 127, 128))
-INT32, _INT64 = np.uint64(5 * 7), np.uint64(10 * 7)  # bits that a varint of either may have
-_BEYOND = np.uint64(1 << 62)  # of every end; no sum of sizes leads from here to a valid place
+INT32, _INT64 = (
+    np.uint64(5 * 7),
+    np.uint64(10 * 7),
+)  # the most bits that the varint of each may have
+_BEYOND = np.uint64(
+    1 << 62
+)  # after every end; no sum of sizes leads from here back to a valid place
 
 
 @kernel
@@ -36,12 +42,15 @@ def walk(
     base_ms: int,
     append_ms: int,
 ) -> tuple[int, int]:
-    """Fill in columns `row` to `rows`, without, of `table` (COLUMNS, n) from the records from `position` on.
+    """Fill columns `row` to `rows` (exclusive) of `table` (COLUMNS, n) from the records from `position` on.
 
-    Their offsets are above that in the column before, if it is one of the same batch, and at most `last_offset`. Where
-    `append_ms` is not negative it is the time of all. Gives the column that is next, and the position of its record:
-    it stops after STEPS_A_CALL records and headers. MISFIT instead of a position where a record does not fit into
-    what is before `end`, DISORDER where its offset is not in its place.
+    Return the next column, and the position of its record: the kernel stops after STEPS_A_CALL records and headers. In
+    place of the position, return MISFIT if a record does not fit into the bytes before `end`, or DISORDER if its
+    offset is wrong.
+
+    Offsets must be above `base_offset` - 1, above the offset in the column before if that belongs to the same batch,
+    and at most `last_offset`. If `append_ms` is not negative, it is the timestamp of all records; otherwise their
+    deltas count from `base_ms`.
     """
     at, stop = np.uint64(position), np.uint64(min(end, buffer.shape[0]))
     before = base_offset - 1
@@ -53,7 +62,7 @@ def walk(
         record_end = at + (size >> _1)
         if size & _1 or record_end > stop or at >= record_end:
             return int(np.int64(column)), MISFIT
-        at += _1  # attributes: none is defined
+        at += _1  # the attributes, of which none is defined
         number, at = varint(buffer, at, record_end, _INT64)
         table[TIMESTAMP, column] = base_ms + _signed(number) if append_ms < 0 else append_ms
         number, at = varint(buffer, at, record_end, INT32)
@@ -83,7 +92,7 @@ def walk(
 
 @inlined
 def _behind_headers(buffer: Bytes, at: np.uint64, end: np.uint64, left: np.uint64) -> np.uint64:
-    """Where the headers end that begin at `at`; `left` is the varint of their count."""
+    """Return where the headers end that begin at `at`, or _BEYOND; `left` is the varint of their count."""
     if left & _1:
         return _BEYOND
     while left > _0 and at < end:
@@ -108,10 +117,11 @@ def last_header(
     value_starts: Integers,
     value_sizes: Integers,
 ) -> int:
-    """Write where the value of the last header of that name is, of those at `starts`, `sizes` bytes with their count.
+    """Find the value of the last header `name` in each row; write its place to `value_starts` and `value_sizes`.
 
-    A size of NULL where it is null, or there is none, or the headers are not as `walk` wants them. Gives the number of
-    rows that are done, at least one: it stops after STEPS_A_CALL rows and headers.
+    The headers of a row begin at `starts`, with their count, and take `sizes` bytes. The written size is NULL if the
+    value is null, if there is no such header, or if the headers are not as `walk` accepts them. Return the number of
+    rows done, at least one: the kernel stops after STEPS_A_CALL rows and headers.
     """
     steps = _0
     for row in range(starts.shape[0]):
@@ -119,7 +129,7 @@ def last_header(
         if steps > STEPS_A_CALL:
             return row
         value_starts[row], value_sizes[row] = 0, NULL
-        # In the buffer? Without start + size, which may overflow.
+        # Does the cell lie in the buffer? This avoids start + size, which may overflow.
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             end = np.uint64(start + size)
             value, value_end, headers = _last_value(name, buffer, np.uint64(start), end)
@@ -134,7 +144,7 @@ def last_header(
 def _last_value(
     name: Bytes, buffer: Bytes, at: np.uint64, end: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """From where to where that value is, or _BEYOND twice, and how many headers there are."""
+    """Return where that value begins and ends, or _BEYOND twice, and the number of headers."""
     value, value_end, headers = _BEYOND, _BEYOND, _0
     left, at = varint(buffer, at, end, INT32)
     while left > _0 and at < end:
@@ -167,7 +177,7 @@ def _is_name(name: Bytes, buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
 def varint(
     buffer: Bytes, at: np.uint64, end: np.uint64, bits: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """The unsigned varint at `at` and where it ends; 0 and _BEYOND where it does not end in time."""
+    """Return the unsigned varint at `at`, and where it ends; 0 and _BEYOND if it does not end before `end`."""
     value = shift = _0
     while at < end and shift < bits:
         byte = np.uint64(buffer[at])
@@ -181,5 +191,5 @@ def varint(
 
 @inlined
 def _signed(number: np.uint64) -> int:
-    """What a varint means: 0, -1, 1, -2, ..."""
+    """Decode the zigzag of a varint: 0, 1, 2, 3 ... stand for 0, -1, 1, -2 ..."""
     return int(np.int64(number >> _1) ^ -np.int64(number & _1))

@@ -1,28 +1,28 @@
-"""Record batches of Kafka's format v2, as bytes: to columns of events and back, without an object an event.
+"""Record batches of Kafka's format v2: from bytes to columns of events, without an object for each event.
 
-Public format: https://kafka.apache.org/documentation/#recordbatch. Numbers are big-endian, CRC-32C covers all from
-`attributes` on. Varints are those of protocol buffers, zigzag: of a size, a count or an offset delta five bytes at
-most, of a timestamp delta ten.
+The format is public: https://kafka.apache.org/documentation/#recordbatch. Numbers are big-endian. The CRC-32C
+covers all bytes from `attributes` on. Varints are those of Protocol Buffers, in zigzag encoding: at most five bytes for
+a size, a count or an offset delta, and at most ten for a timestamp delta.
 
     offset  bytes  field of the head
          0      8  base offset
-         8      4  bytes behind this field
+         8      4  number of bytes after this field
         12      4  leader epoch, or -1
         16      1  magic: 2
         17      4  CRC-32C
         21      2  attributes: codec (bits 0-2), append time (3), transactional (4), control (5), delete horizon (6)
         23      4  delta of the last offset
-        27      8  base timestamp, ms since 1970; it counts from the delete horizon, where that bit is set
-        35      8  highest timestamp, or the append time of all
+        27      8  base timestamp, ms since 1970; if the delete horizon bit is set, it is that horizon
+        35      8  highest timestamp, or the append time of all records
         43      8  producer id, or -1
         51      2  producer epoch, or -1
         53      4  sequence number of the first record, or -1
-        57      4  count of records
-        61         records, compressed as one
+        57      4  number of records
+        61         records, compressed together
 
-A record is: varint of the bytes behind it, one byte of attributes, timestamp delta, offset delta, and its body: size of
-the key (-1 is null), key, size of the value (-1 is null), value, count of headers, and of each header size of the name,
-name, size of the value (-1 is null), value.
+A record is: a varint of the number of bytes after it, one byte of attributes, timestamp delta, offset delta, and its
+body. The body is: size of the key (-1 is null), key, size of the value (-1 is null), value, number of headers, and for
+each header: size of the name, name, size of the value (-1 is null), value.
 """
 
 import struct
@@ -46,21 +46,24 @@ MAGIC = 2
 TRANSACTIONAL = 1 << 4
 
 MAGIC_AT = 16
-RECORDS_MAX = 1 << 21  # of one batch: each takes 72 bytes as columns, however small it is
+RECORDS_MAX = 1 << 21  # of one batch: each record takes 72 bytes as columns, however small it is
 
 _LENGTH = struct.Struct(">qi")
 _CODEC, _APPENDED, _CONTROL = 7, 1 << 3, 1 << 5
-_MARKER = struct.Struct(">hh")  # version and type, the key of a control record
+_MARKER = struct.Struct(">hh")  # the key of a control record: version and type
 _ABORT = 0
 
 
 class DamagedError(StreamdedupError):
-    """A record batch that contradicts the format; the message names its base offset and what is wrong, no data."""
+    """A record batch contradicts the format. The message names its base offset and the fault, and no data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """One record batch: its head, parsed, and `raw`, all of it, from `position` on in what it was read from."""
+    """One record batch: its parsed head, and `raw`, all of its bytes.
+
+    `position` is where `raw` begins in the bytes that the batch was read from.
+    """
 
     base_offset: int
     last_offset: int
@@ -72,22 +75,22 @@ class RecordBatch:
     count: int
     is_transactional: bool
     is_control: bool
-    is_appended: bool  # the broker's time of appending is that of all records
+    is_appended: bool  # whether all records have the time at which the broker appended them
     raw: memoryview
     position: int
 
     @property
     def records(self) -> memoryview:
-        """What follows the head."""
+        """The bytes after the head."""
         return self.raw[HEAD_BYTES:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """The records of consecutive batches as columns over one buffer, (n,) each.
+    """The records of consecutive batches, as columns over one buffer, (n,) each.
 
-    A `body` is what of a record does not depend on where it stands, from the size of its key to its end;
-    `header_starts` is where in it the count of headers stands. Timestamps are ms since 1970, -1 for none.
+    A `body` is the part of a record that does not depend on its place: from the size of its key to its end.
+    `header_starts` is where in the body the count of headers begins. Timestamps are ms since 1970, -1 for none.
     """
 
     offsets: Integers
@@ -102,7 +105,7 @@ class Records:
 
 
 def record_batches(data: bytes) -> Iterator[RecordBatch]:
-    """The record batches in `data`, in their order, without a partial one at its end. DamagedError at one that is."""
+    """Yield the complete record batches in `data`, in their order. DamagedError at a damaged one."""
     view, at, after = memoryview(data), 0, -1
     while len(view) - at > MAGIC_AT:
         base, length = _LENGTH.unpack_from(view, at)
@@ -115,16 +118,16 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
             return
         batch = _parsed(view[at:end], at)
         if base <= after:
-            raise _damaged(base, f"it follows offset {after}")
+            raise _damaged(base, f"it comes after offset {after}")
         yield batch
         at, after = end, batch.last_offset
 
 
 def check_first(data: bytes) -> None:
-    """DamagedError where the first record batch in `data` is not all there: a broker gives that one whole."""
+    """DamagedError if the first record batch in `data` is not complete: a broker always returns the first one whole."""
     base, length = _LENGTH.unpack_from(data.ljust(LENGTH_END, b"\0"))
     if LENGTH_END + length > len(data) or len(data) < HEAD_BYTES:
-        raise _damaged(base, f"its length is {length}, and {len(data)} bytes were there to be read")
+        raise _damaged(base, f"its length is {length}, and {len(data)} bytes are present")
 
 
 def _damaged(base_offset: int, what: str) -> DamagedError:
@@ -142,7 +145,9 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
         raise _damaged(base, f"codec {codec} is unknown")
     if base < 0 or delta < 0 or not 0 <= count <= delta + 1:
         raise _damaged(base, f"{count} records up to offset delta {delta}")
-    if not count and len(raw) > HEAD_BYTES:  # as compaction leaves it, there is nothing
+    if (
+        not count and len(raw) > HEAD_BYTES
+    ):  # a batch that compaction emptied has no bytes after its head
         raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes")
     return RecordBatch(
         base_offset=base,
@@ -162,7 +167,10 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
 
 
 def is_abort(batch: RecordBatch) -> bool:
-    """Whether a control batch tells of an abort, not of a commit; one that compaction emptied tells of neither."""
+    """Return whether a control batch is the marker of an abort, and not of a commit.
+
+    False for a control batch that compaction emptied.
+    """
     for key in decode([batch]).keys:
         if key is None or len(key) < _MARKER.size:
             raise _damaged(batch.base_offset, "its control record has no type")
@@ -171,7 +179,7 @@ def is_abort(batch: RecordBatch) -> bool:
 
 
 class Unpacked(NamedTuple):
-    """A record batch, and where its records lie, decompressed: in `data`, from `start` to `end`."""
+    """A record batch, and its decompressed records, which lie in `data` from `start` to `end`."""
 
     batch: RecordBatch
     data: bytes | memoryview
@@ -180,7 +188,10 @@ class Unpacked(NamedTuple):
 
 
 def unpack(batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX) -> Unpacked:
-    """DamagedError where its records cannot be had, are too many, or are above `bytes_max` and were compressed."""
+    """Decompress the records of a batch. DamagedError if that fails or if there are too many records.
+
+    DamagedError, too, if the records were compressed and take more than `bytes_max`.
+    """
     if batch.count > RECORDS_MAX:
         what = f"{batch.count} records are above the limit of {RECORDS_MAX}"
         raise _damaged(batch.base_offset, what)
@@ -196,14 +207,14 @@ def unpack(batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX) -> Unpacked:
 
 
 def decode(batches: Sequence[RecordBatch]) -> Records:
-    """The records of consecutive batches. DamagedError where one is not as its head says."""
+    """Return the records of consecutive batches. DamagedError if one contradicts its head."""
     return columns_of([unpack(batch) for batch in batches])
 
 
 def columns_of(batches: Sequence[Unpacked]) -> Records:
-    """The records of consecutive batches. DamagedError where one is not as its head says.
+    """Return the records of consecutive batches. DamagedError if one contradicts its head.
 
-    Batches that lie uncompressed in the same `bytes` are left there; others are joined into new ones.
+    Batches that lie uncompressed in the same `bytes` object are not copied; others are joined into a new one.
     """
     buffer, spans = _joined([one for one in batches if one.batch.count])
     rows = sum(span.batch.count for span in spans)
@@ -227,7 +238,7 @@ def columns_of(batches: Sequence[Unpacked]) -> Records:
 
 
 class _Span(NamedTuple):
-    """Where in a buffer the records of a batch lie."""
+    """Where the records of a batch lie in a buffer."""
 
     batch: RecordBatch
     start: int
@@ -235,7 +246,7 @@ class _Span(NamedTuple):
 
 
 def _joined(batches: Sequence[Unpacked]) -> tuple[bytes, list[_Span]]:
-    """One buffer, and where in it the records of each batch lie."""
+    """Return one buffer, and where the records of each batch lie in it."""
     source = batches[0].data if batches else b""
     if isinstance(source, bytes) and all(one.data is source for one in batches):
         return source, _checked([_Span(one.batch, one.start, one.end) for one in batches])
@@ -248,7 +259,10 @@ def _joined(batches: Sequence[Unpacked]) -> tuple[bytes, list[_Span]]:
 
 
 def _checked(spans: list[_Span]) -> list[_Span]:
-    """The same, once no batch claims more records than fit: columns are made for as many as it claims."""
+    """Return `spans` if no batch claims more records than fit into its bytes.
+
+    This must come first, because columns are allocated for as many records as a batch claims.
+    """
     for batch, start, end in spans:
         if batch.count * walking.RECORD_BYTES_MIN > end - start:
             raise _damaged(batch.base_offset, f"{batch.count} records in {end - start} bytes")
@@ -256,7 +270,7 @@ def _checked(spans: list[_Span]) -> list[_Span]:
 
 
 def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span) -> None:
-    """Fill in the columns of one batch, in calls that are short."""
+    """Fill the columns of one batch, in calls that are short."""
     batch, position, end = span
     append_ms = batch.last_ms if batch.is_appended else -1
     rows = row + batch.count
@@ -278,13 +292,14 @@ def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span
         if position == walking.MISFIT:
             raise _damaged(batch.base_offset, "a record does not fit into it")
     if position != end:
-        raise _damaged(batch.base_offset, "more is in it than its records")
+        raise _damaged(batch.base_offset, "it contains more than its records")
 
 
 def read_headers(buffer: bytes, start: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of one record of `decode`, from its `header_starts` to its end.
+    """Parse the headers of one record of `decode`, from its `header_starts` to its end.
 
-    What in a name is no UTF-8 is replaced, as Java's clients do.
+    Bytes of a name that are not UTF-8 are replaced, as Java's clients do. ValueError if the headers do not end at
+    `end`.
     """
     count, at = _varint(buffer, start)
     headers = []

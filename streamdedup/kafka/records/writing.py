@@ -1,6 +1,6 @@
-"""The loops that write records: bodies behind new heads, and further headers behind those of a body. All as kernels.
+"""Kernels that write records: a new head and a given body for each, or further headers at the end of a body.
 
-`wire` documents the format. Whatever the bytes, nothing outside of what is given is read or written.
+`wire` documents the format. Whatever the bytes are, the kernels read and write only within their arguments.
 """
 
 import numpy as np
@@ -28,10 +28,10 @@ def emit(
     out: Bytes,
     position: int,
 ) -> tuple[int, int, int]:
-    """Write records of the bodies in rows `row` to `rows`, without, to `out` from `position` on, while they fit.
+    """Write the records of rows `row` to `rows` (exclusive) to `out`, from `position` on, while they fit.
 
-    Their offset deltas count from `delta`. Gives the row that comes next, where it would stand, and the highest
-    timestamp written, or LEAST_MS. It stops, too, before a row that does not lie in the buffer.
+    Their bodies lie in `buffer`; their offset deltas begin at `delta`. Return the next row, its position in `out`, and
+    the highest timestamp written, or LEAST_MS. The kernel also stops before a row that does not lie in the buffer.
     """
     at, room = np.uint64(position), np.uint64(out.shape[0])
     max_ms: int = LEAST_MS
@@ -78,12 +78,14 @@ def append_headers(
     out_starts: Integers,
     out_sizes: Integers,
 ) -> int:
-    """Write the bodies in all rows to `out`, each with a tail and its numbers behind its headers; where they are.
+    """Write the bodies of all rows to `out`, each with further headers; write where they are.
 
-    `header_starts` is where in `buffer` the count of headers stands, `which` the row of each body's tail, `tail_counts`
-    how many headers that has. `numbers` (k, n) become headers of their decimal digits, of which `names` has the names,
-    each behind its size, up to `name_ends` (k,), ascending. Gives the number of rows that are done: it stops before a
-    row of which a part does not lie where it should, or has no room.
+    That is `out_starts` and `out_sizes`. After its own headers, a body gets a tail, and then its numbers.
+    `header_starts` is where in `buffer` the count of headers begins, `which` the row of each body's tail,
+    `tail_counts` how many headers a tail has. `numbers` (k, n) become headers of their decimal digits. `names` holds
+    the encoded names of these headers, each with its size in front; `name_ends` (k,), ascending, is where each ends.
+    Return the number of rows done: the kernel stops before a row with a part that does not lie where it should, or
+    that does not fit into `out`.
     """
     at, room = _0, np.uint64(out.shape[0])
     for row in range(starts.shape[0]):
@@ -113,7 +115,10 @@ def append_headers(
 
 @inlined
 def _numbers_size(names: Bytes, numbers: Integers, row: int) -> np.uint64:
-    """What the headers of a row's numbers take: their values have less than 64 bytes, so their sizes have one."""
+    """Return the bytes of the headers of a row's numbers.
+
+    A value has less than 64 bytes, so its size takes one byte.
+    """
     size = np.uint64(names.shape[0])
     for column in range(numbers.shape[0]):
         size += _1 + _digits(numbers[column, row])
@@ -122,7 +127,7 @@ def _numbers_size(names: Bytes, numbers: Integers, row: int) -> np.uint64:
 
 @inlined
 def _digits(number: int) -> np.uint64:
-    """The bytes of its decimal digits, and of its sign."""
+    """Return the number of bytes of the decimal digits, and of a minus sign."""
     size = _2 if number < 0 else _1
     left = np.uint64(abs(number))
     while left >= _10:
@@ -168,7 +173,7 @@ def _copied(
 
 @inlined
 def _unsigned(number: int) -> np.uint64:
-    """What a varint holds of a signed number."""
+    """Encode a signed number in zigzag, as a varint holds it."""
     return np.uint64(number << 1) ^ np.uint64(number >> 63)
 
 
