@@ -288,7 +288,7 @@ def test_what_is_not_verified_is_not_read(path: Path) -> None:
     with pytest.raises(SnapshotError, match="chunk 0 of 1 is damaged"):
         streamdedup.load(path, mmap=True)
     assert table(streamdedup.load(path, mmap=True, verify=False)) != table(bloom())
-    with pytest.raises(ConfigError, match="verify=False is for mmap=True"):
+    with pytest.raises(ConfigError, match="verify=False needs mmap=True"):
         streamdedup.load(path, verify=False)
     data[20] ^= 1
     path.write_bytes(data)
@@ -396,7 +396,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_what_is_no_filter_is_not_saved(path: Path) -> None:
     """Nor is the path, where the two were exchanged."""
     for wrong in ({"a"}, "file", streamdedup.ClassicBloom(8)):
-        with pytest.raises(TypeError, match="what is saved is a filter, as `build` makes it, not"):
+        with pytest.raises(TypeError, match="save takes a filter, as `build` makes it, not"):
             streamdedup.save(cast("Any", wrong), path)
     assert not path.exists()
 

@@ -338,7 +338,7 @@ def test_a_library_file_has_no_log() -> None:
     data = file_of(b"table", header=header, end_label=0)
     found, buffers, end_label = read(data)
     assert (found.log, buffers, end_label) == (None, [b"table"], 0)
-    with pytest.raises(SnapshotError, match="no fold of a log"):
+    with pytest.raises(SnapshotError, match="not the fold of a log"):
         found.of_log()
     with pytest.raises(SnapshotError, match="end label 1"):
         file_of(b"table", header=header, end_label=1)
@@ -599,7 +599,7 @@ def test_a_hostile_header_with_a_right_checksum_takes_no_memory(name: str, value
     """The typed error, and less than a mebibyte."""
     of_log = {"log": HEADER_FIELDS["log"] | {name: value}} if name in HEADER_FIELDS["log"] else {}
     text = json.dumps(HEADER_FIELDS | (of_log or {name: value})).encode()
-    why = f"'{name}'|'hash'|'identity'|cut short|no JSON"
+    why = f"'{name}'|'hash'|'identity'|cut short|not JSON"
     assert_refused_in_little_memory(forged(text, bytes(5000)), why)
 
 
@@ -878,7 +878,7 @@ def test_a_library_file_is_refused_and_left(shelf: Shelf) -> None:
     path = shelf.save(bloom(), 1)
     save(bloom(), path)
     assert shelf.label() is None
-    assert "a program saved, and no fold of a log; left in place" in shelf.refusals[0].reason
+    assert "a program saved, and not the fold of a log; left in place" in shelf.refusals[0].reason
     assert path.exists()
     assert shelf.store.labels() == []
 
@@ -1052,7 +1052,7 @@ def test_an_end_label_below_the_label_is_not_written(shelf: Shelf) -> None:
 def test_a_header_that_could_not_be_read_is_not_written(shelf: Shelf) -> None:
     """The bound that holds for reading holds for writing."""
     identity = replace(IDENTITY, key={"field": "x" * 70_000})
-    with pytest.raises(SnapshotError, match=r"70.* bytes and the most is 65536"):
+    with pytest.raises(SnapshotError, match=r"70.* bytes and the limit is 65536"):
         shelf.store.save(bloom(), 1, lambda: 1, identity)
     assert not shelf.store.exists()
 

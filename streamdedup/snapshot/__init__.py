@@ -1,4 +1,4 @@
-"""A filter on disk, in a file of its own or with its label: saved whole, loaded only if beyond doubt."""
+"""Filters on disk: in a file of a program's own, or as a worker's snapshots. Only an intact file is loaded."""
 
 from streamdedup.snapshot.header import Identity
 from streamdedup.snapshot.store import Refusal, Saved, Snapshot, Store

@@ -1,6 +1,6 @@
-"""One filter, one file: replaced whole or not at all, read or mapped, and believed only where it is beyond doubt.
+"""One filter in one file: replaced as a whole or not at all, read or mapped, and used only if it is intact.
 
-`save` and `load` are for programs; `Store` keeps a worker's generations by the other functions. An error names the
+`save` and `load` are for programs. `Store` keeps a worker's generations with the other functions. An error names the
 path, what happened, and what to do. Nothing here logs.
 """
 
@@ -38,40 +38,39 @@ Content = Iterator[bytes | memoryview]
 Made = TypeVar("Made")
 Make = Callable[[Mapping[str, Any], list[memoryview], bytes], Made]
 
-LIST = (
-    "list"  # the kind of what `streamdedup lists build` writes: two filters, and no filter itself
-)
+# The kind of a file that `streamdedup lists build` writes: it holds two filters, and is none itself.
+LIST = "list"
 
 
 class FileSystem(Protocol):
-    """What is used of the module `os`; tests pass one that fails, or that loses power."""
+    """The functions of `os` that snapshots use. Tests pass one that fails, or that simulates a loss of power."""
 
     def open(self, path: Path, flags: int, mode: int = ...) -> int:
-        """As `os.open`."""
+        """Open a file, like `os.open`; return its descriptor."""
 
     def readv(self, fd: int, buffers: list[memoryview], /) -> int:
-        """As `os.readv`."""
+        """Read into `buffers`, like `os.readv`; return the number of bytes, 0 at the end of the file."""
 
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
-        """As `os.write`."""
+        """Write `data` or the beginning of it, like `os.write`; return the number of bytes written."""
 
     def fsync(self, fd: int) -> None:
-        """As `os.fsync`."""
+        """Make the file or directory durable, like `os.fsync`."""
 
     def close(self, fd: int) -> None:
-        """As `os.close`."""
+        """Close a descriptor, like `os.close`."""
 
     def rename(self, src: Path, dst: Path) -> None:
-        """As `os.rename`."""
+        """Rename a file and replace `dst` if it exists, like `os.rename`."""
 
     def unlink(self, path: Path) -> None:
-        """As `os.unlink`."""
+        """Delete a file, like `os.unlink`."""
 
     def mkdir(self, path: Path, mode: int = ...) -> None:
-        """As `os.mkdir`."""
+        """Make a directory, like `os.mkdir`."""
 
     def listdir(self, path: Path) -> list[str]:
-        """As `os.listdir`."""
+        """Return the names in a directory, like `os.listdir`."""
 
 
 def save(
@@ -81,18 +80,21 @@ def save(
     fs: FileSystem = os,
     wall_clock: Callable[[], float] = time.time,
 ) -> None:
-    """As `streamdedup.save`."""
+    """Write `filter_` to `path`, and replace a file that is there. See `streamdedup.save` for the contract.
+
+    `fs` and `wall_clock` replace the file system and the clock in tests.
+    """
     if not isinstance(filter_, Parts):
-        raise TypeError(f"what is saved is a filter, as `build` makes it, not {named(filter_)}")
+        raise TypeError(f"save takes a filter, as `build` makes it, not {named(filter_)}")
     target = Path(path)
     check_target(target)
-    # Under a name of its own, saves to one path do not meet: the last one stays, whole.
+    # Each save has a temporary file of its own, so two saves to one path do not mix. The last one stays, intact.
     temporary = target.with_name(f".streamdedup-{secrets.token_hex(8)}.tmp")
     publish(fs, temporary, target, content_of(filter_, wall_clock()), "save it elsewhere")
 
 
 def check_target(target: Path) -> None:
-    """SnapshotError where no file can be put, as far as that is known before one is written."""
+    """SnapshotError if no file can be written to `target`, as far as that is known in advance."""
     if target.is_dir():
         raise SnapshotError(f"cannot write {target}: it is a directory; name a file in it")
     if not target.parent.is_dir():
@@ -109,15 +111,18 @@ def load(
     verify: bool = True,
     fs: FileSystem = os,
 ) -> Filter:
-    """As `streamdedup.load`."""
+    """Return the filter that is saved at `path`. See `streamdedup.load` for the contract.
+
+    `fs` replaces the file system in tests.
+    """
     if not (mmap or verify):
-        raise ConfigError("verify=False is for mmap=True: what is read is verified as it comes")
+        raise ConfigError("verify=False needs mmap=True: a file that is read is always verified")
     source = Path(path)
     with reading(source, mmap=mmap, verify=verify, fs=fs) as reader:
         if reader.header.filter.get("kind") == LIST:
             raise ConfigError(
-                f"cannot use {source}: it is a list of `streamdedup lists build`, with what its keys were normalized"
-                " by; load it by streamdedup.lists.load"
+                f"cannot use {source}: it is a list that `streamdedup lists build` wrote, with the normalization of"
+                " its keys; load it by streamdedup.lists.load"
             )
         return made_by(filters.from_parts, reader, hash_key, source)
 
@@ -126,7 +131,10 @@ def load(
 def reading(
     path: Path, *, mmap: bool, verify: bool = True, fs: FileSystem = os
 ) -> Iterator[Reading]:
-    """The file, its header read and the rest to be read within; SnapshotError, with the path, where it is not whole."""
+    """Open the file and read its header; the rest is read within the context.
+
+    SnapshotError, with the path, if the file cannot be read or is not intact.
+    """
     with (
         blaming("read", path, "copy it to where it may be read"),
         opened(fs, path) as (fd, size),
@@ -141,7 +149,11 @@ def reading(
 
 
 def made_by(make: Make[Made], reader: Reading, hash_key: bytes, path: Path) -> Made:
-    """What `make` makes of the parts that `reader` has, and `hash_key`, which is checked before they are read."""
+    """Return what `make` builds from the parts that `reader` reads, and from `hash_key`.
+
+    ConfigError if `hash_key` is missing or wrong, which is checked first; SnapshotError if the parts do not fit
+    together.
+    """
     _check_key(reader.header, hash_key, path)
     return _made(make, reader.contents(), hash_key)
 
@@ -152,7 +164,10 @@ def content_of(
     log: Log | None = None,
     end_label: Callable[[], int] = lambda: 0,
 ) -> Content:
-    """The file of `filter_`, in pieces; `end_label()` is asked after the last byte of it was copied."""
+    """Yield a file with `filter_` in pieces.
+
+    `end_label()` is called after the last byte was copied. SnapshotError if the filter grew meanwhile.
+    """
     buffers = [buffer.cast("B") for buffer in filter_.buffers()]
     header = Header(
         filter=filter_.header(),
@@ -172,14 +187,17 @@ def content_of(
 
 
 def publish(fs: FileSystem, temporary: Path, path: Path, content: Content, instead: str) -> int:
-    """Write `content` to `temporary`, put it at `path` for good, and tell its size in bytes."""
+    """Write `content` to `temporary`, rename that to `path`, and make both durable; return the size in bytes.
+
+    SnapshotError if any step fails; `instead` is what else the operator could do. The temporary file is then deleted.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with blaming("write", temporary, instead):
             fd = fs.open(temporary, flags, 0o600)
             try:
                 size_bytes = sum(_write(fs, fd, piece) for piece in content)
-                # Not tried again when it fails: a second fsync can succeed with the data gone.
+                # A failed fsync is not repeated: a second one can succeed although the data is lost.
                 fs.fsync(fd)
             finally:
                 fs.close(fd)
@@ -202,7 +220,7 @@ def _write(fs: FileSystem, fd: int, piece: bytes | memoryview) -> int:
 
 
 def sync_directory(fs: FileSystem, directory: Path) -> None:
-    """Make the names in `directory` outlive a loss of power."""
+    """Make the names in `directory` survive a loss of power."""
     fd = fs.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fs.fsync(fd)
@@ -212,7 +230,7 @@ def sync_directory(fs: FileSystem, directory: Path) -> None:
 
 @contextmanager
 def opened(fs: FileSystem, path: Path, flags: int = 0) -> Iterator[tuple[int, int]]:
-    """A descriptor to read from, and the file's size in bytes."""
+    """Open a file to read; yield its descriptor and its size in bytes."""
     fd = fs.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         yield fd, os.fstat(fd).st_size
@@ -222,7 +240,10 @@ def opened(fs: FileSystem, path: Path, flags: int = 0) -> Iterator[tuple[int, in
 
 
 def read_from(fs: FileSystem, fd: int, size_bytes: int) -> Reader:
-    """What reads the file in pieces of at most a chunk: nobody waits longer for the interpreter."""
+    """Return a reader of the file.
+
+    It reads in pieces of at most a chunk, so that no other thread waits longer than that for the interpreter.
+    """
 
     def read_into(view: memoryview) -> None:
         while view:
@@ -248,8 +269,8 @@ def _check_key(header: Header, hash_key: bytes, path: Path) -> None:
         raise SnapshotError(f"its hash {name!r} is unknown to this streamdedup")
     if name == "siphash" and not hash_key:
         raise ConfigError(
-            f"cannot use {path}: its hash is siphash; give hash_key, the 16 bytes it was built with, which no file"
-            " holds"
+            f"cannot use {path}: its hash is siphash; give hash_key, the 16 bytes it was built with, which are in"
+            " no file"
         )
     if name == "murmur3" and hash_key:
         raise ConfigError(f"cannot use {path}: its hash, murmur3, has no hash_key: leave it out")
@@ -264,7 +285,10 @@ def _check_key(header: Header, hash_key: bytes, path: Path) -> None:
 
 
 def built(contents: Contents, hash_key: bytes = b"") -> Filter:
-    """The filter of a file, over the buffers that were read or mapped; SnapshotError where its parts do not fit."""
+    """Return the filter of a file, over the buffers that were read or mapped.
+
+    SnapshotError if its parts do not fit together.
+    """
     return _made(filters.from_parts, contents, hash_key)
 
 
@@ -286,7 +310,7 @@ def _made(make: Make[Made], contents: Contents, hash_key: bytes) -> Made:
 
 @contextmanager
 def blaming(doing: str, path: Path, instead: str) -> Iterator[None]:
-    """Turn an error of the system into a SnapshotError; `instead` is what else the operator could do."""
+    """Turn an OSError into a SnapshotError. `instead` is what else the operator could do."""
     try:
         yield
     except OSError as error:
@@ -296,7 +320,7 @@ def blaming(doing: str, path: Path, instead: str) -> Iterator[None]:
 
 
 def words(error: OSError) -> str:
-    """What the system says."""
+    """Return the system's description of the error."""
     return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
 
 

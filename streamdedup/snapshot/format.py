@@ -1,7 +1,8 @@
-"""The bytes of a snapshot, drawn in `docs/snapshot-format.md`: its pieces, written one after the other. Pure.
+"""The byte layout of a snapshot, and its pieces in the order they are written. Pure.
 
-Every byte is under a CRC-32C, or is filler, which is zero; a chunk's sum covers its number and the header too, so that
-no other file's chunk passes. Each buffer stands in one piece on a page's border, to be used as it is mapped.
+`docs/snapshot-format.md` shows the layout. A CRC-32C covers every byte, except filler, which is zero. The checksum of
+a chunk also covers its number and the header, so that a chunk of another file never passes. Each buffer is contiguous
+and begins on a page boundary, so that it can be used as it is mapped.
 """
 
 import struct
@@ -15,13 +16,12 @@ from crc32c import crc32c
 from streamdedup.errors import SnapshotError
 from streamdedup.snapshot.header import Header, bounded_json, header_json
 
-MAGIC = (
-    b"\x89SDSNAP\n"  # like PNG's: no text begins so, and a transfer that rewrites line ends shows
-)
+# Like PNG's: no text begins with these bytes, and a transfer that converts line ends changes them.
+MAGIC = b"\x89SDSNAP\n"
 CLOSING_MAGIC = b"\nPANSDS\x89"
 FORMAT_VERSION = 1
 CHUNK_BYTES = 1 << 20
-PAGE_BYTES = 4096  # where a buffer may begin; a cache line's border on every platform's page size
+PAGE_BYTES = 4096  # where a buffer may begin; a multiple of a cache line, whatever page size the platform has
 
 PREFIX = struct.Struct("<8sII")  # magic, version, length of the header
 U32 = struct.Struct("<I")
@@ -36,11 +36,11 @@ def pieces(
     buffers: Sequence[memoryview],
     closing: Callable[[], tuple[Mapping[str, Any], int]],
 ) -> Iterator[bytes | memoryview]:
-    """Make the file in pieces, each valid until the next is asked for.
+    """Yield the file in pieces, each valid until the next is requested.
 
-    Other threads may set bits in `buffers` all the while: what is summed and written is a private
-    copy of a chunk. `closing` gives the filter's header and the end label (0 without a log); it is
-    called after the last chunk was copied.
+    Other threads may set bits in `buffers` meanwhile: each chunk is copied, and the copy is both summed and written.
+    `closing` returns the filter's header and the end label (0 without a log); it is called after the last chunk was
+    copied. SnapshotError if the end label is below the label.
     """
     head = _head(header)
     salt = crc32c(head)
@@ -52,7 +52,7 @@ def pieces(
         size = stop - start
         private[:size] = buffers[number][start:stop]
         sums[index] = chunk_crc(salt, index, private[:size])
-        filled = size + filler(size)  # a whole chunk has none, so only a buffer's last is filled up
+        filled = size + filler(size)  # only a buffer's last chunk needs filler
         private[size:filled] = bytes(filled - size)
         yield private[:filled]
     filter_header, end_label = closing()
@@ -79,27 +79,27 @@ def _tail(header: Header, salt: int, filter_header: Mapping[str, Any], end_label
 
 
 def chunks(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Every chunk: the buffer's number, and from where to where."""
+    """Yield every chunk: the number of its buffer, and where in that it begins and ends."""
     for number, size in enumerate(sizes):
         for start in range(0, size, CHUNK_BYTES):
             yield number, start, min(start + CHUNK_BYTES, size)
 
 
 def chunk_count(sizes: Sequence[int]) -> int:
-    """How many there are."""
+    """Return the number of chunks."""
     return sum(-(-size // CHUNK_BYTES) for size in sizes)
 
 
 def filler(size: int) -> int:
-    """How many bytes, all zero, follow `size` bytes up to the next page."""
+    """Return the number of bytes, all zero, that follow `size` bytes up to the next page."""
     return -size % PAGE_BYTES
 
 
 def chunk_crc(salt: int, index: int, chunk: memoryview) -> int:
-    """The checksum of chunk `index` of the file whose header's checksum is `salt`."""
+    """Return the checksum of chunk `index` of the file whose header has the checksum `salt`."""
     return crc32c(chunk, crc32c(_CHUNK_SALT.pack(salt, index)))
 
 
 def tail_crc(salt: int, text: bytes | bytearray) -> int:
-    """The checksum of the trailer."""
+    """Return the checksum of the trailer."""
     return crc32c(text, crc32c(U32.pack(salt) + U32.pack(len(text))))

@@ -1,4 +1,4 @@
-"""What a snapshot's header says: whose filter it is, of which log, and how long its parts are. As JSON, and back."""
+"""A snapshot's header, to JSON and back: the filter, the log it is the fold of, and how long its parts are."""
 
 import json
 from collections.abc import Mapping
@@ -17,21 +17,21 @@ T = TypeVar("T")
 
 
 class DamagedError(SnapshotError):
-    """The bytes are not those that were written; another error: whole, but not for us."""
+    """The bytes are not those that were written. A plain SnapshotError means: intact, but not for us."""
 
 
 class ForeignError(DamagedError):
-    """Nothing of ours, from the first byte on."""
+    """The file is none of ours: already its first bytes differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which log a filter is the fold of, and how keys became digests: all must agree to use it.
+    """Which log a filter is the fold of, and how keys became digests. A filter is used only if all of this agrees.
 
-    `hash_check` is the digest of a fixed text; `key` and `filter` are settings as plain JSON
-    values. An id is None where the broker does not tell one, and then matches any. `partitions` is told only: the
-    filter of a partition is the fold of its output, however many others there are.
-    Of the log, only what stands at `floor` and above is folded: the rest was forgotten on purpose.
+    `hash_check` is the digest of a fixed text. `key` and `filter` are settings as plain JSON values. An id is None if
+    the broker does not report one, and then matches any. `partitions` is only for information: the filter of a
+    partition is the fold of its output, however many others there are. Only what stands at the offset `floor` and
+    above is folded: the rest was forgotten on purpose.
     """
 
     hash: str
@@ -47,7 +47,7 @@ class Identity:
     floor: int = 0
 
     def differences(self, other: "Identity") -> list[str]:
-        """Say in words what `other` has instead; empty where the two agree."""
+        """Describe in words what differs in `other`, one text a field; empty if the two agree."""
         mine, theirs = self._leaves(), other._leaves()
         return [
             f"{name} {_json(theirs.get(name)).decode()} instead of {_json(mine.get(name)).decode()}"
@@ -58,7 +58,7 @@ class Identity:
         ]
 
     def _leaves(self) -> dict[str, Any]:
-        """The fields, and instead of those that are mappings what is in them, as `field.name`."""
+        """Return the fields; a field that is a mapping is replaced by its entries, named `field.name`."""
         leaves: dict[str, Any] = {}
         for leaf in fields(self):
             value = getattr(self, leaf.name)
@@ -69,9 +69,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Log:
-    """Which log's fold a filter is, up to which offset, and which generation of its snapshots.
+    """The log that a filter is the fold of, the offset it was folded up to, and the generation of this snapshot.
 
-    `fingerprint` is of a record batch below `label`, the last one where possible; None where none could be read.
+    `fingerprint` is that of a record batch below `label`, the last one if possible; None if none could be read.
     """
 
     identity: Identity
@@ -82,9 +82,9 @@ class Log:
 
 @dataclass(frozen=True)
 class Header:
-    """All that is known before the first chunk is written; `saved_at` is in Unix seconds.
+    """Everything that is known before the first chunk is written. `saved_at` is in Unix seconds.
 
-    `log` is None in a library file: a program saved its filter, which is no log's fold.
+    `log` is None in a library file: a program saved its filter, which is the fold of no log.
     """
 
     filter: Mapping[str, Any]
@@ -95,28 +95,28 @@ class Header:
 
     @property
     def identity(self) -> Identity:
-        """Of its log; SnapshotError in a library file."""
+        """The identity of its log. SnapshotError in a library file."""
         return self.of_log().identity
 
     @property
     def label_min(self) -> int:
-        """The least that the end label may be."""
+        """The smallest valid end label."""
         return self.log.label if self.log else 0
 
     @property
     def label_max(self) -> int:
-        """The most that the end label may be: a library file's is 0."""
+        """The largest valid end label: 0 in a library file."""
         return OFFSET_MAX if self.log else 0
 
     def of_log(self) -> Log:
-        """Its log; SnapshotError in a library file."""
+        """Return its log. SnapshotError in a library file."""
         if self.log is None:
-            raise SnapshotError("it is a filter that a program saved, and no fold of a log")
+            raise SnapshotError("it is a filter that a program saved, and not the fold of a log")
         return self.log
 
 
 def header_json(header: Header) -> bytes:
-    """The header's text; SnapshotError where it is too long."""
+    """Return the header's text. SnapshotError if it is too long."""
     return bounded_json(
         {
             "log": header.log and _log_json(header.log),
@@ -129,7 +129,10 @@ def header_json(header: Header) -> bytes:
 
 
 def _log_json(log: Log) -> dict[str, Any]:
-    """Without fields for a fingerprint and a floor that are not there: so a file was before there were any."""
+    """Leave out a fingerprint and a floor that are not set.
+
+    So the text is that of files from before these fields existed.
+    """
     told = asdict(log)
     if log.fingerprint is None:
         del told["fingerprint"]
@@ -139,22 +142,24 @@ def _log_json(log: Log) -> dict[str, Any]:
 
 
 def bounded_json(value: Mapping[str, object]) -> bytes:
-    """As JSON; SnapshotError where it takes more than JSON_BYTES_MAX."""
+    """Return `value` as JSON. SnapshotError if that takes more than JSON_BYTES_MAX."""
     text = _json(value)
     if len(text) > JSON_BYTES_MAX:
         raise SnapshotError(
-            f"a snapshot's header would take {len(text)} bytes and the most is {JSON_BYTES_MAX}; "
+            f"a snapshot's header would take {len(text)} bytes and the limit is {JSON_BYTES_MAX}; "
             "shorten the settings under `key`"
         )
     return text
 
 
 def parse_header(text: bytearray) -> Header:
-    """The header that gave this text; DamagedError where none did."""
+    """Return the header with this text. DamagedError if the text is not that of a header."""
     raw = parse_object(text)
     sizes = field(raw, "buffer_sizes", list)
     if not all(type(size) is int and 0 <= size <= OFFSET_MAX for size in sizes):
-        raise DamagedError("its header's field 'buffer_sizes' has other things in it than sizes")
+        raise DamagedError(
+            "its header's field 'buffer_sizes' contains something that is not a size"
+        )
     if "log" not in raw:
         raise DamagedError("its header's field 'log' is missing")
     return Header(
@@ -204,30 +209,30 @@ def _parse_identity(raw: Mapping[str, object]) -> Identity:
 
 
 def parse_object(text: bytearray) -> dict[str, object]:
-    """A JSON object; DamagedError where it is none."""
+    """Return a JSON object. DamagedError if the text is none."""
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"its header or trailer is no JSON: {type(error).__name__}") from error
+        raise DamagedError(f"its header or trailer is not JSON: {type(error).__name__}") from error
     if not isinstance(raw, dict):
-        raise DamagedError("its header or trailer is no JSON object")
+        raise DamagedError("its header or trailer is not a JSON object")
     return raw
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def field(raw: Mapping[str, object], name: str, kind: type[T]) -> T:
-    """What an object has by that name, of that very type; DamagedError where it has not."""
+    """Return the value of a field, which must be of exactly this type. DamagedError if it is missing or is not."""
     value = raw.get(name)
     if type(value) is not kind:  # `isinstance` would take True for an integer
-        raise DamagedError(f"its field {name!r} is missing or no {kind.__name__}")
+        raise DamagedError(f"its field {name!r} is missing or not of type {kind.__name__}")
     return value
 
 
 def number(raw: Mapping[str, object], name: str, low: int, high: int = OFFSET_MAX) -> int:
-    """An integer of an object; DamagedError where it is missing or out of range."""
+    """Return an integer field. DamagedError if it is missing or out of range."""
     value = field(raw, name, int)
     if not low <= value <= high:
         raise DamagedError(f"its field {name!r} is out of range")
@@ -235,9 +240,11 @@ def number(raw: Mapping[str, object], name: str, low: int, high: int = OFFSET_MA
 
 
 def bounded_length(length: int, what: str) -> int:
-    """The length, before that much is read; DamagedError where none is that long."""
+    """Return `length`, before that much is read. DamagedError if it is above JSON_BYTES_MAX."""
     if length > JSON_BYTES_MAX:
-        raise DamagedError(f"its {what} would take {length} bytes and the most is {JSON_BYTES_MAX}")
+        raise DamagedError(
+            f"its {what} would take {length} bytes and the limit is {JSON_BYTES_MAX}"
+        )
     return length
 
 

@@ -1,6 +1,6 @@
-"""A snapshot, read and checked from its first byte to its last: nothing of it is used before all is as it was written.
+"""Read and check a snapshot from its first byte to its last. Nothing of it is used before all of it is verified.
 
-Every length is bounded by the file's size before memory is taken for it.
+Every length is checked against the file's size before memory is allocated for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
+from typing_extensions import override
 
 from streamdedup.errors import SnapshotError
 from streamdedup.filters.memory import aligned_bytes
@@ -39,7 +40,7 @@ from streamdedup.snapshot.header import (
 
 @dataclass(frozen=True)
 class Contents:
-    """The table, and the filter's header and label as they were when its last chunk was copied."""
+    """The table, and the filter's header and label, as they were when the last chunk was copied."""
 
     filter: Mapping[str, Any]
     buffers: list[memoryview]
@@ -47,9 +48,10 @@ class Contents:
 
 
 class Reading:
-    """One snapshot, in order: the header as this is made, the rest by `contents()`, once.
+    """One snapshot, read in order: the header when this object is made, the rest once, by `contents()`.
 
-    Subclasses say where its bytes are. DamagedError; SnapshotError where another version wrote it.
+    Subclasses implement access to the bytes. DamagedError if the bytes are not those that were written; SnapshotError
+    if another version wrote them.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -65,12 +67,12 @@ class Reading:
         if version != FORMAT_VERSION:
             raise SnapshotError(
                 f"it has format version {version} and this streamdedup reads {FORMAT_VERSION}; "
-                "use the version that wrote it, or let it be made anew"
+                "use the version that wrote it, or make it again"
             )
         self.header = parse_header(text)
 
     def contents(self) -> Contents:
-        """Read the rest, and give it when all is as it was written."""
+        """Read and verify the rest, and return it."""
         sizes = self.header.buffer_sizes
         chunks = chunk_count(sizes)
         payload_bytes = sum(size + filler(size) for size in sizes)
@@ -92,7 +94,10 @@ class Reading:
         return Contents(filter_header, buffers, end_label)
 
     def _buffer(self, size: int, index: int, sums: Sums) -> memoryview:
-        """The next `size` bytes; `sums` takes the checksums of their chunks, of which `index` is the first."""
+        """Return the next `size` bytes, and write the checksums of their chunks to `sums`.
+
+        `index` is the number of the first of these chunks.
+        """
         raise NotImplementedError
 
     def _fill(self, view: memoryview) -> None:
@@ -100,7 +105,7 @@ class Reading:
         raise NotImplementedError
 
     def _compare(self, sums: Sums) -> None:
-        """Read the checksums that were written, and compare."""
+        """Read the checksums in the file, and compare them with `sums`."""
         written = np.frombuffer(self._take(sums.nbytes), dtype=SUM)
         if (wrong := np.flatnonzero(written != sums)).size:
             raise DamagedError(f"chunk {wrong[0]} of {len(sums)} is damaged: the checksum differs")
@@ -147,12 +152,16 @@ class Reading:
 
 
 class Reader(Reading):
-    """A snapshot whose buffers are copied to new memory; `read_into` fills a whole view with what comes next."""
+    """A snapshot whose buffers are copied into new memory.
+
+    `read_into` fills a whole view with the next bytes of the file.
+    """
 
     def __init__(self, read_into: Callable[[memoryview], None], size_bytes: int) -> None:
         self._read_into = read_into
         super().__init__(size_bytes)
 
+    @override
     def _buffer(self, size: int, index: int, sums: Sums) -> memoryview:
         buffer = aligned_bytes(size)
         for i, (_, start, stop) in enumerate(chunks([size])):
@@ -160,21 +169,23 @@ class Reader(Reading):
             sums[i] = chunk_crc(self._salt, index + i, buffer[start:stop])
         return buffer
 
+    @override
     def _fill(self, view: memoryview) -> None:
         self._read_into(view)
         self._at += len(view)
 
 
 class MapReader(Reading):
-    """A snapshot that is in memory, as a map: its buffers are views of `file`.
+    """A snapshot that is mapped into memory. Its buffers are views of `file`.
 
-    Without `verify` their bytes are not read, and their damage is not found; all else is checked.
+    Without `verify`, the buffers are not read, so damage in them is not found. Everything else is still checked.
     """
 
     def __init__(self, file: memoryview, *, verify: bool) -> None:
         self._file, self._verify = file, verify
         super().__init__(len(file))
 
+    @override
     def _buffer(self, size: int, index: int, sums: Sums) -> memoryview:
         buffer = self._next(size)
         if self._verify:
@@ -182,6 +193,7 @@ class MapReader(Reading):
                 sums[i] = chunk_crc(self._salt, index + i, buffer[start:stop])
         return buffer
 
+    @override
     def _fill(self, view: memoryview) -> None:
         view[:] = self._next(len(view))
 
@@ -189,6 +201,7 @@ class MapReader(Reading):
         self._at += size
         return self._file[self._at - size : self._at]
 
+    @override
     def _compare(self, sums: Sums) -> None:
         if self._verify:
             super()._compare(sums)

@@ -1,8 +1,8 @@
-"""The snapshots of one shard, some generations: `directory/group/topic/partition/COUNTER.snapshot`.
+"""The snapshots of one shard, in several generations: `directory/group/topic/partition/COUNTER.snapshot`.
 
-A generation appears whole or not at all and is never written again. Saving takes a lock without
-waiting, loading takes none. The damaged is set aside as `.broken`; what is whole but not for this
-log stays where it is. Nothing here logs: refusals and errors are handed to the caller.
+A generation appears as a whole or not at all, and is never written again. To save takes a lock without waiting; to
+load takes none. A damaged file is set aside with the suffix `.broken`. An intact file that is not for this log stays
+where it is. Nothing here logs: the caller gets refusals and errors.
 """
 
 import fcntl
@@ -43,10 +43,10 @@ INSTEAD = "set snapshot.directory to another place"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A filter with every key of the output below `label` and none from `end_label` on.
+    """A filter with every key of the output below `label`, and no key of the output from `end_label` on.
 
-    `fingerprint` is of a record batch of the output below `label`; `topic_id` is that of the output. None is unknown.
-    `saved_at` (Unix seconds) and `writer` are for people.
+    `fingerprint` is that of a record batch of the output below `label`, `topic_id` that of the output; both are None
+    if unknown. `saved_at` (Unix seconds) and `writer` are only for people.
     """
 
     filter: Filter
@@ -62,7 +62,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Saved:
-    """A snapshot that outlives a power loss."""
+    """A snapshot that survives a loss of power."""
 
     path: Path
     size_bytes: int
@@ -71,7 +71,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A snapshot that was not used, and why, as a sentence for the log."""
+    """A snapshot that was not used, and the reason, as a sentence for the log."""
 
     path: Path
     reason: str
@@ -106,14 +106,13 @@ class Store:
         fingerprint: Fingerprint | None = None,
         cut_short: Callable[[], bool] = lambda: False,
     ) -> Saved:
-        """Write `filter_` as the next generation. Blocking: call it in a thread.
+        """Write `filter_` as the next generation. This blocks: call it in a thread.
 
-        Additions may go on meanwhile, as long as they only set bits. `label`: all keys of the
-        output below it are in `filter_` now. `end_label()` is asked, in this thread, after the last
-        byte was copied, and must be above the offsets of all keys added until then: whoever adds
-        raises it first. `fingerprint` is of a record batch of the output below `label`.
-        `cut_short()` is asked before each piece: whether to give up. After a
-        SnapshotError the older generations are there, and at most the new one as well.
+        Keys may be added meanwhile if the filter only sets bits. All keys of the output below `label` must be in
+        `filter_` now. `end_label()` is called in this thread after the last byte was copied. It must be above the
+        offsets of all keys added until then, so it must be raised before a key is added. `fingerprint` is that of a
+        record batch of the output below `label`. `cut_short()` is called before each piece; if it returns True, the
+        save is given up. After a SnapshotError the older generations still exist, and possibly the new one as well.
         """
         started = time.perf_counter()
         with self._blaming("prepare the snapshot directory", self.path):
@@ -140,14 +139,14 @@ class Store:
         hash_key: bytes = b"",
         passing_over: Collection[Path] = (),
     ) -> Snapshot | None:
-        """Take the newest generation that is whole, of this identity, not ahead of `end`; or None.
+        """Return the newest generation that is intact, of this identity, and not ahead of `end`; None without one.
 
-        Blocking: call it in a thread. `end` is the output's end offset. `on_refusal` is told, in
-        this thread, of each newer generation. `hash_key` is that of a keyed hash, which no file
-        holds. `passing_over` are not looked at. SnapshotError where the directory cannot be read.
+        This blocks: call it in a thread. `end` is the output's end offset. `on_refusal` is called in this thread for
+        each newer generation that is refused. `hash_key` is the key of a keyed hash, which is in no file. Paths in
+        `passing_over` are not tried. SnapshotError if the directory cannot be read.
         """
         tried = set(passing_over)
-        # Listed anew each time: another process may prune what was listed and save what is better.
+        # The directory is listed again each time: another process may delete a listed file, and save a newer one.
         while fresh := [path for path in self._generations() if path not in tried]:
             path = fresh[0]
             tried.add(path)
@@ -164,13 +163,14 @@ class Store:
         return None
 
     def exists(self) -> bool:
-        """Tell whether a snapshot is here, usable or not: then the shard is not newly born."""
+        """Return whether a snapshot exists here, usable or not. If so, the shard is not new."""
         return any(kind in {"snapshot", "snapshot.broken"} for _, kind, _ in self._files())
 
     def labels(self, identity: Identity | None = None, before: Path | None = None) -> list[int]:
-        """Give the labels of all generations whose header can be read, newest first.
+        """Return the labels of all generations whose header can be read, newest first.
 
-        Only of those of `identity`, and of those older than the one at `before`, if these are given.
+        If `identity` is given, only those with that identity; if `before` is given, only those older than that
+        generation.
         """
         labels = []
         generations = self._generations()
@@ -184,7 +184,7 @@ class Store:
         return labels
 
     def _make_directories(self) -> None:
-        # Each time anew: an operator who deletes the directory asks for a fold, not for an error.
+        # Done before each save: an operator who deletes the directory wants a fold, not an error.
         missing = [level for level in (self._root, *self._root.parents) if not level.exists()]
         for level in [*reversed(missing), *reversed(self.path.parents[:2]), self.path]:
             with suppress(FileExistsError):
@@ -202,8 +202,8 @@ class Store:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise SnapshotError(
-                        f"another process holds {path}: it is saving, or was stopped in a save; "
-                        "nothing was written. Let it go on or end it; see that no two workers "
+                        f"another process holds {path}: it is saving, or was paused during a save; "
+                        "nothing was written. Let it continue or end it; make sure that no two workers "
                         "save the same partition in one directory"
                     ) from None
             yield
@@ -212,7 +212,7 @@ class Store:
                 self._fs.close(fd)
 
     def _remove_leftovers_and_count(self) -> int:
-        # Under the lock nobody else is writing, so a temporary file is a dead writer's.
+        # Under the lock no other process writes, so a temporary file was left by one that died.
         files = self._files()
         for _, kind, path in files:
             if kind == "tmp":
@@ -231,7 +231,9 @@ class Store:
             header = reader.header
             log = header.of_log()
             if path.name != f"{log.counter:016d}.snapshot":
-                raise SnapshotError(f"it holds generation {log.counter}: it was renamed or copied")
+                raise SnapshotError(
+                    f"it contains generation {log.counter}: it was renamed or copied"
+                )
             if differences := identity.differences(log.identity):
                 raise SnapshotError(
                     f"it is of another log or other settings: {'; '.join(differences)}"
@@ -269,7 +271,7 @@ class Store:
         return [path for _, kind, path in self._files() if kind == "snapshot"]
 
     def _files(self) -> list[tuple[int, str, Path]]:
-        """Counter, kind and path of all that is ours in the directory, newest first."""
+        """Return the counter, kind and path of each of our files in the directory, newest first."""
         with self._blaming("list", self.path):
             try:
                 names = self._fs.listdir(self.path)
@@ -292,12 +294,12 @@ _NAME_BYTES_MAX = 255  # NAME_MAX of every file system in use
 
 
 def _segment(name: str) -> str:
-    """Percent-encode any `name` to a directory name, hash it if too long; no two share one."""
+    """Percent-encode any `name` to a directory name, and hash it if that is too long; no two names share one."""
     quoted = quote(name, safe="", errors="surrogatepass")
     if name in {".", ".."}:
         return quoted.replace(".", "%2E")
     if not 0 < len(quoted) <= _NAME_BYTES_MAX:
-        # Percent-encoding never yields "%-".
+        # Percent-encoding never yields "%-", so this cannot equal an encoded name.
         return f"{quoted[:180]}%-{sha256(quoted.encode()).hexdigest()}"
     return quoted
 
@@ -305,7 +307,7 @@ def _segment(name: str) -> str:
 def _unless(cut_short: Callable[[], bool], content: Content) -> Content:
     for piece in content:
         if cut_short():
-            raise SnapshotError("the save was cut short: the process ends")
+            raise SnapshotError("the save was cut short: the process is ending")
         yield piece
 
 
@@ -313,5 +315,5 @@ def _check_not_ahead(label: int, end: int) -> None:
     if label > end:
         raise SnapshotError(
             f"it was folded up to offset {label} and the output ends at {end}: "
-            "the output was cut or replaced"
+            "the output was truncated or replaced"
         )
