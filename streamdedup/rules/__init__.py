@@ -1,4 +1,4 @@
-"""From digests to verdicts."""
+"""The rules: from digests to verdicts."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -23,19 +23,22 @@ __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
 
 
 def duplicates_rule(seen: Addable | Windowed) -> DuplicatesRule:
-    """The duplicates rule over `seen`, by what it can do."""
+    """Return the duplicates rule over the filter `seen`, chosen by what that filter can do."""
     if isinstance(seen, Nothing):
         return PassAll()
     return DuplicatesWithin(seen) if isinstance(seen, Windowed) else Duplicates(seen)
 
 
 def warm_up(scratch: Addable | Windowed) -> None:
-    """Compile, or load from the cache, the kernels of the rule over `scratch`, which is used up by it."""
+    """Compile the kernels of the rule over `scratch`, or load them from the cache.
+
+    `scratch` cannot be used afterwards.
+    """
     scratch.hash.warm_up()
     waiting.warm_up()
     one, time = np.zeros((1, 2), dtype=np.uint64), np.zeros(1, dtype=np.int64)
     rule = duplicates_rule(scratch)
-    for _ in range(2):  # with nothing that waits, and with something
+    for _ in range(2):  # without pending keys, and with some
         rule.judge(one, time, within_budget=True)
     for steps in (rule.admit(), rule.fold(one, time)):
         deque(steps, maxlen=0)
@@ -44,7 +47,10 @@ def warm_up(scratch: Addable | Windowed) -> None:
 
 
 def warm_up_all() -> None:
-    """Compile, or load from the cache, the kernels of all that a worker can be set up with: as for an image."""
+    """Compile the kernels of every possible configuration of a worker, or load them from the cache.
+
+    This is for the build of an image.
+    """
     json_column.warm_up()
     letters.warm_up()
     email_column.warm_up()
@@ -60,7 +66,7 @@ def warm_up_all() -> None:
 
 
 def _all_kinds() -> Iterator[dict[str, Any]]:
-    """Each kind of filter, with each option by which it takes other kernels."""
+    """Yield each kind of filter, and each option of it that selects other kernels."""
     for kind, options in filters.OPTIONS.items():
         if kind in filters.STATIC:
             continue
@@ -70,5 +76,5 @@ def _all_kinds() -> Iterator[dict[str, Any]]:
         if kind in filters.GROWABLE:
             yield {"kind": kind, "on_full": "grow"}
     yield {"kind": "window", "retention": "1d", "refresh": True}
-    for generations in (8, 16, 32, 64):  # the bits of a cell follow from them
+    for generations in (8, 16, 32, 64):  # they determine the bits of a cell
         yield {"kind": "window", "retention": "1d", "generations": generations}

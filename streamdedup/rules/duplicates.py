@@ -1,7 +1,8 @@
-"""The duplicates rule: a key passes when the filter has not seen it, and once within what is judged together.
+"""The duplicates rule: a key passes if it is neither in the filter nor pending, and once among keys judged together.
 
-What passes waits until its event is known to be in the output; only then is it admitted to the filter. Waiting keys are
-consulted, too, so a duplicate is seen before its first is committed. `seal` ends what one transaction will commit.
+A key that passes is pending until its event is known to be in the output. Only then is it admitted to the filter.
+Pending keys are consulted, too, so a duplicate is found before the first event of its key is committed. `seal` ends
+the group of keys that one transaction will commit.
 """
 
 from collections import deque
@@ -14,11 +15,15 @@ from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.waiting import Waiting
 
-ROWS_A_STEP = 4096  # added at once, where the loop waits for it: below a few ms
+ROWS_A_STEP = 4096  # keys added in one step, while the event loop waits: at most a few ms
 
 
 class DuplicatesRule(Protocol):
-    """Judges keys by what was admitted and what waits. `times` are the events' timestamps, in ms since 1970."""
+    """Judges keys by the admitted and the pending keys.
+
+    `digests` are (n, 2), `times` the events' timestamps (n,), in ms since 1970. A method that returns an iterator
+    works in steps, and must be iterated to its end; between two steps the event loop can get a turn.
+    """
 
     @property
     def pending(self) -> int:
@@ -26,37 +31,43 @@ class DuplicatesRule(Protocol):
 
     @property
     def room(self) -> int:
-        """How many keys more may wait or be admitted within the filter's error budget; below 0 beyond it."""
+        """How many more keys may become pending or be admitted within the filter's error budget; below 0 beyond it."""
 
     @property
     def watermark(self) -> int | None:
-        """The time that the filter will have reached when all that waits is admitted; None where it has no time."""
+        """The filter's time once all pending keys are admitted; None if the filter has no time."""
 
     @property
     def late(self) -> int:
-        """How many of those that were judged last came too late to be known."""
+        """How many events of the last `judge` came too late for the filter to know their keys."""
 
     def judge(self, digests: Digests, times: Integers, *, within_budget: bool) -> Verdicts:
-        """The verdicts, shape (m,), of the first m; what passes waits. m is less than all only at the end of `room`."""
+        """Return the verdicts (m,) of the first m events; keys that pass become pending.
+
+        With `within_budget`, m is less than n if `room` ends before; otherwise m is n.
+        """
 
     def seal(self) -> None:
-        """What was judged since the last seal is admitted together, after all that was sealed before."""
+        """Close the group of keys judged since the last seal.
+
+        The keys of a group are admitted together, after all groups sealed before.
+        """
 
     def admit(self) -> Iterator[None]:
-        """Take what was sealed first into the filter, all where nothing was; gives the loop a turn at each step."""
+        """Admit the group that was sealed first, or all pending keys if none was sealed; works in steps."""
 
     def forget(self) -> None:
-        """What waits is as if it had not been judged."""
+        """Drop all pending keys, as if they had not been judged."""
 
     def fold(self, digests: Digests, times: Integers) -> Iterator[None]:
-        """Take in the keys of committed events, in their order; gives the loop a turn at each step."""
+        """Admit the keys of committed events, in their order; works in steps."""
 
     def start_at(self, watermark: int | None) -> Iterator[None]:
-        """Have the filter's time reach `watermark`, where it has one, before events are folded."""
+        """Move the filter's time to `watermark`, if the filter has a time, before events are folded; works in steps."""
 
 
 class Duplicates:
-    """The rule over a filter that forgets nothing."""
+    """The rule over a filter that never forgets a key."""
 
     watermark = None
     late = 0
@@ -65,22 +76,22 @@ class Duplicates:
         self._seen = seen
         self._add = adder(seen)
         self._waiting = Waiting()
-        # How many wait in each transaction, in the order they passed.
+        # The number of pending keys of each sealed transaction, in the order in which they passed.
         self._sealed: deque[int] = deque()
         self._open = 0
 
     @property
     def pending(self) -> int:
-        """As `DuplicatesRule.pending`."""
+        """The number of keys that wait for their commit."""
         return len(self._waiting)
 
     @property
     def room(self) -> int:
-        """Capacity, less what is in and what waits."""
+        """The capacity, less the admitted and the pending keys."""
         return self._seen.capacity - len(self._seen) - self.pending
 
     def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:
-        """As `DuplicatesRule.judge`."""
+        """Return the verdicts of the first events, within `room` if asked; keys that pass become pending."""
         most = max(self.room, 0) if within_budget else len(digests)
         waited = self.pending
         verdicts = self._waiting.judge(digests, self._seen.contains_many(digests), most)
@@ -88,12 +99,12 @@ class Duplicates:
         return verdicts
 
     def seal(self) -> None:
-        """As `DuplicatesRule.seal`."""
+        """Close the group of keys judged since the last seal."""
         self._sealed.append(self._open)
         self._open = 0
 
     def admit(self) -> Iterator[None]:
-        """As `DuplicatesRule.admit`."""
+        """Admit the group that was sealed first, or all pending keys if none was sealed."""
         if not self._sealed:
             self.seal()
         while self._sealed[0]:
@@ -105,35 +116,36 @@ class Duplicates:
         self._sealed.popleft()
 
     def forget(self) -> None:
-        """As `DuplicatesRule.forget`."""
+        """Drop all pending keys."""
         self._sealed.clear()
         self._waiting.clear()
         self._open = 0
 
     def fold(self, digests: Digests, _times: Integers) -> Iterator[None]:
-        """As `DuplicatesRule.fold`."""
+        """Admit the keys of committed events, in their order."""
         for start in range(0, len(digests), ROWS_A_STEP):
             self._add(digests[start : start + ROWS_A_STEP])
             yield
 
     def start_at(self, _watermark: int | None) -> Iterator[None]:
-        """As `DuplicatesRule.start_at`."""
+        """Do nothing: this filter has no time."""
         yield from ()
 
 
 def room_of(seen: Addable | Windowed) -> int:
-    """How many keys more `seen` can take within its error budget; below 0 beyond it."""
+    """Return how many more keys `seen` can take within its error budget; below 0 beyond it."""
     return seen.room() if isinstance(seen, Windowed) else seen.capacity - len(seen)
 
 
 def adder(seen: Addable) -> Callable[[Digests], Mask]:
-    """What adds keys, one after the other, and tells which are new; without copies in a filter that counts them.
+    """Return the method that adds keys one after the other and returns which of them are new.
 
-    So the same keys make the same table, in whatever batches, live or folded.
+    A filter that counts copies of a key adds only absent keys. So the same keys make the same table, in whatever
+    batches they come, live or folded.
     """
     return seen.add_absent if isinstance(seen, Removable) else seen.add_many
 
 
 def rows_that_fit(seen: Addable, digests: Digests, room: int) -> int:
-    """How many of the first of `digests` (n, 2) can be added before more than `room` of them are new."""
+    """Return how many of the first `digests` (n, 2) can be added before more than `room` of them are new."""
     return len(Waiting().judge(digests, seen.contains_many(digests), max(room, 0)))

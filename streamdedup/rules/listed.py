@@ -1,7 +1,7 @@
-"""The lists of a worker: which keys the block list holds, and which of these the allow list exempts.
+"""The lists of a worker: which keys the blocklist holds, and which of these the allowlist exempts.
 
-A batch is judged by one pair of lists, which is never changed, only replaced. What the block list matches wrongly, the
-allow list makes good; what it exempts is still judged by the rules that follow. What is blocked reaches none of them.
+One pair of lists judges a whole batch. A pair is never changed, only replaced. The allowlist corrects false positives
+of the blocklist. The rules that follow still judge an exempt key; a blocked key reaches none of them.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Answers = npt.NDArray[np.uint8]
 
 
 class Match(IntEnum):
-    """What of a key stands on a list: one uint8."""
+    """Which part of a key is on a list; one uint8."""
 
     NONE = 0
     ADDRESS = 1  # the whole key
@@ -27,57 +27,63 @@ class Match(IntEnum):
 
 
 class Answer(IntEnum):
-    """What an exact store makes of what its list says of a whole key: one uint8."""
+    """What an exact store found for a whole key that its list was asked for; one uint8."""
 
-    UNASKED = 0  # the list itself was not asked: a single change says what becomes of the key
+    UNASKED = 0  # the list itself was not asked: a single change decides about the key
     ABSENT = 1  # the list does not match it; its domain may be on it
-    CONFIRMED = 2  # the list matches it, and the store has it
-    FALSE_POSITIVE = 3  # the list matches it, and the store has it not
+    CONFIRMED = 2  # the list matches it, and the store contains it
+    FALSE_POSITIVE = 3  # the list matches it, and the store does not contain it
 
 
 class Matcher(Protocol):
-    """A list of keys, in one version. It may match a key wrongly, and never misses one that is on it."""
+    """One version of a list of keys. It may match a key wrongly, and never misses a key that is on it."""
 
     @property
     def name(self) -> str:
-        """What people call it; it stands in headers, logs and metrics."""
+        """The name for people, in headers, logs and metrics."""
 
     @property
     def version(self) -> str:
-        """Another one wherever the entries may be others."""
+        """The version; it differs whenever the entries may differ."""
 
     def match(self, keys: Column, digests: Digests) -> Matches:
-        """A `Match` for each key, shape (n,), dtype uint8. `digests` (n, 2) are of `keys`, of which none is null."""
+        """Return a `Match` for each key, shape (n,), dtype uint8.
+
+        `digests` (n, 2) are those of `keys`, none of which is null.
+        """
 
 
 @runtime_checkable
 class Verifier(Protocol):
-    """A `Matcher` with an exact store behind it: it is asked in memory, then beside the loop, for what it matches."""
+    """A `Matcher` with an exact store.
+
+    The list in memory is asked first. Only for its matches is the store asked, in a thread.
+    """
 
     def suspects(self, keys: Column, digests: Digests) -> "Suspects":
-        """What may be on the list, told in memory; the arguments are those of `Matcher.match`."""
+        """Ask the list in memory. The arguments are those of `Matcher.match`."""
 
 
 class Suspects(Protocol):
-    """Of a batch, what a `Verifier` matches: for this, and for nothing else, its store is to be asked."""
+    """The matches of a `Verifier` in a batch. Only for these must its store be asked."""
 
     def __len__(self) -> int: ...
 
     def verify(self) -> tuple[Matches, Answers]:
-        """As `Matcher.match`, without what the store has not; and an `Answer` for each key, shape (n,), uint8.
+        """Return the matches that the store confirms, as `Matcher.match` would, and an `Answer` for each key.
 
-        Blocking, for a disk, unless there are none.
+        Both are (n,), uint8. This blocks while a disk is read, unless there are no suspects.
         """
 
 
 class Verified(NamedTuple):
-    """The rows of a batch that a list with an exact store was asked for, ascending, and its answers: both (n,)."""
+    """The rows of a batch for which a list with an exact store was asked, ascending, and its answers: both (n,)."""
 
     rows: Integers
     answers: Answers
 
     def head(self, count: int) -> "Verified":
-        """The same of the first `count` rows of the batch."""
+        """Return the same for the first `count` rows of the batch."""
         kept = int(np.searchsorted(self.rows, count))
         return Verified(self.rows[:kept], self.answers[:kept])
 
@@ -88,10 +94,10 @@ NOT_VERIFIED = Verified(_NO_ROWS, _NO_MATCHES)
 
 
 class Blocked(NamedTuple):
-    """The rows of a batch that are blocked, ascending, and what of each was matched: both (k,); by which lists.
+    """The blocked rows of a batch, ascending, and which part of each key matched, both (k,); and the lists that judged.
 
-    `exempt` are the rows, ascending, that the block list matches and the allow list exempts. `verified` has no rows
-    where no exact store was asked.
+    `exempt` are the rows, ascending, that the blocklist matches and the allowlist exempts. `verified` has no rows if
+    no exact store was asked.
     """
 
     rows: Integers
@@ -101,7 +107,7 @@ class Blocked(NamedTuple):
     verified: Verified = NOT_VERIFIED
 
     def head(self, count: int) -> "Blocked":
-        """The same of the first `count` rows of the batch."""
+        """Return the same for the first `count` rows of the batch."""
         kept = int(np.searchsorted(self.rows, count))
         exempt = self.exempt[: int(np.searchsorted(self.exempt, count))]
         verified = self.verified.head(count)
@@ -110,23 +116,26 @@ class Blocked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The lists by which a batch is judged, each optional."""
+    """The lists that judge a batch. Each is optional."""
 
     allow: Matcher | None = None
     block: Matcher | None = None
 
     @property
     def ask_a_disk(self) -> bool:
-        """Whether `screen` waits for a disk."""
+        """Whether `screen` may wait for a disk."""
         return isinstance(self.block, Verifier)
 
     def screen(self, rows: Integers, keys: Column, digests: Digests) -> Blocked:
-        """Which of `rows` (n,) of a batch, ascending, are blocked; `keys` and `digests` (n, 2) are theirs."""
+        """Return which of `rows` (n,) of a batch, ascending, are blocked.
+
+        `keys` (n,) and `digests` (n, 2) are those of the rows. This may wait for a disk: see `ask_a_disk`.
+        """
         said = self.ask(rows, keys, digests)
         return (said.verified() if isinstance(said, Suspected) else said).blocked
 
     def ask(self, rows: Integers, keys: Column, digests: Digests) -> "Screened | Suspected":
-        """As `screen`, but for a disk: where one is to be asked, what for."""
+        """Do the same as `screen`, but read no disk: if a store must be asked, return what for."""
         if self.block is None:
             return Screened(Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self))
         if isinstance(self.block, Verifier):
@@ -138,10 +147,13 @@ class Lists:
     def exempted(
         self, rows: Integers, keys: Column, digests: Digests, matches: Matches, verified: Verified
     ) -> Blocked:
-        """What is blocked of the rows that the block list says `matches` (n,) of: all but what the allow list has."""
+        """Return which rows are blocked: those that the blocklist matches, less those that the allowlist holds.
+
+        `matches` (n,) are the blocklist's.
+        """
         hits = np.flatnonzero(matches)
         allowed = np.zeros(len(hits), dtype=np.bool_)
-        if self.allow is not None and len(hits):  # few are: it is not asked for the others
+        if self.allow is not None and len(hits):  # only for the matches, which are few
             allowed = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
         blocked = hits[~allowed]
         return Blocked(rows[blocked], matches[blocked], rows[hits[allowed]], self, verified)
@@ -149,7 +161,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class Suspected:
-    """A batch of which `lists` told all that they could in memory; their exact store is to be asked for `suspects`."""
+    """A batch for which the lists were asked in memory; their exact store must still be asked for `suspects`."""
 
     lists: Lists
     rows: Integers
@@ -158,7 +170,7 @@ class Suspected:
     suspects: Suspects
 
     def verified(self) -> "Screened":
-        """What the store makes of it. Blocking, for a disk."""
+        """Ask the store, and return the result. This blocks while a disk is read."""
         matches, answers = self.suspects.verify()
         asked = self.rows, self.keys, self.digests
         return Screened(self.lists.exempted(*asked, matches, Verified(self.rows, answers)))
@@ -166,12 +178,12 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """In place of lists that were asked beforehand, in a thread: what they said of the batch."""
+    """Takes the place of lists that were asked in advance, in a thread: holds their result for the batch."""
 
     blocked: Blocked
 
     def screen(self, _rows: Integers, _keys: Column, _digests: Digests) -> Blocked:
-        """As `Lists.screen`."""
+        """Return that result."""
         return self.blocked
 
 
@@ -181,6 +193,6 @@ NOTHING_BLOCKED = Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, NO_LISTS)
 
 @dataclass
 class InForce:
-    """The one place of a worker that holds its lists: read once a batch, replaced between two."""
+    """The only holder of a worker's lists in force. It is read once a batch, and replaced between two batches."""
 
     now: Lists = NO_LISTS

@@ -1,4 +1,4 @@
-"""The rule of a worker that only screens: what no list blocks passes, as often as it comes, and nothing waits."""
+"""The rule of a worker without a duplicates filter: every key that no list blocks passes, each time it comes."""
 
 from collections.abc import Iterator
 
@@ -9,30 +9,30 @@ from streamdedup.keys.hashing import Digests
 
 
 class PassAll:
-    """In place of the duplicates rule; as `DuplicatesRule` says."""
+    """Takes the place of the duplicates rule, and follows its protocol. No key is ever pending."""
 
     pending = late = 0
     room = 1 << 62
     watermark = None
 
     def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:  # noqa: ARG002 - there is none
-        """As `DuplicatesRule.judge`."""
+        """Return PASS for every event."""
         return np.full(len(digests), Verdict.PASS, dtype=np.uint8)
 
     def seal(self) -> None:
-        """As `DuplicatesRule.seal`."""
+        """Do nothing: no key is pending."""
 
     def admit(self) -> Iterator[None]:
-        """As `DuplicatesRule.admit`."""
+        """Do nothing: no key is pending."""
         yield from ()
 
     def forget(self) -> None:
-        """As `DuplicatesRule.forget`."""
+        """Do nothing: no key is pending."""
 
     def fold(self, _digests: Digests, _times: Integers) -> Iterator[None]:
-        """As `DuplicatesRule.fold`."""
+        """Do nothing: no key is remembered."""
         yield from ()
 
     def start_at(self, _watermark: int | None) -> Iterator[None]:
-        """As `DuplicatesRule.start_at`."""
+        """Do nothing: there is no filter."""
         yield from ()

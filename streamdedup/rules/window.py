@@ -1,7 +1,7 @@
-"""The duplicates rule over a filter that forgets: a key passes again once its window has gone by.
+"""The duplicates rule over a filter that forgets: a key passes again once it is older than the window.
 
-The window's clock is the greatest time among the events that passed, those that wait included. What is later than the
-window passes, or is dropped where the operator asks for that; either way it is not remembered.
+The window's clock is the greatest time among the events that passed, pending ones included. An event that is older
+than the window passes, or is dropped if the operator wants that. In both cases its key is not remembered.
 """
 
 from bisect import bisect_left
@@ -22,33 +22,32 @@ from streamdedup.rules.duplicates import ROWS_A_STEP
 
 
 class DuplicatesWithin:
-    """The rule over a window; as `DuplicatesRule` says."""
+    """The rule over a window. The contracts are those of `DuplicatesRule`."""
 
     def __init__(self, seen: Windowed) -> None:
         self._seen = seen
         self.late = 0
         self._pending = NOTHING._replace(watermark=seen.watermark)
-        self._sealed: deque[tuple[int, int | None]] = (
-            deque()
-        )  # the rows pending and the watermark at each seal
+        # The number of pending rows, and the watermark, at each seal.
+        self._sealed: deque[tuple[int, int | None]] = deque()
 
     @property
     def pending(self) -> int:
-        """As `DuplicatesRule.pending`."""
+        """The number of keys that wait for their commit."""
         return len(self._pending.digests)
 
     @property
     def room(self) -> int:
-        """As `DuplicatesRule.room`."""
+        """What the window can still take within its error budget, less the pending keys."""
         return self._seen.room() - self.pending
 
     @property
     def watermark(self) -> int | None:
-        """As `DuplicatesRule.watermark`."""
+        """The window's time once all pending keys are admitted; None before the first event."""
         return self._pending.watermark
 
     def judge(self, digests: Digests, times: Integers, *, within_budget: bool) -> Verdicts:
-        """As `DuplicatesRule.judge`."""
+        """Return the verdicts of the first events, within `room` if asked; keys that pass become pending."""
         judged, waits = self._judged(digests, times)
         if within_budget and not self._fits(judged.generations[waits]):
             rows = np.flatnonzero(waits)
@@ -66,15 +65,17 @@ class DuplicatesWithin:
         )
         self.late = int(np.count_nonzero(judged.late))
         verdicts = np.where(judged.fresh, Verdict.PASS, Verdict.DUPLICATE).astype(np.uint8)
-        verdicts[judged.late & ~judged.fresh] = Verdict.BLOCKED  # as the operator asked for
+        verdicts[judged.late & ~judged.fresh] = (
+            Verdict.BLOCKED
+        )  # late events are dropped: filter.late is `drop`
         return verdicts
 
     def seal(self) -> None:
-        """As `DuplicatesRule.seal`."""
+        """Close the group of keys judged since the last seal."""
         self._sealed.append((self.pending, self.watermark))
 
     def admit(self) -> Iterator[None]:
-        """As `DuplicatesRule.admit`."""
+        """Admit the group that was sealed first, or all pending keys if none was sealed."""
         if not self._sealed:
             self.seal()
         digests, generations, _ = self._pending
@@ -86,12 +87,12 @@ class DuplicatesWithin:
         self._sealed = deque((end - rows, mark) for end, mark in islice(self._sealed, 1, None))
 
     def forget(self) -> None:
-        """As `DuplicatesRule.forget`."""
+        """Drop all pending keys, and the time that they had reached."""
         self._sealed.clear()
         self._pending = NOTHING._replace(watermark=self._seen.watermark)
 
     def fold(self, digests: Digests, times: Integers) -> Iterator[None]:
-        """As `DuplicatesRule.fold`."""
+        """Admit the keys of committed events, in their order, and drop all pending keys."""
         own = self._own(times)
         yield from self._take(
             Pending(digests, *self._seen.folded(len(times) if own is None else own))
@@ -99,14 +100,17 @@ class DuplicatesWithin:
         self.forget()
 
     def start_at(self, watermark: int | None) -> Iterator[None]:
-        """As `DuplicatesRule.start_at`."""
+        """Move the window's time to `watermark`, if that is later; drop all pending keys."""
         at = self._seen.watermark
         if watermark is not None and (at is None or watermark > at):
             yield from self._seen.rotate(watermark)
         self.forget()
 
     def _judged(self, digests: Digests, times: Integers) -> tuple[Judged, Mask]:
-        """The verdicts, and which rows wait: what is new, and of what is renewed once a generation."""
+        """Return the verdicts, and which rows become pending.
+
+        New keys do, and with `refresh` also known keys, once in each generation.
+        """
         judged = self._seen.judge(digests, self._own(times), self._pending)
         waits = (judged.fresh | self._seen.refresh) & ~judged.late
         if self._seen.refresh:
@@ -119,7 +123,7 @@ class DuplicatesWithin:
         return self._seen.fits(np.concatenate((self._pending.generations, generations)))
 
     def _own(self, times: Integers) -> Integers | None:
-        """None by count."""
+        """Return the times; None if the window counts keys and has no use for them."""
         return None if self._seen.clock.by_count else times
 
     def _take(self, keys: Pending) -> Iterator[None]:
