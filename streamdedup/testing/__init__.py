@@ -1,4 +1,4 @@
-"""For tests of whole workers without Kafka: a broker in memory, a clock that jumps, disks and networks that fail.
+"""For tests of whole workers without Kafka: a broker in memory, a virtual clock, and disks and networks that fail.
 
 `Worker(settings, connect=connected_to(broker))` runs the real worker over a `MemoryBroker`. See docs/testing.md.
 """

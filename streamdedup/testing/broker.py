@@ -1,6 +1,6 @@
 """A broker in memory: topics with ids, transactions, consumer groups; and what an operator or a test does to them.
 
-What a worker asks goes through a `Network`, which may delay or lose it; what a test asks is answered at once.
+A worker's requests go through a `Network`, which may delay or lose them. A test's calls take effect at once.
 """
 
 import asyncio
@@ -46,14 +46,17 @@ Event = tuple[int, bytes | None, bytes | None]
 
 @dataclass
 class MemoryTopic:
-    """A topic and its partitions' logs."""
+    """A topic, and the logs of its partitions."""
 
     topic: Topic
     logs: list[MemoryLog] = field(default_factory=list)
 
 
 class MemoryBroker:
-    """A cluster of one broker. `now_ms` stamps what has no time and bounds what is taken, in ms since 1970."""
+    """A cluster of one broker.
+
+    `now_ms` (ms since 1970) stamps events without a timestamp, and limits the timestamps that are accepted.
+    """
 
     def __init__(
         self, network: Network | None = None, now_ms: Callable[[], int] = wall_clock_ms
@@ -69,30 +72,33 @@ class MemoryBroker:
         self._ids = count(1)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str | int) -> None:
-        """Create a topic; `cleanup_policy="compact"` sets `cleanup.policy`."""
+        """Create a topic. `cleanup_policy="compact"` sets `cleanup.policy`. ConfigError if the topic exists."""
         if name in self.topics:
-            raise ConfigError(f"the topic {name} is there already; delete it first")
+            raise ConfigError(f"the topic {name} exists already; delete it first")
         given = {key.replace("_", "."): str(value) for key, value in settings.items()}
         topic_id = str(UUID(int=next(self._ids)))
         topic = Topic(name, topic_id, partitions, 1, settings={**SETTINGS, **given})
         self.topics[name] = MemoryTopic(topic, [MemoryLog() for _ in range(partitions)])
 
     def delete_topic(self, name: str, *, with_offsets: bool = True) -> None:
-        """Delete a topic; what groups have committed of it goes too, though a real cluster may take its time."""
+        """Delete a topic, and the offsets that groups have committed on it.
+
+        A real cluster may delete the offsets later: `with_offsets=False` keeps them.
+        """
         del self.topics[name]
         for group in self.groups.values() if with_offsets else ():
             for where in [where for where in group.offsets if where[0] == name]:
                 del group.offsets[where]
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Have so many partitions in all."""
+        """Increase the number of partitions to `partitions`."""
         known = self.topics[name]
         known.logs += [MemoryLog() for _ in range(partitions - len(known.logs))]
         old = known.topic
         known.topic = Topic(old.name, old.topic_id, len(known.logs), 1, settings=old.settings)
 
     def produce(self, topic: str, events: Iterable[Event], *, abort: bool = False) -> None:
-        """Append events, stamped now; with `abort` in a transaction that is then aborted."""
+        """Append events, stamped now; with `abort`, in a transaction that is then aborted."""
         name = f"test-{next(self._ids)}" if abort else None
         written = set()
         for partition, key, value in events:
@@ -103,44 +109,44 @@ class MemoryBroker:
             self.log(topic, partition).mark(name or "")
 
     def read_all(self, topic: str) -> list[list[Logged]]:
-        """The committed events of each partition."""
+        """Return the committed events of each partition."""
         return [log.committed() for log in self.topics[topic].logs]
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """The group's committed offset of each partition that has one."""
+        """Return the group's committed offset of each partition that has one."""
         offsets = self.group(group).offsets
         return {partition: at[0] for (name, partition), at in offsets.items() if name == topic}
 
     def members(self, group: str) -> int:
-        """How many members a group has whose sessions are not over."""
-        with suppress(RuntimeError):  # without a loop no time passes
+        """Return the number of members of a group whose sessions have not expired."""
+        with suppress(RuntimeError):  # raised without a running loop; then no time passes
             self._tick()
         return len(self.group(group).members)
 
     def move_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Set the group's committed offsets; ConfigError while it has members."""
+        """Set the group's committed offsets. ConfigError while it has members."""
         self._check_empty(group)
         for partition, offset in offsets.items():
             self.group(group).offsets[topic, partition] = (offset, "")
 
     def delete_group(self, group: str) -> None:
-        """Forget all that a group has committed; ConfigError while it has members."""
+        """Delete all committed offsets of a group. ConfigError while it has members."""
         self._check_empty(group)
         self.group(group).offsets.clear()
 
     def group(self, name: str) -> Group:
-        """A group, made when it is first asked for."""
+        """Return a group; it is created when it is first asked for."""
         return self.groups.setdefault(name, Group())
 
     def log(self, topic: str, partition: int) -> MemoryLog:
-        """A partition's log; UnknownTopicOrPartitionError where there is none."""
+        """Return a partition's log. UnknownTopicOrPartitionError if there is none."""
         known = self.topics.get(topic)
         if known is None or partition >= len(known.logs):
             raise UnknownTopicOrPartitionError
         return known.logs[partition]
 
     def transaction(self, transactional_id: str) -> Transactions:
-        """What that transactional id is doing."""
+        """Return the coordinator's state of a transactional id."""
         if transactional_id not in self.transactions:
             self.transactions[transactional_id] = Transactions(transactional_id, self.network.later)
         return self.transactions[transactional_id]
@@ -152,7 +158,11 @@ class MemoryBroker:
         records: list[Record],
         writer: tuple[str, int] | None,
     ) -> int:
-        """What a produce request does: all records or none. `writer` is a transactional id and its epoch."""
+        """Handle a produce request, all records or none; return the offset of the first.
+
+        `writer` is a transactional id and its epoch. InvalidTimestampError or MessageSizeTooLargeError if a record is
+        refused.
+        """
         log, limits = self.log(topic, partition), self.topics[topic].topic
         for timestamp, key, value, _headers in records:
             if timestamp > self.now_ms() + limits.ahead_ms_max:
@@ -167,11 +177,11 @@ class MemoryBroker:
     def request(
         self, connection: Connection, call: str, act: Callable[[float], T]
     ) -> "asyncio.Future[T]":
-        """Have `act` done here at the moment when the request arrives, which it is given, in the loop's seconds."""
+        """Run `act` here when the request arrives, with the time of arrival in seconds of the loop's clock."""
         return connection.request(call, lambda: act(self._tick()))
 
     def _tick(self) -> float:
-        """End what time has ended: sessions, transactions."""
+        """Expire sessions and transactions; return the time."""
         now = asyncio.get_running_loop().time()
         for group in self.groups.values():
             group.expire(now, self.rebalance_s)

@@ -1,7 +1,7 @@
-"""A loop whose time jumps: when nobody is ready, it goes on at the next timer, and never waits.
+"""An event loop with a virtual clock: when no task is ready, time jumps to the next timer, without waiting.
 
-Everything that runs in it is a function of what was put into it: time, threads and the order of tasks are the loop's.
-What runs under a `Process` can be paused and killed, as an operating system would.
+Everything that runs in it depends only on its inputs: the loop determines time, threads and the order of tasks. Tasks
+of a `Process` can be paused and killed, as an operating system would.
 """
 
 import asyncio
@@ -12,6 +12,8 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar, cast
 
+from typing_extensions import override
+
 from streamdedup.testing.threads import KilledError, Thread
 
 T = TypeVar("T")
@@ -20,11 +22,14 @@ PROCESS: ContextVar["Process | None"] = ContextVar("process", default=None)
 
 
 class StuckError(Exception):
-    """Everybody waits, and nothing will ever happen."""
+    """Every task waits, and no timer is set: nothing will ever happen."""
 
 
 class Process:
-    """Tasks and threads that share a fate. `paused` holds all of them up; after `dead`, nothing they do counts."""
+    """Tasks and threads that are paused and killed together.
+
+    `paused` stops all of them. Once `dead` is set, nothing they do has an effect.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,13 +38,16 @@ class Process:
         self.tasks: list[asyncio.Task[Any]] = []
 
     def check(self) -> None:
-        """KilledError where it was killed."""
+        """KilledError if the process was killed."""
         if self.dead:
             raise KilledError(self.name)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs in no time. What would run in a thread waits for `thread_s()` seconds, then runs, whole but for `linger`."""
+    """An event loop that runs without waiting; its time is in seconds, and begins at 0.
+
+    A call that would run in a thread starts after `thread_s()` seconds, and then runs to its end, unless it lingers.
+    """
 
     def __init__(self, thread_s: Callable[[], float] = lambda: 0.0) -> None:
         super().__init__()
@@ -49,46 +57,51 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _Clock(self)
         self._ready: deque[asyncio.Handle] = _Ready()
         self.set_task_factory(cast(Any, self._numbered))  # typeshed knows no keywords of 3.12
-        self.set_exception_handler(lambda _loop, _context: None)  # of tasks that nobody waits for
+        self.set_exception_handler(
+            lambda _loop, _context: None
+        )  # ignore errors of tasks that no other task awaits
 
+    @override
     def time(self) -> float:
-        """The time in seconds; it begins at 0."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass in which nobody did anything."""
+        """Move the clock forward by `seconds`, in which no task runs."""
         self._now += seconds
 
     def spawn(self, process: Process, main: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run `main`, and all that it begins, as `process`."""
+        """Run `main`, and everything that it starts, as `process`."""
         context = copy_context()
         context.run(PROCESS.set, process)
         return self.create_task(main, context=context)
 
     def pause(self, process: Process) -> None:
-        """As SIGSTOP: nothing of it runs, while what it has sent arrives and what it has set up becomes due."""
+        """Pause a process, as SIGSTOP does: none of its tasks run.
+
+        Its requests still arrive, and its timers still become due.
+        """
         process.paused = True
 
     def resume(self, process: Process) -> None:
-        """As SIGCONT."""
+        """Resume a process, as SIGCONT does."""
         process.paused = False
         held, process.held = process.held, []
         self._ready.extend(held)
 
     def kill(self, process: Process) -> None:
-        """As SIGKILL: from here on it has no effect; its tasks are cancelled."""
+        """Kill a process, as SIGKILL does: from now on it has no effect; its tasks are cancelled."""
         process.dead = True
         self.resume(process)
         for task in process.tasks:
             task.cancel()
 
-    def run_in_executor(  # type: ignore[override]  # the base gives back an awaitable of any kind
+    @override
+    def run_in_executor(  # type: ignore[override]  # the base returns an awaitable of any kind
         self,
-        executor: object,  # noqa: ARG002 - there are no threads to choose from
+        executor: object,
         func: Callable[..., T],
-        *args: Any,  # noqa: ANN401 - whatever `func` takes
+        *args: Any,
     ) -> "asyncio.Future[T]":
-        """Make the call at its time, while the loop waits, unless it lingers."""
         answer: asyncio.Future[T] = self.create_future()
         outcome: list[Callable[[], None]] = []
 
@@ -107,26 +120,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._lingering.pop(thread, None)
             if not answer.done():
                 outcome[0]()
-                answer.exception()  # whoever asked may be gone
+                answer.exception()  # the caller may be gone, and must not leave a warning
 
         thread = Thread.of(act)
         self.call_later(self._thread_s(), step)
         return answer
 
+    @override
     def close(self) -> None:
-        """End what lingers, too."""
         for thread in self._lingering:
             thread.cut()
         self._lingering = {}
         super().close()
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the base's
-        """There is none."""
+    @override
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Do nothing: there is no executor."""
 
     def _numbered(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], **more: object
     ) -> "asyncio.Task[T]":
-        """A task that goes through sets in the order of its making, not of its address."""
+        """Make a task whose place in a set depends on the order of creation, not on its address."""
         given: Any = more
         context: Context | None = given.get("context")
         task = _Task(coro, loop=loop, **given)
@@ -138,24 +152,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def _process_events(self, event_list: object) -> None:
-        """There are none: nobody outside is listened to."""
+        """Do nothing: this loop has no sockets."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps who could be woken."""
+        """Do nothing: the loop never sleeps, so it need not be woken."""
 
 
 class _Task(asyncio.Task[Any]):
     number = 0
 
+    @override
     def __hash__(self) -> int:
         return self.number
 
 
 class _Ready(deque[asyncio.Handle]):
-    """What runs next, but for what is of a process that is paused."""
+    """The queue of handles that run next. Handles of a paused process are held back."""
 
+    @override
     def append(self, handle: asyncio.Handle) -> None:
-        """As `deque.append`."""
         process = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # typeshed leaves it out
         if process is not None and process.paused:
             process.held.append(handle)
@@ -164,13 +179,13 @@ class _Ready(deque[asyncio.Handle]):
 
 
 class _Clock:
-    """In place of the selector, in which a loop waits for sockets and timers."""
+    """Takes the place of the selector, in which a loop waits for sockets and timers."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[object]:
-        """Let the time pass."""
+        """Move the clock to the next timer. StuckError if there is none."""
         if timeout is None:
             raise StuckError("nobody is ready, and no timer is set")
         self._loop.advance(timeout)

@@ -1,4 +1,4 @@
-"""The cluster as `kafka.base` wants it, over a broker in memory."""
+"""A cluster over a broker in memory: implements the interface in `kafka.base`."""
 
 import asyncio
 from collections.abc import (
@@ -33,7 +33,7 @@ RETRY_S = 0.05
 
 
 def connected_to(broker: MemoryBroker) -> Connect:
-    """What `Worker(settings, connect=...)` takes in place of a real cluster."""
+    """Return the argument `connect` of `Worker` that connects it to `broker` instead of a real cluster."""
 
     @asynccontextmanager
     async def connect(options: KafkaOptions) -> AsyncIterator[Cluster]:
@@ -46,7 +46,7 @@ def connected_to(broker: MemoryBroker) -> Connect:
 
 
 class MemoryCluster:
-    """A broker in memory, asked by a client of no group."""
+    """A broker in memory, asked by a client outside of any group. See `kafka.base.Cluster`."""
 
     def __init__(self, broker: MemoryBroker, options: KafkaOptions, patience: Patience) -> None:
         self.patience = patience
@@ -54,11 +54,11 @@ class MemoryCluster:
         self._connection = broker.network.connect()
 
     def source(self, topic: str) -> Source:
-        """As `Cluster.source`."""
+        """Return a new member of the group, which joins when it is started."""
         return MemorySource(self._broker, self._options, topic, self.patience)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
-        """As `Cluster.writer`."""
+        """Return a new writer, which may write once it has fenced all others."""
         return MemoryWriter(
             self._broker,
             self._options,
@@ -69,7 +69,7 @@ class MemoryCluster:
         )
 
     async def describe(self, names: Sequence[str]) -> Topology:
-        """As `Cluster.describe`."""
+        """Return those topics of `names` that exist."""
 
         def act(_now: float) -> Topology:
             topics = self._broker.topics
@@ -79,7 +79,7 @@ class MemoryCluster:
         return await self._broker.request(self._connection, "metadata", act)
 
     async def changed(self, known: Topology) -> list[str]:
-        """As `Cluster.changed`."""
+        """Return the names of the topics that were deleted, or deleted and created again."""
         now = await self.describe(list(known.topics))
         return [
             name
@@ -90,7 +90,7 @@ class MemoryCluster:
     async def create_missing(
         self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int
     ) -> list[str]:
-        """As `Cluster.create_missing`."""
+        """Create the missing topics of the sink, with the settings of `source`; return their names."""
         names = [name for name in sink_topics(sink) if name not in known.topics]
         settings = settings_like(source, retention_ms_min)
 
@@ -103,13 +103,13 @@ class MemoryCluster:
         return names
 
     async def tells_stable_offsets(self, group: str, topic: str) -> bool:  # noqa: ARG002 - this broker does
-        """As `Cluster.tells_stable_offsets`."""
+        """Return True: this broker supports stable OffsetFetch."""
         return True
 
     async def committed(
         self, group: str, topic: str, partition: int, *, stable: bool
     ) -> Committed | None:
-        """As `Cluster.committed`."""
+        """Return the committed offset; None if there is none."""
 
         def act(_now: float) -> tuple[int, str] | None:
             asked, transactions = self._broker.group(group), self._broker.transactions
@@ -124,7 +124,7 @@ class MemoryCluster:
         return Committed(found[0], Note.decode(found[1])) if found else None
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
-        """As `Cluster.notes`."""
+        """Return the notes of the group's committed offsets, by partition, decided or not."""
 
         def act(_now: float) -> dict[int, str]:
             offsets = self._broker.group(group).offsets
@@ -135,11 +135,11 @@ class MemoryCluster:
         return {partition: note for partition, note in notes.items() if note is not None}
 
     async def first_offset(self, topic: str, partition: int) -> int:
-        """As `Cluster.first_offset`."""
+        """Return the offset at which the log starts."""
         return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).start)
 
     async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
-        """As `Cluster.first_offsets`."""
+        """Return the offsets at which the logs of `partitions` start."""
 
         def act(_now: float) -> dict[int, int]:
             return {p: self._broker.log(topic, p).start for p in partitions}
@@ -147,23 +147,23 @@ class MemoryCluster:
         return await self._ask("list_offsets", act)
 
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
-        """As `Cluster.batch_at`."""
+        """Return the fingerprint of the entry at `offset`; None if the log does not hold it."""
         return await self._ask(
             "fetch", lambda _: self._broker.log(topic, partition).batch_at(offset)
         )
 
     async def end_offset(self, topic: str, partition: int) -> int:
-        """As `Cluster.end_offset`."""
+        """Return the high watermark."""
         return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).end)
 
     async def stable_offset(self, topic: str, partition: int) -> int:
-        """As `Cluster.stable_offset`."""
+        """Return the last stable offset: everything below it is decided."""
         return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).stable)
 
     async def committed_events(
         self, topic: str, partition: int, start: int, end: int, *, stall_s: float
     ) -> AsyncGenerator[EventBatch]:
-        """As `Cluster.committed_events`."""
+        """Yield the events of committed transactions at offsets from `start` to `end` (exclusive)."""
         loop, position = asyncio.get_running_loop(), start
         moved_at = loop.time()
         chunk = min(CHUNK_EVENTS, self._broker.fetch_events_max)
@@ -188,7 +188,7 @@ class MemoryCluster:
                 await asyncio.sleep(RETRY_S)
 
     async def _ask(self, call: str, act: Callable[[float], T]) -> T:
-        """The answer; asked again while the broker cannot tell. Bound it in time."""
+        """Return the answer; repeat the request while the broker cannot answer. The caller sets a time-out."""
         while True:
             try:
                 return await self._broker.request(self._connection, call, act)

@@ -1,7 +1,7 @@
-"""A network that is slow, loses requests and answers, repeats what was sent, and is away for a while; by chance.
+"""A network that, at random, is slow, loses requests and answers, repeats requests, and is away for a while.
 
-A request that is on its way arrives whatever becomes of its sender, unless it was killed first and luck was out. All
-chance is one `random.Random`, so that in a `VirtualLoop` the same seed gives the same history.
+A request under way arrives whatever happens to its sender; if its sender is killed, it may be lost. All randomness
+comes from one `random.Random`, so in a `VirtualLoop` the same seed gives the same history.
 """
 
 import asyncio
@@ -21,13 +21,15 @@ T = TypeVar("T")
 OF_GROUPS = frozenset(
     ["join_group", "sync_group", "heartbeat", "leave_group", "offset_fetch", "offset_commit"]
 )
-REPEATED = frozenset(("end_txn", "txn_offset_commit"))  # what a broker cannot tell from another
+REPEATED = frozenset(
+    ("end_txn", "txn_offset_commit")
+)  # a broker cannot distinguish a repeated one from a new one
 NOBODY = Context()
 
 
 @dataclass
 class Chances:
-    """How slow requests are, in seconds, and how probable is what may happen to one."""
+    """How slow requests are, in seconds, and the probability of each fault of a request."""
 
     latency_s_max: float = 0.005
     marker_s_max: float = 0.02
@@ -39,40 +41,40 @@ class Chances:
 
 
 class FaultyNetwork:
-    """Set `away` and `loading` for what lasts. `trace` is told of every arrival."""
+    """Set `away` and `loading` for faults that last. `trace` is called with a line about every arrival."""
 
     def __init__(
         self, chance: Random, chances: Chances, trace: Callable[[str], None] = lambda _: None
     ) -> None:
         self.chance, self.chances, self.trace = chance, chances, trace
         self.away = False  # no broker answers
-        self.loading = False  # the coordinator of groups does not know them yet
+        self.loading = False  # the coordinator of groups is still loading them
 
     def connect(self) -> "FaultyConnection":
-        """As `Network.connect`."""
+        """Return a new connection of one client."""
         return FaultyConnection(self)
 
     def later(self, act: Callable[[], None]) -> None:
-        """As `Network.later`."""
+        """Have the broker do `act` by itself, after a random delay."""
         loop = asyncio.get_running_loop()
         loop.call_later(self.chance.uniform(0, self.chances.marker_s_max), act, context=NOBODY)
 
     def latency_s(self) -> float:
-        """How long one way takes."""
+        """Return how long a message takes in one direction, in seconds."""
         if self.chance.random() < self.chances.slow:
             return self.chance.uniform(0, self.chances.slow_s_max)
         return self.chance.random() * self.chances.latency_s_max
 
 
 class FaultyConnection:
-    """As `Connection`."""
+    """One client's requests, with faults. They arrive in the order in which they were sent."""
 
     def __init__(self, network: FaultyNetwork) -> None:
         self._network = network
         self._arrived_at = 0.0
 
     def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
-        """As `Connection.request`."""
+        """Send a request; return its answer, or the error of a fault."""
         process = PROCESS.get()
         if process is not None:
             process.check()
@@ -106,9 +108,8 @@ class FaultyConnection:
         give = outcome(answer, act)
         network.trace(f"{loop.time():.6f} {who} {call}")
         repeated = chances.repeated if call in REPEATED else 0.0
-        if (
-            draw < chances.request_lost + repeated
-        ):  # which a client knows by its replaced connection
+        # A client notices a repeated request by its replaced connection.
+        if draw < chances.request_lost + repeated:
             loop.call_later(network.latency_s() * 4, outcome, loop.create_future(), act)
             give = outcome(answer, lambda: _raise(KafkaConnectionError("sent again")))
         elif draw < chances.request_lost + repeated + chances.answer_lost:
@@ -116,5 +117,5 @@ class FaultyConnection:
         loop.call_later(network.latency_s(), give)
 
 
-def _raise(error: Exception) -> T:  # type: ignore[type-var]  # it fits wherever an answer is wanted
+def _raise(error: Exception) -> T:  # type: ignore[type-var]  # usable in place of any answer
     raise error

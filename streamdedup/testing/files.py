@@ -1,7 +1,7 @@
-"""File systems for tests, in place of `os`: one that fails at its n-th call, one that loses power.
+"""File systems for tests, in place of `os`: one that fails at its n-th call, and one that loses power.
 
-Both work on real files. The second logs what it was asked to do, and tells from it every state that
-a disk may be found in when the power fails after any of these calls.
+Both work on real files. The second logs its calls, and computes from the log every state in which a disk may be found
+if the power fails after any of these calls.
 """
 
 import os
@@ -13,65 +13,68 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+from typing_extensions import override
+
 T = TypeVar("T")
 
 
 class WatchedFs:
-    """`os`, with each call going through `around`, and the open file descriptors counted."""
+    """`os`, with every call passed through `around`, and a set of the open file descriptors."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.open_fds: set[int] = set()
 
     def around(self, name: str, act: Callable[[], T]) -> T:
-        """Make the call of that name; to be overridden."""
+        """Make the call of that name. Subclasses override this."""
         self.calls.append(name)
         return act()
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        """As `os.open`."""
+        """Open a file, like `os.open`."""
         fd = self.around("open", lambda: os.open(path, flags, mode))
         self.open_fds.add(fd)
         return fd
 
     def readv(self, fd: int, buffers: list[memoryview], /) -> int:
-        """As `os.readv`."""
+        """Read into `buffers`, like `os.readv`."""
         return self.around("readv", lambda: os.readv(fd, buffers))
 
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
-        """As `os.write`."""
+        """Write `data` or the beginning of it, like `os.write`."""
         return self.around("write", lambda: os.write(fd, data))
 
     def fsync(self, fd: int) -> None:
-        """As `os.fsync`."""
+        """Make the file or directory durable, like `os.fsync`."""
         self.around("fsync", lambda: os.fsync(fd))
 
     def close(self, fd: int) -> None:
-        """As `os.close`."""
+        """Close a descriptor, like `os.close`."""
         self.open_fds.discard(fd)
         self.around("close", lambda: os.close(fd))
 
     def rename(self, src: Path, dst: Path) -> None:
-        """As `os.rename`."""
+        """Rename a file and replace `dst` if it exists, like `os.rename`."""
         self.around("rename", lambda: os.rename(src, dst))  # noqa: PTH104 - this is `os`
 
     def unlink(self, path: Path) -> None:
-        """As `os.unlink`."""
+        """Delete a file, like `os.unlink`."""
         self.around("unlink", lambda: os.unlink(path))  # noqa: PTH108 - this is `os`
 
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
-        """As `os.mkdir`."""
+        """Make a directory, like `os.mkdir`."""
         self.around("mkdir", lambda: os.mkdir(path, mode))  # noqa: PTH102 - this is `os`
 
     def listdir(self, path: Path) -> list[str]:
-        """As `os.listdir`."""
+        """Return the names in a directory, like `os.listdir`."""
         return self.around("listdir", lambda: os.listdir(path))  # noqa: PTH208 - this is `os`
 
 
 class FailingFs(WatchedFs):
-    """Call number `fail_at` (from 0) fails with `error`; with `for_good`, so do all after it.
+    """Call number `fail_at` (from 0) fails with the errno `error`; with `for_good`, so do all calls after it.
 
-    With `lost_answer` the failing call takes effect anyway; else a write leaves half its bytes.
+    With `lost_answer` the failing call takes effect all the same. Otherwise a failing write still writes half its
+    bytes.
     """
 
     def __init__(
@@ -82,21 +85,21 @@ class FailingFs(WatchedFs):
         self._for_good, self._lost_answer = for_good, lost_answer
         self.failed: list[str] = []
 
+    @override
     def around(self, name: str, act: Callable[[], T]) -> T:
-        """Make the call, or fail."""
         due = len(self.calls) == self._fail_at
         due |= self._for_good and len(self.calls) > self._fail_at
         self.calls.append(name)
         if not due:
             return act()
         self.failed.append(name)
-        # A descriptor is gone after a failed close, too, and none comes out of a failed open.
+        # A failed close releases the descriptor all the same, and a failed open never returns one.
         if name == "close" or (self._lost_answer and name != "open"):
             act()
         raise OSError(self._error, os.strerror(self._error))
 
+    @override
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
-        """As `os.write`."""
         written = len(self.failed)
         try:
             return super().write(fd, data)
@@ -108,7 +111,7 @@ class FailingFs(WatchedFs):
 
 @dataclass(frozen=True)
 class Operation:
-    """One change: to a file's bytes (`file`, `offset`, `data`) or to the directory of `path`."""
+    """One change: to a file's bytes (`file`, `offset`, `data`), or to the directory that contains `path`."""
 
     kind: str
     path: Path
@@ -118,15 +121,17 @@ class Operation:
     data: bytes = b""
 
 
-State = tuple[frozenset[Path], tuple[tuple[Path, bytes], ...]]  # directories; files and their bytes
-SECTORS_BYTES = (512, 4096)  # what a disk writes whole
+State = tuple[
+    frozenset[Path], tuple[tuple[Path, bytes], ...]
+]  # the directories; the files and their bytes
+SECTORS_BYTES = (512, 4096)  # the sizes that a disk writes as a whole
 
 
 class PowerFs(WatchedFs):
-    """Remembers what was asked of it, and tells what of it a disk may hold after a loss of power.
+    """Logs its operations, and computes which of them a disk may hold after a loss of power.
 
-    What no fsync has settled may be there or not, each operation for itself and a write also in
-    part. An fsync of a file settles its bytes but not its name, which is its directory's.
+    An operation that no fsync has covered may be there or not, each independently of the others; a write may also be
+    there in part. An fsync of a file covers its bytes but not its name: that takes an fsync of its directory.
     """
 
     def __init__(self) -> None:
@@ -137,8 +142,8 @@ class PowerFs(WatchedFs):
         self._paths: dict[int, Path] = {}
         self._written: dict[int, int] = {}
 
+    @override
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        """As `os.open`."""
         created = bool(flags & os.O_CREAT) and not path.exists()
         fd = super().open(path, flags, mode)
         self._paths[fd] = path
@@ -149,8 +154,8 @@ class PowerFs(WatchedFs):
             self.log.append(Operation("create", path, file=self._files))
         return fd
 
+    @override
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
-        """As `os.write`."""
         count = super().write(fd, data)
         path = self._paths[fd]
         file = self._names[path]
@@ -159,37 +164,37 @@ class PowerFs(WatchedFs):
         self._written[file] += count
         return count
 
+    @override
     def fsync(self, fd: int) -> None:
-        """As `os.fsync`."""
         super().fsync(fd)
         path = self._paths[fd]
         kind = "sync directory" if path.is_dir() else "sync file"
         self.log.append(Operation(kind, path, file=self._names.get(path, -1)))
 
+    @override
     def rename(self, src: Path, dst: Path) -> None:
-        """As `os.rename`."""
         super().rename(src, dst)
         self._names[dst] = self._names.pop(src)
         self.log.append(Operation("rename", src, target=dst, file=self._names[dst]))
 
+    @override
     def unlink(self, path: Path) -> None:
-        """As `os.unlink`."""
         super().unlink(path)
         self.log.append(Operation("unlink", path, file=self._names.pop(path)))
 
+    @override
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
-        """As `os.mkdir`."""
         super().mkdir(path, mode)
         self.log.append(Operation("mkdir", path))
 
     def states_after(self, operations: int) -> set[State]:
-        """Every state of the disk when the power fails after that many operations of the log."""
+        """Return every possible state of the disk if the power fails after that many operations."""
         log = self.log[:operations]
         made = _made(log)
         return {_state(outcome, made) for outcome in product(*_choices(log))}
 
     def lose_power(self, chance: Random, root: Path) -> None:
-        """Have what lies in directories of `root` be one of the states that a disk may now be found in."""
+        """Replace the content of `root` by one of the states in which a disk may be found now, chosen at random."""
         outcome = tuple(map(chance.choice, _choices(self.log)))
         directories, files = _state(outcome, _made(self.log))
         for child in root.iterdir() if root.exists() else ():
@@ -210,7 +215,7 @@ class PowerFs(WatchedFs):
 
 
 def restore(state: State, away: Path, to: Path) -> None:
-    """Lay out `state` under `to`, as it was under `away`."""
+    """Recreate `state` under `to`, as it was under `away`."""
     directories, files = state
     for directory in sorted(directories):
         (to / directory.relative_to(away)).mkdir()
@@ -223,7 +228,10 @@ def _made(log: list[Operation]) -> set[Path]:
 
 
 def _choices(log: list[Operation]) -> list[list[Operation | None]]:
-    """List what may have become of each operation: done where a later fsync settled it; else also not, or in part."""
+    """Return what may have become of each operation.
+
+    It is done if a later fsync covers it. Otherwise it may also be missing, and a write may be done in part.
+    """
     choices: list[list[Operation | None]] = []
     settled: set[int | Path] = set()
     for operation in reversed(log):
@@ -252,7 +260,7 @@ def _torn(write: Operation) -> Iterator[Operation]:
 
 
 def _state(outcome: tuple[Operation | None, ...], made: set[Path]) -> State:
-    """Apply what was done, in order; what stands under a directory that was not made is lost."""
+    """Apply the operations that took effect, in order; files in a directory that was not made are lost."""
     directories: set[Path] = set()
     names: dict[Path, int] = {}
     contents: dict[int, bytearray] = {}

@@ -1,7 +1,7 @@
 """A consumer group in memory: members with sessions, generations, assignments, committed offsets.
 
-As Kafka's classic groups with an eager protocol: a change of members has all of them join again; who does not in time
-is out. Times are seconds of the loop's clock.
+It behaves like Kafka's classic groups with an eager protocol. After a change of members, all of them join again; a
+member that does not join in time is removed. Times are seconds of the loop's clock.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from aiokafka.errors import IllegalGenerationError, RebalanceInProgressError, Un
 
 @dataclass
 class Member:
-    """One member of the group; its session ends at `alive_until` unless it says that it lives."""
+    """One member of the group. Its session expires at `alive_until` unless a heartbeat extends it."""
 
     topic: str
     instance: str | None
@@ -23,7 +23,7 @@ class Member:
 
 @dataclass
 class Group:
-    """One group. `generation` counts assignments; while `settles_at` is set, the next is being made."""
+    """One group. `generation` counts assignments. `settles_at` is set while the next one is being made."""
 
     offsets: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
@@ -32,9 +32,9 @@ class Group:
     _numbers: int = 0
 
     def join(self, name: str | None, member: Member, now: float, rebalance_s: float) -> str:
-        """Take part in the next generation; under `name`, where it is still known, else a new one.
+        """Add a member to the next generation, under `name` if that is still known; return its name.
 
-        Who bears the name of a static member takes its place in this generation, and nobody else hears of it.
+        A member with the static name of another takes that one's place in this generation, without a rebalance.
         """
         for other, known in list(self.members.items()):
             if member.instance is not None and known.instance == member.instance and other != name:
@@ -45,7 +45,7 @@ class Group:
         if name is None or name not in self.members:
             name = self._enter(member)
         else:
-            member.partitions = self.members[name].partitions  # sticky: what it had it gets again
+            member.partitions = self.members[name].partitions  # sticky: it keeps what it had
             self.members[name] = member
         self._rebalance(now, rebalance_s)
         member.joined = True
@@ -54,7 +54,10 @@ class Group:
     def assignment(
         self, name: str, partitions: int, now: float
     ) -> tuple[int, frozenset[int]] | None:
-        """The generation and what is the member's in it; None while others are waited for."""
+        """Return the generation and the member's partitions in it; None while the group waits for other members.
+
+        RebalanceInProgressError if the member must join first; UnknownMemberIdError if it is not a member.
+        """
         member = self._member(name)
         member.alive_until = now + member.session_s
         if not member.joined:
@@ -66,7 +69,7 @@ class Group:
         return self.generation, member.partitions
 
     def heartbeat(self, name: str, generation: int, now: float) -> None:
-        """Say that a member lives; raises what it has to know."""
+        """Extend a member's session. Raises if the member must join again, or is none."""
         member = self._member(name)
         member.alive_until = now + member.session_s
         self.check(name, generation)
@@ -74,24 +77,24 @@ class Group:
             raise RebalanceInProgressError
 
     def check(self, name: str, generation: int) -> None:
-        """Raise unless `name` is a member in this very generation."""
+        """Raise unless `name` is a member in exactly this generation."""
         self._member(name)
         if generation != self.generation:
             raise IllegalGenerationError
 
     def leave(self, name: str, now: float, rebalance_s: float) -> None:
-        """A member goes."""
+        """Remove a member, which causes a rebalance."""
         if self.members.pop(name, None) is not None:
             self._rebalance(now, rebalance_s)
 
     def expire(self, now: float, rebalance_s: float) -> None:
-        """Drop members whose session is over."""
+        """Remove members whose session has expired."""
         gone = [name for name, member in self.members.items() if member.alive_until <= now]
         for name in gone:
             self.leave(name, now, rebalance_s)
 
     def begin_anew(self, now: float, rebalance_s: float) -> None:
-        """Have all join again, as when the topic has more partitions."""
+        """Have all members join again, as when the topic has more partitions."""
         self._rebalance(now, rebalance_s)
 
     def _enter(self, member: Member) -> str:
@@ -113,7 +116,10 @@ class Group:
         self.settles_at = now + rebalance_s
 
     def _settle(self, partitions: int) -> None:
-        """Assign: everybody keeps of what it had as much as is its share, the rest goes to who has least."""
+        """Assign the partitions.
+
+        Each member keeps of its former partitions as many as its share; the rest go to the members with the fewest.
+        """
         self.members = {name: member for name, member in self.members.items() if member.joined}
         self.generation += 1
         self.settles_at = None

@@ -1,7 +1,7 @@
-"""One partition's log in memory: events, the markers that end transactions, and what a reader sees of them.
+"""The log of one partition in memory: events, the markers that end transactions, and what a reader sees of them.
 
-As Kafka's: a marker takes an offset, nobody who reads committed events gets beyond the first undecided one, and what
-was trimmed is gone for readers. It is kept for whoever judges a test.
+It behaves like Kafka's: a marker takes an offset, a reader of committed events stops at the first undecided one, and
+trimmed events are gone for readers. They are kept for the checks of a test.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from streamdedup.kafka.records.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """An event as it stands in a log; `timestamp` is ms since 1970."""
+    """An event in a log; `timestamp` is in ms since 1970."""
 
     offset: int
     timestamp: int
@@ -35,7 +35,7 @@ class _Span:
 
 
 class MemoryLog:
-    """One partition. `start` is the first offset that is still held, `end` the high watermark."""
+    """One partition's log. `start` is the first offset that it still holds, `end` the high watermark."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -51,11 +51,11 @@ class MemoryLog:
 
     @property
     def stable(self) -> int:
-        """The last stable offset: all below it is decided."""
+        """The last stable offset: everything below it is decided."""
         return min((span.first for span in self._open.values()), default=self.end)
 
     def append(self, records: Iterable[Record], transactional_id: str | None = None) -> int:
-        """Append `records`, undecided where they are of a transaction; the offset of the first."""
+        """Append `records`, undecided if they belong to a transaction; return the offset of the first."""
         base, span = self.end, self._plain
         if transactional_id is not None:
             span = self._open.setdefault(transactional_id, _Span(base))
@@ -65,24 +65,25 @@ class MemoryLog:
         return base
 
     def decide(self, transactional_id: str, *, committed: bool) -> None:
-        """The coordinator knows how that transaction ends; readers hear of it by its marker."""
+        """Note how the coordinator decided that transaction; readers learn of it only by its marker."""
         if transactional_id in self._open:
             self._open[transactional_id].committed = committed
 
     def mark(self, transactional_id: str) -> None:
-        """Write the marker of a transaction that is decided; it takes an offset."""
+        """Write the marker of a decided transaction; it takes an offset."""
         self._entries.append((None, self._open.pop(transactional_id, self._plain)))
         self._wake()
 
     def trim(self, before: int) -> None:
-        """Delete what stands before an offset, as retention does."""
+        """Delete the events before an offset, as retention does."""
         self.start = max(self.start, min(before, self.end))
         self._wake()
 
     def read(self, position: int, events_max: int) -> tuple[list[Logged], int]:
-        """At most so many committed events from `position` on, and where reading goes on.
+        """Return at most `events_max` committed events from `position` on, and the offset of the next read.
 
-        That is behind the last of them, or behind all that is decided where nothing more is to be read.
+        That offset is after the last event returned, or, if no further event follows, after everything that is
+        decided.
         """
         found: list[Logged] = []
         for logged, span in self._entries[position : self.stable]:
@@ -94,7 +95,10 @@ class MemoryLog:
         return found, max(position, self.stable)
 
     def batch_at(self, offset: int) -> Fingerprint | None:
-        """Of the entry at `offset`, as if each were a record batch of its own; None where it is not held."""
+        """Return the fingerprint of the entry at `offset`, as if each entry were a record batch of its own.
+
+        None if the log does not hold that offset.
+        """
         if not self.start <= offset < self.end:
             return None
         logged, span = self._entries[offset]
@@ -109,24 +113,24 @@ class MemoryLog:
         )
 
     def committed(self) -> list[Logged]:
-        """All events that a reader of committed ones sees."""
+        """Return all events that a reader of committed events sees."""
         return self.read(self.start, self.end)[0]
 
     def emitted(self) -> list[Logged]:
-        """All events that were ever committed: those that were trimmed, and those whose marker is on its way, too."""
+        """Return all events that were ever committed, also trimmed ones, and those whose marker is not written yet."""
         return [logged for logged, span in self._entries if logged is not None and span.committed]
 
     @property
     def end_decided(self) -> int:
-        """The end when the markers of all transactions are written that are decided."""
+        """The end of the log once the markers of all decided transactions are written."""
         return self.end + sum(span.committed is not None for span in self._open.values())
 
     def aborted(self) -> Sequence[Logged]:
-        """The events of aborted transactions."""
+        """Return the events of aborted transactions."""
         return [logged for logged, span in self._entries if logged and span.committed is False]
 
     def moved(self) -> "asyncio.Future[None]":
-        """Done at the next change."""
+        """Return a future that is done at the next change."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future

@@ -1,6 +1,6 @@
-"""The way between a client and the broker in memory: here without delay or loss, in simulations with both.
+"""The connection between a client and the broker in memory: here without delay or loss, in simulations with both.
 
-A request is one act on the broker's state, done at one moment: it happens wholly or not at all.
+A request is one change of the broker's state, made at one moment: it happens as a whole or not at all.
 """
 
 import asyncio
@@ -15,40 +15,40 @@ class Connection(Protocol):
     """One client's requests, which arrive in the order in which they were sent."""
 
     def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
-        """Have `act` done at the broker; its result, or what it raised, comes back. `call` is Kafka's name for it."""
+        """Run `act` at the broker; the future gets its result, or its error. `call` is Kafka's name of the request."""
 
 
 class Network(Protocol):
     """Makes connections."""
 
     def connect(self) -> Connection:
-        """A new one."""
+        """Return a new connection."""
 
     def later(self, act: Callable[[], None]) -> None:
-        """Have the broker do something by itself, after the answer that it is giving."""
+        """Have the broker do `act` by itself, after the answer that it is giving."""
 
 
 class DirectNetwork:
-    """Everything arrives at once, and nothing is lost."""
+    """A network on which everything arrives at once, and nothing is lost."""
 
     def connect(self) -> Connection:
-        """As `Network.connect`; there is nothing to tell connections apart by."""
+        """Return this object: it need not distinguish connections."""
         return self
 
-    def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":  # noqa: ARG002 - nothing goes by it
-        """As `Connection.request`."""
+    def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":  # noqa: ARG002 - it makes no difference here
+        """Run `act` now; the answer arrives in the loop's next turn."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        loop.call_soon(outcome(answer, act))  # never before the caller has waited
+        loop.call_soon(outcome(answer, act))  # only once the caller awaits it
         return answer
 
     def later(self, act: Callable[[], None]) -> None:
-        """As `Network.later`."""
+        """Run `act` now."""
         act()
 
 
 def outcome(answer: "asyncio.Future[T]", act: Callable[[], T]) -> Callable[[], None]:
-    """Do `act` now, and give what hands its outcome to whoever waits for `answer`."""
+    """Run `act` now; return a function that gives its result or its error to `answer`."""
     try:
         return partial(_give, answer, act())
     except Exception as error:
@@ -63,4 +63,4 @@ def _give(answer: "asyncio.Future[T]", result: T) -> None:
 def _refuse(answer: "asyncio.Future[T]", error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # whoever sent it may be gone
+        answer.exception()  # the sender may be gone, and must not leave a warning

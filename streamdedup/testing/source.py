@@ -1,7 +1,7 @@
-"""One member of a consumer group, as `kafka.base` wants it, over a broker in memory.
+"""One member of a consumer group over a broker in memory: implements `kafka.base.Source`.
 
-A task of its own keeps the membership, as aiokafka's does: it says that the member lives, joins again when the group
-settles anew or has thrown it out, and only notes what came of it.
+A task of its own keeps the membership, as in aiokafka: it sends heartbeats, and joins again if the group rebalances or
+has thrown it out. It only notes the new assignment.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ JOIN_POLL_S = 0.02
 
 
 class MemorySource:
-    """One member of the group, reading one topic."""
+    """One member of the group, which reads one topic."""
 
     def __init__(
         self, broker: MemoryBroker, options: KafkaOptions, topic: str, patience: Patience
@@ -48,7 +48,7 @@ class MemorySource:
         self._assigned: frozenset[int] | None = None
         self._name: str | None = None
         self._generation = -1
-        self._partitions = 0  # of the topic, when we joined
+        self._partitions = 0  # the topic's number of partitions when we joined
         self._positions: dict[int, int] = {}
         self._held: set[int] = set()
         self._ends: dict[int, int] = {}
@@ -56,27 +56,27 @@ class MemorySource:
 
     @property
     def epoch(self) -> int:
-        """As `Source.epoch`."""
+        """The number of assignments and revocations so far."""
         return self._epoch
 
     @property
     def assigned(self) -> frozenset[int] | None:
-        """As `Source.assigned`."""
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._assigned
 
     async def start(self) -> None:
-        """As `Source.start`."""
+        """Join the group."""
         await start_patiently(
             lambda: self._group("find_coordinator", lambda _: None), "the group", self._patience
         )
         self._membership = asyncio.create_task(self._keep())
 
     async def stop(self, within_s: float) -> bool:
-        """As `Source.stop`."""
+        """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
         if self._membership is None:
             return True
         self._membership.cancel()
-        if self._options.group_instance_id:  # its place is kept
+        if self._options.group_instance_id:  # a static member does not leave: its place is kept
             return True
         try:
             async with asyncio.timeout(within_s):
@@ -86,13 +86,13 @@ class MemorySource:
         return True
 
     async def keep_alive(self, wait_s: float) -> None:
-        """As `Source.keep_alive`."""
+        """Wait for `wait_s` seconds; raise the error that ended the membership, if there is one."""
         if self._membership is not None and self._membership.done():
             self._membership.result()
         await asyncio.sleep(wait_s)
 
     async def confirms(self, epoch: int) -> bool:
-        """As `Source.confirms`."""
+        """Ask the group now; return whether the assignment of `epoch` still holds."""
         if self._epoch != epoch or self._assigned is None:
             return False
         try:
@@ -102,21 +102,21 @@ class MemorySource:
         return self._epoch == epoch
 
     def grown(self, partitions: int) -> None:
-        """As `Source.grown`; each heartbeat looks by itself."""
+        """Do nothing: each heartbeat checks the number of partitions."""
 
     def hold(self, partition: int) -> None:
-        """As `Source.hold`."""
+        """Fetch nothing from `partition` until `go_to` is called for it."""
         self._held.add(partition)
 
     def go_to(self, partition: int, offset: int) -> None:
-        """As `Source.go_to`."""
+        """Continue to read `partition` at `offset`."""
         self._positions[partition] = offset
         self._held.discard(partition)
 
     async def read(
         self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | None:
-        """As `Source.read`."""
+        """Return the next events of `partition`; None after `wait_s` seconds, or in another epoch."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         events_max = min(events_max, CHUNK_EVENTS, self._broker.fetch_events_max)
@@ -132,16 +132,16 @@ class MemorySource:
             await asyncio.wait([self._broker.log(self._topic, partition).moved()], timeout=left_s)
 
     def position(self, partition: int) -> int:
-        """As `Source.position`."""
+        """Return the offset of the next read."""
         return self._positions[partition]
 
     def lag(self, partition: int) -> int:
-        """As `Source.lag`."""
+        """Return the number of offsets between the position and the end, as of the last fetch."""
         position = self._positions.get(partition, 0)
         return max(0, self._ends.get(partition, 0) - position)
 
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """As `Source.commit`."""
+        """Commit an offset outside of a transaction."""
         name, generation = self._name or "", self._generation
 
         def act(_now: float) -> None:
@@ -165,12 +165,12 @@ class MemorySource:
 
         events, reached, end = await self._broker.request(self._fetching, "fetch", act)
         if self._epoch != epoch or self._positions.get(partition) != position:
-            return []  # of another assignment, or from before a seek
+            return []  # fetched for another assignment, or before a seek
         self._positions[partition], self._ends[partition] = reached, end
         return events
 
     async def _keep(self) -> None:
-        """Become a member, and stay one for as long as we run."""
+        """Become a member, and remain one for as long as this object runs."""
         await self._join_again()
         while True:
             await asyncio.sleep(self._heartbeat_s)

@@ -1,6 +1,6 @@
-"""Threads of a `VirtualLoop`: real ones, of which one at a time runs, and never beside the loop.
+"""The threads of a `VirtualLoop`: real threads, but only one runs at a time, and never while the loop runs.
 
-So a blocking call may `linger` on its way: the loop goes on for that time, and what happens in between is its.
+So a blocking call may `linger`: the loop continues for that time, and runs whatever falls into it.
 """
 
 import threading
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 
 class KilledError(BaseException):
-    """Raised in what still runs of a process that was killed: none of its calls has an effect any more."""
+    """Raised in code of a killed process that still runs: none of its calls has an effect."""
 
 
 class Thread:
-    """Used again and again: making one takes longer than most calls do."""
+    """A thread that is reused: to start one takes longer than most calls do."""
 
-    _idle: "list[Thread]" = []  # noqa: RUF012 - of all loops, one of which runs at a time
+    _idle: "list[Thread]" = []  # noqa: RUF012 - shared by all loops, of which one runs at a time
     _here = threading.local()
 
     def __init__(self) -> None:
@@ -28,25 +28,25 @@ class Thread:
 
     @classmethod
     def of(cls, act: Callable[[], None]) -> "Thread":
-        """One that will do `act`, which raises nothing, with its first `step`."""
+        """Return a thread that will run `act` at its first `step`. `act` must not raise."""
         thread = cls._idle.pop() if cls._idle else cls()
         thread._act, thread._cut = act, False
         return thread
 
     def step(self) -> float | None:
-        """Wait until it lingers, for so many seconds, or has ended: None."""
+        """Run the thread until it lingers, and return for how many seconds; None once it has ended."""
         self._go.release()
         self._back.acquire()
         return self._lingers_s
 
     def cut(self) -> None:
-        """Have what lingers end by a KilledError."""
+        """End a lingering thread by a KilledError."""
         self._cut = True
         self.step()
 
     @classmethod
     def linger(cls, seconds: float) -> None:
-        """Let the loop go on for so long, where a thread of it asks; elsewhere nothing happens."""
+        """Let the loop continue for `seconds`. Outside of a thread of a `VirtualLoop`, this does nothing."""
         thread: Thread | None = getattr(cls._here, "thread", None)
         if thread is None:
             return

@@ -1,8 +1,8 @@
-"""The coordinator of transactions in memory: epochs that fence, and transactions that end in two steps.
+"""The transaction coordinator in memory: epochs that fence, and transactions that end in two steps.
 
-As Kafka's: whoever asks for an epoch shuts out those before, and what they left open is aborted; the answer to a
-commit comes before its markers stand in the logs and its offsets in the group; and what is repeated late, under an
-epoch that still holds, hits whatever transaction is open then. Times are seconds of the loop's clock.
+As in Kafka, a new epoch fences the earlier ones, and aborts the transaction that they left open. A commit is answered
+before its markers are in the logs and its offsets in the group. A late repetition of a request, under an epoch that
+still holds, takes effect on the transaction that is open then. Times are seconds of the loop's clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from streamdedup.testing.groups import Group
 from streamdedup.testing.log import MemoryLog
 
 Later = Callable[[Callable[[], None]], None]
-"""Does something soon: what a broker does by itself, after it has answered."""
+"""Runs something soon that a broker does by itself, after its answer."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class _Staged:
 
 @dataclass
 class Transactions:
-    """What one transactional id is doing; the coordinator's view."""
+    """The coordinator's state of one transactional id."""
 
     transactional_id: str
     later: Later
@@ -41,15 +41,18 @@ class Transactions:
 
     @property
     def open(self) -> bool:
-        """Whether a transaction is open whose end nobody has asked for."""
+        """Whether a transaction is open that nobody has asked to end."""
         return not self.ending and bool(self._logs or self._staged)
 
     def undecided(self, group: Group, topic: str, partition: int) -> bool:
-        """Whether the outcome of a transaction would change that committed offset."""
+        """Return whether a transaction is under way that would change that committed offset."""
         return (id(group), topic, partition) in self._staged
 
     def fence(self, timeout_s: float) -> int:
-        """A new epoch. ConcurrentTransactions, to be asked again, while what was open is being settled."""
+        """Return a new epoch, and abort an open transaction.
+
+        ConcurrentTransactions while that transaction is being ended: ask again.
+        """
         if self.open:
             self.epoch += 1
             self._end(commit=False)
@@ -60,13 +63,13 @@ class Transactions:
         return self.epoch
 
     def add(self, epoch: int, log: MemoryLog, now: float) -> None:
-        """Take a partition into the open transaction; ConcurrentTransactions while the one before is being ended."""
+        """Add a partition to the open transaction. ConcurrentTransactions while the one before is being ended."""
         self._begin(epoch, now)
         if log not in self._logs:
             self._logs.append(log)
 
     def produce(self, epoch: int, log: MemoryLog, records: Iterable[Record]) -> int:
-        """Append to the open transaction, of which the partition must be; the offset of the first."""
+        """Append to the open transaction, which must include the partition; return the offset of the first record."""
         self._check(epoch)
         if self.ending or log not in self._logs:
             raise InvalidTxnState
@@ -85,7 +88,7 @@ class Transactions:
         self._staged[id(group), *where] = _Staged(group, *committed)
 
     def end(self, epoch: int, *, commit: bool) -> None:
-        """Commit or abort. InvalidTxnState where nothing is open: it was asked for twice."""
+        """Commit or abort. InvalidTxnState if no transaction is open: the request was repeated."""
         self._check(epoch)
         if self.open:
             self._end(commit=commit)
@@ -93,7 +96,7 @@ class Transactions:
             raise InvalidTxnState
 
     def expire(self, now: float) -> None:
-        """Abort what is open for too long; who wrote it is fenced."""
+        """Abort a transaction that is open for too long, and fence its writer."""
         if self.open and self.ends_at <= now:
             self.epoch += 1
             self._end(commit=False)
@@ -110,7 +113,7 @@ class Transactions:
             self.ends_at = now + self.timeout_s
 
     def _end(self, *, commit: bool) -> None:
-        """Decided from here on; the partitions hear of it one by one."""
+        """Decide the transaction; the partitions learn of it one after the other."""
         logs, staged, self._logs = self._logs, self._staged, []
         self.ending = len(logs) + len(staged)
         for log in logs:

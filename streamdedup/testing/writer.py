@@ -1,4 +1,4 @@
-"""The writer of one output partition, as `kafka.base` wants it, over a broker in memory."""
+"""The writer of one output partition over a broker in memory: implements `kafka.base.Writer`."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ from streamdedup.testing.network import Connection
 T = TypeVar("T")
 
 RETRY_S = 0.02
-ENVELOPE_BYTES = 100  # more than a record's own fields take
+ENVELOPE_BYTES = 100  # more than the fixed fields of a record take
 
 
 class MemoryWriter:
@@ -51,11 +51,11 @@ class MemoryWriter:
 
     @property
     def transaction_s_max(self) -> float:
-        """As `Writer.transaction_s_max`."""
+        """The deadline of a commit, in seconds."""
         return transaction_s_max(self._options)
 
     async def fence(self) -> None:
-        """As `Writer.fence`."""
+        """Fence every earlier writer of this partition, and end the transaction that it left open."""
         await self.drop()
         timeout_ms = {**DEFAULTS, **self._options.producer}["transaction_timeout_ms"]
         transaction = self._broker.transaction(self._transactional_id)
@@ -70,15 +70,15 @@ class MemoryWriter:
         )
 
     async def begin(self) -> None:
-        """As `Writer.begin`."""
+        """Begin what the next commit will end."""
         self._sent, self._open = [], {}
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """As `Writer.copy`."""
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
         await self.send(topic, copies(batch, rows), bytes_max)
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """As `Writer.send`."""
+        """Append `records` to this partition of `topic`; send a batch once it is full."""
         batch = self._open.setdefault(topic, [])
         bytes_max = min(bytes_max, BATCH_BYTES_MAX)
         size_bytes = sum(map(_size_bytes, batch))
@@ -91,7 +91,10 @@ class MemoryWriter:
             batch.append(record)
 
     async def settle(self, label: int | None) -> int | None:
-        """As `Writer.settle`."""
+        """Wait until the broker has acknowledged every record; return the output offset after our last event.
+
+        The errors are those of `kafka.sink.KafkaWriter.settle`.
+        """
         for topic, batch in self._open.items():
             if batch:
                 await self._flush(topic, batch)
@@ -106,7 +109,7 @@ class MemoryWriter:
         return end
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
-        """As `Writer.commit`."""
+        """Commit what was sent together with the input offset, and end the transaction."""
         transaction, epoch = self._broker.transaction(self._transactional_id), self._epoch
         where, committed = (source, self._partition), (offset, metadata)
         await self._until_free(
@@ -116,19 +119,19 @@ class MemoryWriter:
         await self._until_free("end_txn", lambda _: transaction.end(epoch, commit=True))
 
     async def abort(self) -> None:
-        """As `Writer.abort`."""
+        """Abort what was sent since `begin`."""
         if self._exactly_once and self._connection is not None:
             transaction, epoch = self._broker.transaction(self._transactional_id), self._epoch
             await self._until_free("end_txn", lambda _: transaction.end(epoch, commit=False))
 
     async def give_up(self) -> None:
-        """As `Writer.give_up`."""
-        with suppress(Exception):  # the next fence settles it
+        """Abort what was sent, if the broker still answers, and release the connection."""
+        with suppress(Exception):  # the next fence aborts it
             await self.abort()
         await self.drop()
 
     async def drop(self) -> None:
-        """As `Writer.drop`; what is on its way may still arrive."""
+        """Release the connection at once. Requests under way may still arrive."""
         for _topic, answer, _count in self._sent:
             answer.cancel()
         self._connection, self._sent, self._open = None, [], {}
@@ -148,11 +151,11 @@ class MemoryWriter:
     @property
     def _connected(self) -> Connection:
         if self._connection is None:
-            raise IllegalOperation("the writer was dropped, or never fenced another")
+            raise IllegalOperation("the writer was dropped, or has not fenced yet")
         return self._connection
 
     async def _until_free(self, call: str, act: Callable[[float], T]) -> T:
-        """The answer; asked again while the transaction before is being ended."""
+        """Return the answer; repeat the request while the transaction before is being ended."""
         while True:
             try:
                 return await self._broker.request(self._connected, call, act)
