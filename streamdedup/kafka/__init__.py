@@ -1,1 +1,1 @@
-"""Everything that talks to Kafka. Only this package imports aiokafka, and no aiokafka type leaves it."""
+"""Everything that talks to Kafka. Apart from `testing`, which raises its errors, only this package imports aiokafka."""

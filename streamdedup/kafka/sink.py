@@ -44,9 +44,8 @@ DEFAULTS = {
 DEADLINE_SHARE = 0.75
 ABORT_S_MAX = 5.0
 STOP_S = 1.0
-SEQUENCE_MAX = (
-    1 << 30
-)  # after 2**31 records aiokafka's numbers turn negative, which no broker accepts
+# After 2**31 records aiokafka's numbers turn negative, which no broker accepts.
+SEQUENCE_MAX = 1 << 30
 CANCELS_MAX = 20  # two were enough in every test
 
 _OF_A_RECORD = (

@@ -215,9 +215,8 @@ def check(
             )
     for name in (source, *sink_topics(sink)):
         if name not in topology.topics:
-            own = (
-                name == source or sink.create_topics
-            )  # create_topics never makes the source, or is on already
+            # Then sink.create_topics cannot help: it never makes the source, or it is on already.
+            own = name == source or sink.create_topics
             remedy = "" if own else ", or set sink.create_topics: true"
             problems.append(
                 f"the topic {name} does not exist or may not be seen; create it{remedy}"

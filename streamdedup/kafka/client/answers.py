@@ -64,9 +64,8 @@ class Answers(asyncio.BufferedProtocol):
         self._writing = writing
         self._buffer = bytearray(LEAST_BYTES)
         self._have = 0
-        self._size = (
-            -1
-        )  # of the answer in bytes, without its size field; -1 until that field is complete
+        # Of the answer in bytes, without its size field; -1 until that field is complete.
+        self._size = -1
 
     @classmethod
     def take_over(cls, connection: Any) -> None:
@@ -87,9 +86,8 @@ class Answers(asyncio.BufferedProtocol):
     @override
     def get_buffer(self, _sizehint: int) -> memoryview:
         end = SIZE_BYTES + max(self._size, 0)  # never a byte of the answer after this one
-        if (
-            self._have == len(self._buffer) < end
-        ):  # Grow to at most twice what has arrived: the size is only a claim.
+        # Grow to at most twice what has arrived: the size is only a claim.
+        if self._have == len(self._buffer) < end:
             self._buffer.extend(bytes(min(len(self._buffer), end - len(self._buffer))))
         return memoryview(self._buffer)[self._have : end]
 

@@ -205,7 +205,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
     ) -> Iterator[tuple[list[RecordBatch], int]]:
         """Yield lists of small record batches, each with the offset after it and after the hidden batches that follow.
 
-        A list is empty if more than TOGETHER_MAX batches in a row are hidden.
+        A list is empty if it covers only hidden batches: TOGETHER_MAX in a row, or the last ones.
         """
         together: list[RecordBatch] = []
         events = size_bytes = passed = behind = 0

@@ -26,11 +26,8 @@ class ReadyBatch:
 
     def __init__(self, batch: EncodedBatch) -> None:
         self._batch = batch
-        self._state = (
-            -1,
-            -1,
-            -1,
-        )  # producer id, epoch and sequence of a batch that is not idempotent
+        # Producer id, epoch and sequence of a batch that is not idempotent.
+        self._state = (-1, -1, -1)
 
     def record_count(self) -> int:
         """Return the number of records."""

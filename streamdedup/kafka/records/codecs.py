@@ -25,9 +25,8 @@ EXPANSION = 10  # the first guess; a buffer that is not written to costs no memo
 GUESS_BYTES_MIN = 1 << 16
 GROWTH = 16
 
-XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(
-    ">ii", 1, 1
-)  # its version, and the oldest version that can read it
+# Its version, and the oldest version that can read it.
+XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_MAGIC = XERIAL_HEAD[:8]
 XERIAL_BLOCK_BYTES = 1 << 15
 _SIZE = struct.Struct(">i")

@@ -35,9 +35,8 @@ VERBATIM_BYTES_MIN = 512 << 10
 ROWS_A_CALL = 1 << 15  # rows in one call of a kernel: less than 1 ms, unless the bodies are large
 
 _NULLS = b"\x01\x01\x00"  # the body of a record without key, value and headers
-_BEFORE_BODY = (
-    5 + 3
-)  # bytes before the body of a first record, at most: size, attributes, two deltas of 0
+# Bytes before the body of a first record, at most: size, attributes, two deltas of 0.
+_BEFORE_BODY = 5 + 3
 _CRC, _CRC_AT = struct.Struct(">I"), 17
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 

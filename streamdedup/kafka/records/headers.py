@@ -51,9 +51,8 @@ class RawHeaders(HeaderColumn):
     def located(self, name: str) -> Column:
         # The kernel does not distinguish a null header from one that is missing.
         wanted = name.encode("utf-8", "surrogatepass")
-        if REPLACEMENT in wanted.decode(
-            errors="replace"
-        ):  # different bytes read as this name, so the kernel cannot compare
+        # Different bytes read as this name, so the kernel cannot compare.
+        if REPLACEMENT in wanted.decode(errors="replace"):
             count = len(self)
             return Column(b"", np.zeros(count, np.int64), np.full(count, NULL, np.int64))
         name_bytes = frozen(np.frombuffer(wanted, dtype=np.uint8), np.uint8)

@@ -12,9 +12,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streamdedup.events import Column, EventBatch, Headers, Integers
 
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
-NO_TIMESTAMP = (
-    -1
-)  # Kafka's value for no timestamp; aiokafka returns None for records older than timestamps
+# Kafka's value for no timestamp; aiokafka returns None for records older than timestamps.
+NO_TIMESTAMP = -1
 CHUNK_EVENTS = 1_000  # events handled in one turn of the loop: less than 10 ms
 
 

@@ -20,13 +20,10 @@ RECORD_BYTES_MIN = 7  # six varints and the attributes, one byte each
 STEPS_A_CALL = np.uint64(1 << 15)  # less than 1 ms, unless one record alone has more headers
 
 _0, _1, _2, _7, _127, _128 = (np.uint64(number) for number in (0, 1, 2, 7, 127, 128))
-INT32, _INT64 = (
-    np.uint64(5 * 7),
-    np.uint64(10 * 7),
-)  # the most bits that the varint of each may have
-_BEYOND = np.uint64(
-    1 << 62
-)  # after every end; no sum of sizes leads from here back to a valid place
+# The most bits that the varint of each may have.
+INT32, _INT64 = np.uint64(5 * 7), np.uint64(10 * 7)
+# After every end; no sum of sizes leads from here back to a valid place.
+_BEYOND = np.uint64(1 << 62)
 
 
 @kernel

@@ -145,9 +145,8 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
         raise _damaged(base, f"codec {codec} is unknown")
     if base < 0 or delta < 0 or not 0 <= count <= delta + 1:
         raise _damaged(base, f"{count} records up to offset delta {delta}")
-    if (
-        not count and len(raw) > HEAD_BYTES
-    ):  # a batch that compaction emptied has no bytes after its head
+    # A batch that compaction emptied has no bytes after its head.
+    if not count and len(raw) > HEAD_BYTES:
         raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes")
     return RecordBatch(
         base_offset=base,
