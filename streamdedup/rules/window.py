@@ -65,9 +65,8 @@ class DuplicatesWithin:
         )
         self.late = int(np.count_nonzero(judged.late))
         verdicts = np.where(judged.fresh, Verdict.PASS, Verdict.DUPLICATE).astype(np.uint8)
-        verdicts[judged.late & ~judged.fresh] = (
-            Verdict.BLOCKED
-        )  # late events are dropped: filter.late is `drop`
+        # A late event that does not pass is dropped: filter.late is `drop`.
+        verdicts[judged.late & ~judged.fresh] = Verdict.BLOCKED
         return verdicts
 
     def seal(self) -> None:

@@ -57,9 +57,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _Clock(self)
         self._ready: deque[asyncio.Handle] = _Ready()
         self.set_task_factory(cast(Any, self._numbered))  # typeshed knows no keywords of 3.12
-        self.set_exception_handler(
-            lambda _loop, _context: None
-        )  # ignore errors of tasks that no other task awaits
+        # Ignore errors of tasks that no other task awaits.
+        self.set_exception_handler(lambda _loop, _context: None)
 
     @override
     def time(self) -> float:

@@ -21,9 +21,8 @@ T = TypeVar("T")
 OF_GROUPS = frozenset(
     ["join_group", "sync_group", "heartbeat", "leave_group", "offset_fetch", "offset_commit"]
 )
-REPEATED = frozenset(
-    ("end_txn", "txn_offset_commit")
-)  # a broker cannot distinguish a repeated one from a new one
+# A broker cannot distinguish a repeated one from a new one.
+REPEATED = frozenset(("end_txn", "txn_offset_commit"))
 NOBODY = Context()
 
 

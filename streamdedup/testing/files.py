@@ -121,9 +121,8 @@ class Operation:
     data: bytes = b""
 
 
-State = tuple[
-    frozenset[Path], tuple[tuple[Path, bytes], ...]
-]  # the directories; the files and their bytes
+# The directories; the files and their bytes.
+State = tuple[frozenset[Path], tuple[tuple[Path, bytes], ...]]
 SECTORS_BYTES = (512, 4096)  # the sizes that a disk writes as a whole
 
 
