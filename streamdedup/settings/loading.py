@@ -5,20 +5,34 @@ Leaves are checked first; contradictions are then looked for among those that ar
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import ChainMap
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+from pydantic_settings import InitSettingsSource
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.options import FilterOptions
 from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION
-from streamdedup.settings.layers import MASK, Entry, KeyPath, Layers, Place, Problem, variable_of
-from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed, sections
+from streamdedup.settings.layers import (
+    MASK,
+    Entry,
+    Layer,
+    Place,
+    Problem,
+    read_environment,
+    read_file,
+    read_overrides,
+)
+from streamdedup.settings.names import KeyPath, variable_of
+from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed
 
 VALUE_LENGTH_MAX = 80
+
+Loc = tuple[int | str, ...]
 
 
 def load(
@@ -30,18 +44,16 @@ def load(
     """
     environ = os.environ if environ is None else environ
     path = path or _default_path(environ)
-    layers = Layers()
-    layers.add_file(path)
-    layers.add_environment(environ)
-    layers.add_overrides(overrides)
-    settings, problems = _check(layers, Place(3, 0, str(path)))
-    problems = sorted([*layers.problems, *problems])
+    layers = (read_overrides(overrides), read_environment(environ), read_file(path))
+    written = ChainMap(*(layer.entries for layer in layers))
+    settings, problems = _check(layers, written, Place(len(layers), 0, str(path)))
+    problems = sorted([*problems, *(problem for layer in layers for problem in layer.problems)])
     if problems or settings is None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise ConfigError(f"{count} in the configuration:{lines}")
     settings._origins = {
-        leaf: entry.place.label for leaf, entry in layers.entries.items() if entry.value is not None
+        leaf: entry.place.label for leaf, entry in written.items() if entry.value is not None
     }
     return settings
 
@@ -61,75 +73,49 @@ def _default_path(environ: Mapping[str, str]) -> Path:
     return Path(named)
 
 
-def _check(layers: Layers, nowhere: Place) -> tuple[Settings | None, list[Problem]]:
-    """Check leaves, then contradictions; `nowhere` is the place of what was not written.
+def _check(
+    layers: Sequence[Layer], written: Mapping[KeyPath, Entry], nowhere: Place
+) -> tuple[Settings | None, list[Problem]]:
+    """Check the leaves, then the contradictions among those that are right.
 
-    What only follows from another problem is not reported.
+    A problem that only follows from another one is not reported. `nowhere` is the place of what was not written.
     """
-    settings, found = _validate(_tree(layers.entries))
-    wrong = layers.rejected | {detail["loc"][:2] for detail in found if not _is_conflict(detail)}
-    if not all(_is_conflict(detail) for detail in found):
-        found += _validate(_tree(layers.entries, without=wrong))[1]
-    problems = [
-        _problem(detail, layers.entries, nowhere)
-        for detail in _one_a_place(found)
-        if not _follows(detail, wrong, layers.rejected)
-    ]
-    return settings, problems
+    rejected: set[Loc] = set()
+    for layer in reversed(layers):
+        rejected = (rejected - layer.entries.keys()) | layer.rejected
+    trees = [layer.tree() for layer in layers]
+    settings, errors, conflicts = _validate(trees)
+    wrong = rejected | {error["loc"][:2] for error in errors}
+    if errors:
+        conflicts = _validate([_stand_ins(wrong), *trees])[2]
+    # A union gives one error for each of its members; the first is enough.
+    found = [*{_path(error): error for error in reversed(errors)}.values()]
+    found = [e for e in found if e["type"] != "missing" or e["loc"] not in rejected]
+    found += [conflict for conflict in conflicts if wrong.isdisjoint(conflict["ctx"]["leaves"])]
+    return settings, [_problem(error, written, nowhere) for error in found]
 
 
 def _validate(
-    tree: Mapping[str, Mapping[str, object]],
-) -> tuple[Settings | None, list[ErrorDetails]]:
+    trees: Sequence[dict[str, Any]],
+) -> tuple[Settings | None, list[ErrorDetails], list[ErrorDetails]]:
+    """Merge the trees, the first wins. Return the settings, or the errors of leaves and the conflicts."""
+    sources = tuple(InitSettingsSource(Settings, tree) for tree in trees)
     try:
-        return Settings.model_validate(tree), []
+        return Settings.model_validate({"sources": sources}), [], []
     except ValidationError as error:
-        return None, error.errors(include_url=False, include_input=False)
+        found = error.errors(include_url=False, include_input=False)
+    conflicts = [detail for detail in found if detail["type"] == "conflict"]
+    return None, [detail for detail in found if detail["type"] != "conflict"], conflicts
 
 
-def _is_conflict(detail: ErrorDetails) -> bool:
-    return detail["type"] == "conflict"
-
-
-def _follows(
-    detail: ErrorDetails,
-    wrong: Set[tuple[int | str, ...]],
-    rejected: Set[tuple[int | str, ...]],
-) -> bool:
-    """Tell whether an error may be gone once the leaves known to be wrong are right."""
-    if _is_conflict(detail):
-        return not wrong.isdisjoint(detail["ctx"]["leaves"])
-    return detail["type"] == "missing" and detail["loc"] in rejected
-
-
-def _tree(
-    entries: Mapping[KeyPath, Entry], without: Set[tuple[int | str, ...]] = frozenset()
-) -> dict[str, dict[str, object]]:
-    """Nest the entries; those that are `without` get the leaf's example where it has no default."""
-    tree: dict[str, dict[str, object]] = {section: {} for section in sections()}
+def _stand_ins(wrong: Set[Loc]) -> dict[str, Any]:
+    """Return right values for the leaves that are wrong: their example if they are required, else their default."""
+    tree: dict[str, Any] = {}
     for (section, name), field in LEAVES.items():
-        if (section, name) in without and field.is_required() and field.examples:
-            tree[section][name] = field.examples[0]
-    for path, entry in entries.items():
-        if entry.value is None or path[:2] in without:
-            continue
-        if path[:2] in PASS_THROUGH:
-            options = tree[path[0]].setdefault(path[1], {})
-            assert isinstance(options, dict)  # noqa: S101 - narrows what the line above made
-            options[path[2]] = entry.value
-        else:
-            tree[path[0]][path[1]] = entry.value
+        if (section, name) in wrong:
+            example = field.examples[0] if field.is_required() and field.examples else None
+            tree.setdefault(section, {})[name] = example
     return tree
-
-
-def _one_a_place(found: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """Drop all but the first error of a leaf: a union gives one for each of its members."""
-    seen: set[KeyPath] = set()
-    for detail in found:
-        path = _path(detail)
-        if path not in seen or _is_conflict(detail):
-            seen.add(path)
-            yield detail
 
 
 def _path(detail: ErrorDetails) -> KeyPath:

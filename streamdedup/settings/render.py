@@ -18,9 +18,9 @@ from streamdedup.settings.tree import (
     SECRETS,
     Settings,
     allowed,
+    quantity_of,
     sections,
 )
-from streamdedup.units import Quantity
 
 PROSE_COLUMNS = 120
 
@@ -102,9 +102,9 @@ def _shown_leaf(
 
 def _with_unit(field: FieldInfo, value: object) -> object:
     """As it must be written, where a bare number would be refused."""
-    for mark in field.metadata:
-        if isinstance(mark, Quantity) and not mark.bare and isinstance(value, int):
-            return mark.format(value)
+    quantity = quantity_of(field)
+    if quantity and not quantity.bare and isinstance(value, int):
+        return quantity.format(value)
     return value
 
 
@@ -131,7 +131,6 @@ def _default(field: FieldInfo) -> str:
     value = field.default
     if value is None:
         return "not set"
-    for mark in field.metadata:
-        if isinstance(mark, Quantity):
-            return f"`{mark.format(value)}`"
+    if quantity := quantity_of(field):
+        return f"`{quantity.format(value)}`"
     return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"

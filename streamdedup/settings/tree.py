@@ -63,17 +63,19 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic-settings'
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        *_others: PydanticBaseSettingsSource,
+        **_named: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take only what `load` has merged: it knows for each value where it was written."""
-        return (init_settings,)
+        """Merge what `load` passes as `sources`, of which the first wins; without them, read the arguments only."""
+        sources: tuple[PydanticBaseSettingsSource, ...]
+        sources = init_settings().get("sources", (init_settings,))
+        return sources
 
     @model_validator(mode="before")
     @classmethod
-    def _require_what_is_used(cls, given: Any) -> Any:  # noqa: ANN401 - whatever is to be checked
-        """Who only screens needs neither a capacity nor a directory."""
+    def _leave_defaults(cls, given: Any) -> Any:  # noqa: ANN401 - whatever is to be checked
+        """Drop `null`, which means the default. A worker without a filter needs neither a capacity nor a directory."""
+        given = _without_nulls(given)
         if not isinstance(given, Mapping) or not isinstance(given.get("filter"), Mapping):
             return given
         if given["filter"].get("kind") != "none":
@@ -85,17 +87,14 @@ class Settings(BaseSettings):
         return {**given, **{name: {**made, **given.get(name, {})} for name, made in unused.items()}}
 
     @model_validator(mode="after")
-    def _resolve_on_malformed(self) -> "Settings":
-        if "on_malformed" not in self.key.model_fields_set and not self.sink.dead_letter_topic:
-            resolved = self.key.model_copy(update={"on_malformed": "pass"})
-            object.__setattr__(self, "key", resolved)  # frozen for all but this validator
-        return self
-
-    @model_validator(mode="after")
-    def _resolve_on_rejected(self) -> "Settings":
-        if "on_rejected" not in self.sink.model_fields_set and not self.sink.dead_letter_topic:
-            resolved = self.sink.model_copy(update={"on_rejected": "stop"})
-            object.__setattr__(self, "sink", resolved)
+    def _resolve_dead_letters(self) -> "Settings":
+        """Without a topic for dead letters, the options that were not set mean what needs none."""
+        unset = {"key": {"on_malformed": "pass"}, "sink": {"on_rejected": "stop"}}
+        for section, resolved in unset.items():
+            options = getattr(self, section)
+            if not self.sink.dead_letter_topic and options.model_fields_set.isdisjoint(resolved):
+                made = options.model_copy(update=resolved)
+                object.__setattr__(self, section, made)  # frozen for all but this validator
         return self
 
     @model_validator(mode="after")
@@ -205,6 +204,12 @@ _TOPICS: tuple[Leaf, ...] = (
 )
 
 
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - likewise
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+
+
 def sections() -> dict[str, type[BaseModel]]:
     """Return the sections of the tree by name, in their order."""
     return {
@@ -229,11 +234,15 @@ SECRETS = frozenset(
 )
 
 
+def quantity_of(field: FieldInfo) -> Quantity | None:
+    """Return the scale and the bounds of a leaf that takes a number with a unit."""
+    return next((mark for mark in field.metadata if isinstance(mark, Quantity)), None)
+
+
 def allowed(field: FieldInfo) -> str:
     """Say which values a leaf takes, in an operator's words."""
-    for mark in field.metadata:
-        if isinstance(mark, Quantity):
-            return mark.range
+    if quantity := quantity_of(field):
+        return quantity.range
     low = next((mark.ge for mark in field.metadata if isinstance(mark, Ge)), None)
     high = next((mark.le for mark in field.metadata if isinstance(mark, Le)), None)
     if low is not None and high is not None:

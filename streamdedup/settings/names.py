@@ -1,0 +1,82 @@
+"""The names of options: dotted, as a variable, and the one that was probably meant.
+
+A path is a name split at its dots: section, option and, below `kafka.consumer` and `kafka.producer`, aiokafka's option.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options
+from streamdedup.settings.tree import LEAVES, PASS_THROUGH, sections
+
+KeyPath = tuple[str, ...]
+
+PREFIX = "STREAMDEDUP_"
+
+
+def path_of(name: str) -> KeyPath:
+    """Split a dotted name. The third part keeps its dots: it may be one of Kafka's names."""
+    return tuple(name.split(".", 2))
+
+
+def variable_of(path: KeyPath) -> str:
+    """Return the environment variable of an option."""
+    return PREFIX + "__".join(path).upper()
+
+
+def path_of_single(variable: str) -> KeyPath | None:
+    """Return the option that `variable` would name if the underscores between its parts were doubled."""
+    section, _, name = variable.removeprefix(PREFIX).lower().partition("_")
+    if (section, name) in LEAVES:
+        return section, name
+    for client in ("consumer", "producer"):
+        option = name.removeprefix(f"{client}_")
+        if section == "kafka" and option != name and option in client_options(client):
+            return section, client, option
+    return None
+
+
+def is_known(path: KeyPath) -> bool:
+    """Whether there is such a section or option; any name below a client's options counts as known."""
+    if len(path) == 1:
+        return path[0] in sections()
+    return path in LEAVES or (len(path) == 3 and path[:2] in PASS_THROUGH)
+
+
+def suggest(path: KeyPath) -> str | None:
+    """Return the option that was probably meant, found by our names, aiokafka's or Kafka's."""
+    if (written := ".".join(path)) in KAFKA_NAMES:
+        return KAFKA_NAMES[written]
+    if path[0] not in sections() and (near := _nearest(path[0], sections())):
+        path = (near, *path[1:])
+        if len(path) == 1:
+            return near
+    last = ".".join(path[1:]) or path[0]
+    plain = last.replace(".", "_").replace("-", "_")
+    kafka_names = (KAFKA_NAMES.get(name) for name in (last, last.replace("_", ".")))
+    return (
+        next(filter(None, kafka_names), None) or _leaf(path, plain) or _client_option(path, plain)
+    )
+
+
+def _leaf(path: KeyPath, name: str) -> str | None:
+    """Return the leaf of that name, in its own section if possible, or a similar one of its section."""
+    for section, known in sorted(LEAVES, key=lambda leaf: leaf[0] != path[0]):
+        if name in (known, f"{section}_{known}"):
+            return f"{section}.{known}"
+    siblings = [known for section, known in LEAVES if section == path[0]]
+    longer = (known for known in siblings if len(path) > 1 and known.startswith(name))
+    near = next(longer, None) or _nearest(name, siblings)
+    return near and f"{path[0]}.{near}"
+
+
+def _client_option(path: KeyPath, name: str) -> str | None:
+    if path[0] == "kafka" or path[0] not in sections():
+        for client in ("consumer", "producer"):
+            if name in client_options(client):
+                return f"kafka.{client}.{name}"
+    return None
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)

@@ -1,0 +1,85 @@
+"""YAML as nodes with their lines. A scalar stays the text that was written: no YAML version reads it.
+
+Aliases, foreign tags and a name that is set twice are no part of a configuration. No reason quotes a value.
+"""
+
+from pathlib import Path
+
+import yaml
+
+from streamdedup.errors import ConfigError
+
+Raw = str | list["Raw"] | dict[str, "Raw"] | None
+
+NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
+
+
+def read_file(path: Path) -> yaml.Node | None:
+    """Return the root of a YAML file, None if the file is empty. Raises ConfigError if it is not YAML."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}; name an existing file with -c FILE"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+    try:
+        return read_text(text)
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply; options are two levels deep") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line}: is not YAML: {reason(error)}") from None
+
+
+def read_text(text: str) -> yaml.Node | None:
+    """Return the root of a YAML text, None if the text is empty. Raises YAMLError."""
+    return yaml.compose(text, _Loader)
+
+
+def plain(text: str) -> yaml.Node:
+    """Return a text as a node without reading it as YAML; an empty one is `null`."""
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text) if text else NULL
+
+
+def reason(error: yaml.YAMLError) -> str:
+    """Return the reason without the text around it, which may hold a secret."""
+    why = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is damaged"
+    if "\\t" in why:
+        return "a tab where it must be spaces; indent with spaces"
+    if "tag handle" in why:  # PyYAML quotes it, and `!` may be how a secret begins
+        return "a tag with an unknown handle"
+    return str(why)
+
+
+def is_null(node: yaml.Node) -> bool:
+    """Whether a node is `null`, or has no value at all."""
+    return isinstance(node, yaml.ScalarNode) and node.tag == NULL.tag
+
+
+def raw(node: yaml.Node) -> Raw:
+    """Return the value of a node: texts, lists and mappings of texts, or None."""
+    if isinstance(node, yaml.SequenceNode):
+        return [raw(child) for child in node.value]
+    if isinstance(node, yaml.MappingNode):
+        return {str(name.value): raw(child) for name, child in node.value}
+    return None if is_null(node) else str(node.value)
+
+
+def foreign_tag(node: yaml.Node) -> str | None:
+    """Return the tag of a node, such as `!env`, if it is not one of YAML's own."""
+    return None if node.tag.startswith("tag:yaml.org,2002:") else node.tag
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes, and refuses aliases: a value stands where it is used."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # PyYAML's stub
+            raise yaml.composer.ComposerError(
+                None, None, "aliases (*name) are not read, write the value out", mark
+            )
+        return super().compose_node(parent, index)
