@@ -241,5 +241,5 @@ def test_a_compacted_output_is_refused_in_shadow_too(deployment: Deployment) -> 
 def test_what_we_write_is_no_key(deployment: Deployment, name: str) -> None:
     """Else a fold would judge by our own header."""
     deployment.config["key"] = {"from": "header", "field": name}
-    with pytest.raises(ConfigError, match="we write that header"):
+    with pytest.raises(ConfigError, match="streamdedup writes that header itself"):
         load(deployment.write_config())

@@ -1,6 +1,6 @@
 """The configuration: one frozen tree from defaults, a YAML file, the environment, the command line.
 
-`load` reports all that is wrong at once, each with its place and remedy. No message holds a secret.
+`load` reports all problems at once, each with its place and its remedy. No message holds a secret.
 """
 
 from streamdedup.settings.loading import filter_option, load

@@ -1,6 +1,7 @@
-"""Whether a filter of that kind, capacity and error rate can be made at all, told before anything is started.
+"""Checks, before anything starts, that a filter of the stated kind, capacity and error rate can be built at all.
 
-A partition's share is smaller, but how many partitions there are is known to the broker only.
+The check takes the capacity of the whole topic. A partition's share is smaller, but only the broker knows how many
+partitions there are.
 """
 
 from bisect import bisect_left
@@ -12,14 +13,14 @@ from streamdedup.filters.options import FilterOptions
 from streamdedup.filters.sizing import bloom_excess
 from streamdedup.units import count, size_bytes
 
-if TYPE_CHECKING:  # it brings numpy and numba, which checking a Bloom filter does without
+if TYPE_CHECKING:  # it imports numpy and numba; the check of a Bloom filter needs neither
     from streamdedup.filters.footprint import Footprint
 
 Unfit = tuple[tuple[str, ...], str]
 
 
 def unfit(options: FilterOptions) -> Iterator[Unfit]:
-    """Yield why no such filter is made: the leaves of `filter` concerned, the faulty one first, and the remedy."""
+    """Yield why the filter cannot be built: the leaves of `filter` concerned, the faulty one first, and the remedy."""
     rate = options.first_error_rate
     if not options.remembers:
         return
@@ -38,7 +39,7 @@ def unfit(options: FilterOptions) -> Iterator[Unfit]:
         least = size_bytes(1, made.size_bytes).format(made.size_bytes)
         yield (
             ("max_size", "capacity", "error_rate", "kind"),
-            f"is below what the filters begin with: for filter.capacity at half of filter.error_rate that is {least};"
+            f"is less than the filters start with, which is {least} for filter.capacity at half of filter.error_rate;"
             " raise it well above that, or lower filter.capacity",
         )
 
@@ -51,7 +52,7 @@ def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
 
 
 def _refused(options: FilterOptions, reason: str) -> Unfit:
-    stage = " (the first stage has half of filter.error_rate, with on_full: grow)"
+    stage = " (with on_full: grow, the first stage gets half of filter.error_rate)"
     why = f"does not fit filter.kind: {options.kind}: {reason}"
     why += stage if options.on_full == "grow" else ""
     if fitting := _fitting(options):
@@ -65,7 +66,10 @@ def _refused(options: FilterOptions, reason: str) -> Unfit:
 
 
 def _fitting(options: FilterOptions) -> int:
-    """About the largest capacity that can be had, in two or three digits; 0 where it would be a small part of it."""
+    """Return about the largest capacity that can be built, in two or three digits.
+
+    Returns 0 if that is less than a thousandth of `options.capacity` or so.
+    """
     step = 10 ** max(0, len(str(options.capacity)) - 3)
     candidates = range(step, options.capacity, step)
 

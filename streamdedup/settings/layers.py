@@ -1,7 +1,7 @@
-"""What a file, the environment and `--set` say, one `Layer` each: every value with the place where it was written.
+"""Reads the file, the environment and `--set`, each into a `Layer`: every value with the place where it was written.
 
 A value stays text until its option reads it, so `1e-6`, `0123`, `yes` and `1:30` mean what they look like.
-`null` means the default. pydantic-settings merges the layers; `loading` calls it.
+`null` means the default. pydantic-settings merges the layers later, see `loading`.
 """
 
 import re
@@ -31,7 +31,7 @@ MASK = "********"
 
 @dataclass(frozen=True, order=True, slots=True)
 class Place:
-    """Where a value was written. Places sort by source (its rank), then by line."""
+    """Where a value was written. Places sort by the rank of their source, then by line."""
 
     rank: int
     line: int
@@ -40,7 +40,7 @@ class Place:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Problem:
-    """One line for the operator."""
+    """Something that the operator must correct; printed as one line."""
 
     place: Place
     text: str
@@ -51,7 +51,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value as it was written; None is an explicit `null`."""
+    """A value as it was written, with its place; None is an explicit `null`."""
 
     value: nodes.Raw
     place: Place
@@ -59,16 +59,16 @@ class Entry:
 
 @dataclass(slots=True)
 class Layer:
-    """The values of one source, by their paths, and what is wrong with how they were written."""
+    """The values of one source by their paths, and the problems found while they were read."""
 
     file: Path | None = None
     entries: dict[KeyPath, Entry] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     rejected: set[tuple[int | str, ...]] = field(default_factory=set)
-    """Leaves that were written wrongly: they must not be reported as missing, too."""
+    """Leaves whose value could not be read, or whose name was misspelled: they are not reported as missing, too."""
 
     def tree(self) -> dict[str, dict[str, Any]]:
-        """Return the values as pydantic-settings merges them, with all sections, empty ones included."""
+        """Return the values as nested mappings for pydantic-settings; every section is there, even if it is empty."""
         tree: dict[str, dict[str, Any]] = {section: {} for section in sections()}
         for (section, *above, name), entry in self.entries.items():
             options = tree[section].setdefault(above[0], {}) if above else tree[section]
@@ -76,7 +76,7 @@ class Layer:
         return tree
 
     def add(self, path: KeyPath, node: yaml.Node, named: Place) -> None:
-        """Take a leaf, or all leaves of a mapping; `named` is the place of its name."""
+        """Take the leaf that `node` holds, or all leaves below it. `named` is the place of the last part of `path`."""
         place = self._place(node, named)
         if path and not is_known(path):
             self._refuse_unknown(path, named)
@@ -92,7 +92,7 @@ class Layer:
             self._remember_nothing(place)
 
     def add_text(self, path: KeyPath, text: str, place: Place) -> None:
-        """Take a value that is written in YAML beside its name."""
+        """Take a value written in YAML, whose name is given apart from it."""
         try:
             node = nodes.read_text(text) or nodes.NULL
         except yaml.YAMLError as error:
@@ -102,7 +102,7 @@ class Layer:
             self.add(path, node, place)
 
     def refuse(self, place: Place, path: KeyPath, why: str) -> None:
-        """Report a problem; for a secret, only that it must not be written there."""
+        """Add a problem with an option. For a secret, the problem is always that it must not be written here."""
         name = ".".join(path)
         if path in SECRETS:
             name += f" = {MASK}"
@@ -122,7 +122,7 @@ class Layer:
             self.entries[path] = Entry(value, place)
 
     def _remember_nothing(self, place: Place) -> None:
-        """`filter: null` takes back what lower layers say of a filter, but for the hash, which lists need."""
+        """Read `filter: null`: reset all options of the filter but those of the hash, which lists need."""
         for path in LEAVES:
             if path[0] == "filter" and path[1] not in _OF_HASH:
                 self.entries[path] = Entry(None, place)
@@ -131,7 +131,7 @@ class Layer:
     def _pairs(
         self, path: KeyPath, node: yaml.MappingNode, place: Place
     ) -> Iterator[tuple[str, yaml.Node, Place]]:
-        """Yield the names of a mapping, their values, and the places of the names."""
+        """Yield each name of a mapping, its value, and the place of the name; report a name that is set twice."""
         first: dict[str, Place] = {}
         for name_node, child in node.value:
             named, name = self._place(name_node, place), name_node.value
@@ -146,7 +146,7 @@ class Layer:
                 yield name, child, named
 
     def _place(self, node: yaml.Node, otherwise: Place) -> Place:
-        """Return the line of a node in the file; in the other sources, the place of all that is beside it."""
+        """Return the line of a node if the source is a file, else `otherwise`."""
         if self.file is None:
             return otherwise
         line = node.start_mark.line + 1
@@ -154,7 +154,7 @@ class Layer:
 
     def _refuse_unknown(self, path: KeyPath, place: Place) -> None:
         path = path_of(".".join(path))
-        if is_known(path):  # in a file, a name with dots is one name
+        if is_known(path):  # `kafka.group_id:` in a file: YAML takes it for one name
             self.rejected.add(path[:2])
             above = ", indented below it ".join(f"`{part}:`" for part in path)
             self.refuse(place, path, f"must be written as a section: {above}")
@@ -184,9 +184,9 @@ def read_file(path: Path) -> Layer:
 
 
 def read_environment(environ: Mapping[str, str]) -> Layer:
-    """Read the variables that begin with `STREAMDEDUP_` and have a `__`; no others are ours.
+    """Read the variables that begin with `STREAMDEDUP_` and contain `__`; all others are ignored.
 
-    A variable that would name an option with a second underscore is refused: to leave it alone would be to ignore it.
+    A variable that lacks only the second underscore is a problem, too: otherwise it would be ignored silently.
     """
     layer = Layer()
     for name in sorted(environ):
@@ -214,7 +214,7 @@ def read_overrides(overrides: Sequence[str]) -> Layer:
         name = name.strip()
         if equals and _NAME.fullmatch(name):
             layer.add_text(path_of(name), text, place)
-        else:  # only the beginning is repeated: what follows may be a secret
+        else:  # the message repeats only the beginning: the rest may be a secret
             name = re.split(r"[^\w.]", name, maxsplit=1)[0] or "KEY"
             layer.refuse(place, path_of(name), f"is not followed by =; write --set {name}=value")
     return layer

@@ -1,6 +1,6 @@
-"""From the layers to the checked tree, or to one error that names all that is wrong.
+"""Turns the layers into the checked settings, or into one ConfigError that lists all problems.
 
-Leaves are checked first; contradictions are then looked for among those that are right.
+pydantic-settings merges the layers. The leaves are checked first, then the contradictions among those that are right.
 """
 
 import os
@@ -59,7 +59,7 @@ def load(
 
 
 def filter_option(name: str, text: str) -> Any:  # noqa: ANN401 - an option's own type
-    """Return `filter.<name>` as `load` reads it from `text`; ValueError with the same words."""
+    """Return what `load` would read as `filter.<name>` from `text`. Raises ValueError with the same message."""
     try:
         return getattr(FilterOptions.model_validate({"capacity": 1, name: text}), name)
     except ValidationError as error:
@@ -78,7 +78,8 @@ def _check(
 ) -> tuple[Settings | None, list[Problem]]:
     """Check the leaves, then the contradictions among those that are right.
 
-    A problem that only follows from another one is not reported. `nowhere` is the place of what was not written.
+    A problem that may only be the consequence of another one is left out. `nowhere` is the place of a leaf that was
+    not written.
     """
     rejected: set[Loc] = set()
     for layer in reversed(layers):
@@ -88,7 +89,7 @@ def _check(
     wrong = rejected | {error["loc"][:2] for error in errors}
     if errors:
         conflicts = _validate([_stand_ins(wrong), *trees])[2]
-    # A union gives one error for each of its members; the first is enough.
+    # pydantic reports one error for each member of a union; the first one is kept.
     found = [*{_path(error): error for error in reversed(errors)}.values()]
     found = [e for e in found if e["type"] != "missing" or e["loc"] not in rejected]
     found += [conflict for conflict in conflicts if wrong.isdisjoint(conflict["ctx"]["leaves"])]
@@ -98,7 +99,7 @@ def _check(
 def _validate(
     trees: Sequence[dict[str, Any]],
 ) -> tuple[Settings | None, list[ErrorDetails], list[ErrorDetails]]:
-    """Merge the trees, the first wins. Return the settings, or the errors of leaves and the conflicts."""
+    """Merge the trees, of which the first wins. Return the settings, or the errors of leaves and the contradictions."""
     sources = tuple(InitSettingsSource(Settings, tree) for tree in trees)
     try:
         return Settings.model_validate({"sources": sources}), [], []
@@ -109,7 +110,7 @@ def _validate(
 
 
 def _stand_ins(wrong: Set[Loc]) -> dict[str, Any]:
-    """Return right values for the leaves that are wrong: their example if they are required, else their default."""
+    """Return valid values for the wrong leaves: the example of a required leaf, `null` (the default) for any other."""
     tree: dict[str, Any] = {}
     for (section, name), field in LEAVES.items():
         if (section, name) in wrong:
@@ -119,7 +120,7 @@ def _stand_ins(wrong: Set[Loc]) -> dict[str, Any]:
 
 
 def _path(detail: ErrorDetails) -> KeyPath:
-    """Return the leaf, or the option passed through, at which an error points."""
+    """Return the path of the leaf, or of the client's option, that an error is about."""
     section, name, *rest = (str(part) for part in detail["loc"])
     return (section, name, *rest[:1]) if (section, name) in PASS_THROUGH else (section, name)
 

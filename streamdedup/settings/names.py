@@ -1,6 +1,6 @@
-"""The names of options: dotted, as a variable, and the one that was probably meant.
+"""The names of options, dotted and as environment variables, and the search for the option that was probably meant.
 
-A path is a name split at its dots: section, option and, below `kafka.consumer` and `kafka.producer`, aiokafka's option.
+A path is a dotted name in parts: section, option, and below `kafka.consumer` and `kafka.producer` aiokafka's option.
 """
 
 import difflib
@@ -15,17 +15,17 @@ PREFIX = "STREAMDEDUP_"
 
 
 def path_of(name: str) -> KeyPath:
-    """Split a dotted name. The third part keeps its dots: it may be one of Kafka's names."""
+    """Split a dotted name into a path. The third part keeps its dots: it may be one of Kafka's own names."""
     return tuple(name.split(".", 2))
 
 
 def variable_of(path: KeyPath) -> str:
-    """Return the environment variable of an option."""
+    """Return the name of the environment variable that sets an option."""
     return PREFIX + "__".join(path).upper()
 
 
 def path_of_single(variable: str) -> KeyPath | None:
-    """Return the option that `variable` would name if the underscores between its parts were doubled."""
+    """Return the option that `variable` would set if the underscores between its parts were doubled, or None."""
     section, _, name = variable.removeprefix(PREFIX).lower().partition("_")
     if (section, name) in LEAVES:
         return section, name
@@ -37,14 +37,14 @@ def path_of_single(variable: str) -> KeyPath | None:
 
 
 def is_known(path: KeyPath) -> bool:
-    """Whether there is such a section or option; any name below a client's options counts as known."""
+    """Whether the section or option exists. Below `kafka.consumer` and `kafka.producer`, every name counts as known."""
     if len(path) == 1:
         return path[0] in sections()
     return path in LEAVES or (len(path) == 3 and path[:2] in PASS_THROUGH)
 
 
 def suggest(path: KeyPath) -> str | None:
-    """Return the option that was probably meant, found by our names, aiokafka's or Kafka's."""
+    """Return the option that was probably meant, or None. It is found by our names, aiokafka's or Kafka's."""
     if (written := ".".join(path)) in KAFKA_NAMES:
         return KAFKA_NAMES[written]
     if path[0] not in sections() and (near := _nearest(path[0], sections())):
@@ -60,7 +60,7 @@ def suggest(path: KeyPath) -> str | None:
 
 
 def _leaf(path: KeyPath, name: str) -> str | None:
-    """Return the leaf of that name, in its own section if possible, or a similar one of its section."""
+    """Return the leaf with that name, preferably of the section `path[0]`; else a similar leaf of that section."""
     for section, known in sorted(LEAVES, key=lambda leaf: leaf[0] != path[0]):
         if name in (known, f"{section}_{known}"):
             return f"{section}.{known}"

@@ -1,6 +1,7 @@
-"""YAML as nodes with their lines. A scalar stays the text that was written: no YAML version reads it.
+"""Reads YAML into nodes that know their lines.
 
-Aliases, foreign tags and a name that is set twice are no part of a configuration. No reason quotes a value.
+A scalar stays the text that was written, so no version of YAML interprets it. Aliases are refused. No message quotes a
+value, because it may be a secret.
 """
 
 from pathlib import Path
@@ -15,7 +16,7 @@ NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 
 def read_file(path: Path) -> yaml.Node | None:
-    """Return the root of a YAML file, None if the file is empty. Raises ConfigError if it is not YAML."""
+    """Return the root of a YAML file, None if it is empty. Raises ConfigError if it cannot be read or is not YAML."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -35,27 +36,27 @@ def read_file(path: Path) -> yaml.Node | None:
 
 
 def read_text(text: str) -> yaml.Node | None:
-    """Return the root of a YAML text, None if the text is empty. Raises YAMLError."""
+    """Return the root of a YAML text, or None if it is empty. Raises YAMLError if it is not YAML."""
     return yaml.compose(text, _Loader)
 
 
 def plain(text: str) -> yaml.Node:
-    """Return a text as a node without reading it as YAML; an empty one is `null`."""
+    """Return a node that holds the text as it is, without reading it as YAML. An empty text is `null`."""
     return yaml.ScalarNode("tag:yaml.org,2002:str", text) if text else NULL
 
 
 def reason(error: yaml.YAMLError) -> str:
-    """Return the reason without the text around it, which may hold a secret."""
+    """Return what is wrong, without the text around it, which may hold a secret."""
     why = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is damaged"
     if "\\t" in why:
-        return "a tab where it must be spaces; indent with spaces"
+        return "it is indented with a tab; indent with spaces"
     if "tag handle" in why:  # PyYAML quotes it, and `!` may be how a secret begins
         return "a tag with an unknown handle"
     return str(why)
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Whether a node is `null`, or has no value at all."""
+    """Whether a node is `null` or empty."""
     return isinstance(node, yaml.ScalarNode) and node.tag == NULL.tag
 
 
@@ -74,12 +75,12 @@ def foreign_tag(node: yaml.Node) -> str | None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, and refuses aliases: a value stands where it is used."""
+    """Composes nodes, and refuses aliases: each value is written where it is used."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # PyYAML's stub
             raise yaml.composer.ComposerError(
-                None, None, "aliases (*name) are not read, write the value out", mark
+                None, None, "an alias (*name) is not allowed; write the value itself", mark
             )
         return super().compose_node(parent, index)

@@ -1,4 +1,4 @@
-"""The configuration shown: as effective YAML, as a JSON Schema for editors, as docs."""
+"""The configuration as text: the effective tree as YAML, a JSON Schema for editors, the reference for the docs."""
 
 import json
 import textwrap
@@ -26,7 +26,7 @@ PROSE_COLUMNS = 120
 
 
 def show(settings: Settings) -> str:
-    """Write the whole effective tree as YAML, secrets masked, each leaf with its origin."""
+    """Return the whole effective tree as YAML: each leaf with its origin, secrets masked."""
     blocks = []
     for section, model in sections().items():
         options: BaseModel = getattr(settings, section)
@@ -41,7 +41,7 @@ def show(settings: Settings) -> str:
 
 
 def schema() -> JsonSchemaValue:
-    """Return the JSON Schema of a configuration file; secrets are no part of one."""
+    """Return the JSON Schema of a configuration file. It has no secrets: they must not stand in a file."""
     made = Settings.model_json_schema(by_alias=True)
     for section, name in SECRETS:
         del made["$defs"][sections()[section].__name__]["properties"][name]
@@ -55,7 +55,7 @@ def schema() -> JsonSchemaValue:
 
 
 def _allow_no_filter(made: JsonSchemaValue) -> None:
-    """`filter: null`, or `kind: none`, takes neither a capacity nor snapshots."""
+    """Require neither a capacity nor snapshots with `filter: null` or `kind: none`."""
     options = made["$defs"]["FilterOptions"]
     none: JsonSchemaValue = {"properties": {"kind": {"const": "none"}}, "required": ["kind"]}
     options |= {"if": none, "else": {"required": options.pop("required")}}
@@ -66,7 +66,7 @@ def _allow_no_filter(made: JsonSchemaValue) -> None:
 
 
 def reference_markdown() -> str:
-    """Write one table a section: name, default, allowed values, meaning."""
+    """Return one Markdown table for each section: name, default, allowed values, meaning."""
     blocks = []
     for section, model in sections().items():
         rows = [
@@ -81,7 +81,7 @@ def reference_markdown() -> str:
 
 
 def _is_effective(path: tuple[str, str], settings: Settings) -> bool:
-    """Whether a leaf says anything: of a filter that is not there, and of its snapshots, most do not."""
+    """Whether a leaf has an effect. Without a filter, most leaves of `filter` and all of `snapshot` have none."""
     section, name = path
     if settings.filter.remembers or section not in ("filter", "snapshot"):
         return True
@@ -101,7 +101,7 @@ def _shown_leaf(
 
 
 def _with_unit(field: FieldInfo, value: object) -> object:
-    """As it must be written, where a bare number would be refused."""
+    """Return the value as it must be written: with its unit, if a bare number would be refused."""
     quantity = quantity_of(field)
     if quantity and not quantity.bare and isinstance(value, int):
         return quantity.format(value)

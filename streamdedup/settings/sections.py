@@ -1,4 +1,4 @@
-"""The sections of the tree that no other room declares: lists, snapshots, and the server."""
+"""The sections of the configuration that no other room declares: lists, snapshots, and the server."""
 
 from typing import Annotated, Literal
 
@@ -10,83 +10,84 @@ from streamdedup.units import LocalPath, count, seconds
 
 
 class AllowlistOptions(BaseModel):
-    """The keys that no block list blocks. They are still judged by the filter."""
+    """Keys that no block list blocks. The filter still decides whether their events are duplicates."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: ReadableFile | None = Field(
         default=None,
-        description="A list of `streamdedup lists build`, best of `--kind exact`: what it holds passes `blocklist`, "
-        "also where that matches it wrongly. Not set, there is none.",
+        description="A list made by `streamdedup lists build`, preferably with `--kind exact`: its keys pass "
+        "`blocklist`, even if that matches them. If not set, there is no allow list.",
         examples=["/var/lib/streamdedup/allow.list"],
     )
 
 
 class BlocklistOptions(BaseModel):
-    """The keys whose events do not pass, whether they came before or not."""
+    """Keys whose events are blocked, whether they were emitted before or not."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: ReadableFile | None = Field(
         default=None,
-        description="A list of `streamdedup lists build`, of the same hash and normalization as here. Not set, there "
-        "is none.",
+        description="A list made by `streamdedup lists build`, with the same hash and normalization as in this "
+        "configuration. If not set, there is no block list.",
         examples=["/var/lib/streamdedup/block.list"],
     )
     control_topic: Name | None = Field(
         default=None,
-        description="A compacted topic of single changes, as `streamdedup lists add` and `remove` write them: what it "
-        "says of a key wins over the list. All workers read it before they serve, and then follow it.",
+        description="A compacted topic of single changes, written by `streamdedup lists add` and `remove`: a change "
+        "in it overrides the list. Every worker reads the whole topic before it handles events, and then follows it.",
         examples=["blocklist-changes"],
     )
 
     on_positive: Literal["drop", "verify"] = Field(
         default="drop",
-        description="What becomes of an event whose key the list matches, maybe wrongly: `drop` blocks it; `verify` "
-        "asks the exact store of the list, which `lists build --exact` puts beside it, and blocks it only where that "
-        "has the key, or its domain. Needs the extra `exact`, and a list of another kind than `exact`.",
+        description="What happens to an event whose key the list matches, which may be a false positive: `drop` blocks "
+        "it; `verify` looks the key up in the exact store, which `lists build --exact` writes beside the list, and "
+        "blocks the event only if the store holds the key or its domain. `verify` needs the extra `exact`, and a list "
+        "of any kind but `exact`.",
     )
     exact: LocalPath | None = Field(
         default=None,
-        description="The directory of the exact store, for `on_positive: verify`. Not set, it is that of "
-        "`blocklist.file` and `.exact`.",
+        description="The directory of the exact store, for `on_positive: verify`. If not set, it is the path of "
+        "`blocklist.file` with `.exact` appended.",
         examples=["/var/lib/streamdedup/block.list.exact"],
     )
 
 
 class SnapshotOptions(BaseModel):
-    """Where and when the filters are saved."""
+    """Where the filters are saved, and how often."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     directory: LocalPath = Field(
-        description="The directory of the snapshots; `~` is the home directory, a relative path "
+        description="The directory of the snapshots; `~` is the home directory, and a relative path "
         "starts at the working directory.",
         examples=["/var/lib/streamdedup"],
     )
     interval_s: Annotated[float, seconds(0.1, 86_400)] = Field(
-        default=60.0, description="Time between two snapshots of a partition."
+        default=60.0, description="The time between two snapshots of a partition."
     )
     keep: Annotated[int, count(1, 100, "snapshots")] = Field(
-        default=3, description="Generations that are kept of each partition, the newest included."
+        default=3, description="How many snapshots of each partition are kept, the newest included."
     )
 
 
 class ServerOptions(BaseModel):
-    """Where metrics and probes are served over HTTP, to whoever can connect: there is no password."""
+    """Where metrics and probes are served over HTTP. There is no password: anyone who can connect can read them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="The address to listen at; `0.0.0.0` is reached from other machines, too.",
+        description="The address to listen on; `0.0.0.0` accepts connections from other machines, too.",
     )
     port: int | None = Field(
         default=None,
         ge=0,
         le=65535,
-        description="The port of `/metrics`, `/livez` and `/readyz`; 0 is any that is free, which "
-        "the log tells. Not set, there is no server. Workers on one machine each need their own.",
+        description="The port of `/metrics`, `/livez` and `/readyz`; with 0, the system picks a free port, "
+        "which the log reports. If not set, there is no server. Workers on one machine need different ports.",
         examples=[9464],
     )

@@ -1,6 +1,7 @@
-"""The tree of all options, assembled from what each room declares, and what may be said of a leaf.
+"""The tree of all options, assembled from the sections that each room declares, and the contradictions between them.
 
-A leaf is addressed by (section, name). `Settings` reads no file and no environment: `load` does.
+A leaf is an option; its address is (section, name). `Settings` reads no file and no environment: `load` passes it
+the sources.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,7 +56,7 @@ class Settings(BaseSettings):
 
     @property
     def origins(self) -> Mapping[tuple[str, ...], str]:
-        """Where each leaf was set, by its path; those left at their default are missing."""
+        """Where each leaf was set, by its path. A leaf that was left at its default has no entry."""
         return self._origins
 
     @classmethod
@@ -66,7 +67,10 @@ class Settings(BaseSettings):
         *_others: PydanticBaseSettingsSource,
         **_named: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Merge what `load` passes as `sources`, of which the first wins; without them, read the arguments only."""
+        """Merge the argument `sources`, which `load` passes; the first source wins.
+
+        Without that argument, the arguments are the only source. The environment never is.
+        """
         sources: tuple[PydanticBaseSettingsSource, ...]
         sources = init_settings().get("sources", (init_settings,))
         return sources
@@ -74,7 +78,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _leave_defaults(cls, given: Any) -> Any:  # noqa: ANN401 - whatever is to be checked
-        """Drop `null`, which means the default. A worker without a filter needs neither a capacity nor a directory."""
+        """Drop each `null`, which means the default; without a filter, fill in what is required but unused."""
         given = _without_nulls(given)
         if not isinstance(given, Mapping) or not isinstance(given.get("filter"), Mapping):
             return given
@@ -88,7 +92,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _resolve_dead_letters(self) -> "Settings":
-        """Without a topic for dead letters, the options that were not set mean what needs none."""
+        """Without a topic for dead letters, options that were not set get a value that does not need it."""
         unset = {"key": {"on_malformed": "pass"}, "sink": {"on_rejected": "stop"}}
         for section, resolved in unset.items():
             options = getattr(self, section)
@@ -112,7 +116,7 @@ class Settings(BaseSettings):
         return self
 
     def _conflicts(self) -> Iterator[tuple[list[Leaf], str]]:
-        """Yield what contradicts itself: the leaves concerned, the faulty one first, and why."""
+        """Yield each contradiction: the leaves concerned, the faulty one first, and the reason."""
         for section in ("kafka", "key", "filter"):
             for names, why in getattr(self, section).conflicts():
                 yield [(section, name) for name in names], why
@@ -130,18 +134,18 @@ class Settings(BaseSettings):
         if refreshes and self.delivery.exactly_once:
             yield (
                 [("filter", "refresh"), ("delivery", "guarantee")],
-                "is not for exactly_once: duplicates are not in the output, so a restart would forget what they"
+                "does not work with exactly_once: duplicates are not in the output, so a restart would forget what they"
                 " refreshed; set refresh: false, or guarantee: at_least_once",
             )
         if self.key.from_ == "header" and self.key.field in (MARK, *BLOCKED_BY):
             yield (
                 [("key", "field")],
-                f"must not be {self.key.field}: we write that header ourselves; name another",
+                f"must not be {self.key.field}: streamdedup writes that header itself; name another header",
             )
         if self.key.hash not in (None, self.filter.hash):
             yield (
                 [("key", "hash"), ("filter", "hash")],
-                f"differs from filter.hash: {self.filter.hash}; delete it, and choose by filter.hash",
+                f"differs from filter.hash: {self.filter.hash}; delete it, and choose the hash with filter.hash",
             )
         for names, why in unfit(self.filter):
             yield [("filter", name) for name in names], why
@@ -157,28 +161,31 @@ class Settings(BaseSettings):
                 )
 
     def _about_lists(self) -> Iterator[tuple[list[Leaf], str]]:
-        """Yield what contradicts the lists, or that there is no filter, as `_conflicts`."""
+        """Yield the contradictions about lists, and about a filter that does not exist."""
         if self.sink.duplicates_topic is not None and not self.filter.remembers:
             yield (
                 [("sink", "duplicates_topic"), ("filter", "kind")],
-                "means nothing with filter.kind: none, for which no event is a duplicate; unset it, or choose a kind",
+                "means nothing with filter.kind: none, because then no event is a duplicate; unset it, or choose a"
+                " kind",
             )
         if self.blocklist.exact is not None and self.blocklist.on_positive == "drop":
             yield (
                 [("blocklist", "exact"), ("blocklist", "on_positive")],
-                "means nothing with blocklist.on_positive: drop; set that to verify, or unset this",
+                "means nothing with blocklist.on_positive: drop; set blocklist.on_positive: verify, or unset it",
             )
         if self.blocklist.file is not None:
             if isinstance(self.key.field, tuple) and len(self.key.field) > 1:
                 yield (
                     [_BLOCKLIST, ("key", "field")],
-                    "is for keys of one field, and key.field names several: a list holds none that are joined",
+                    "needs keys of one field, but key.field names several: a list holds no joined keys; name one field,"
+                    " or unset it",
                 )
             return
         if not self.filter.remembers:
             yield (
                 [("filter", "kind"), _BLOCKLIST],
-                "leaves nothing to do without blocklist.file: every event would pass; set that, or choose a kind",
+                "leaves nothing to do without blocklist.file: every event would pass; set blocklist.file, or choose a"
+                " kind",
             )
         for leaf in (
             ("allowlist", "file"),
@@ -189,7 +196,7 @@ class Settings(BaseSettings):
             if getattr(getattr(self, leaf[0]), leaf[1]) not in (None, "drop"):
                 yield (
                     [leaf, _BLOCKLIST],
-                    "means nothing without blocklist.file; set that, or unset this",
+                    "means nothing without blocklist.file; set blocklist.file, or unset it",
                 )
 
 
@@ -211,7 +218,7 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - likewise
 
 
 def sections() -> dict[str, type[BaseModel]]:
-    """Return the sections of the tree by name, in their order."""
+    """Return the model of each section by its name, in the order of the tree."""
     return {
         name: field.annotation
         for name, field in Settings.model_fields.items()
@@ -235,12 +242,12 @@ SECRETS = frozenset(
 
 
 def quantity_of(field: FieldInfo) -> Quantity | None:
-    """Return the scale and the bounds of a leaf that takes a number with a unit."""
+    """Return the unit and the bounds of a leaf that takes a quantity; None for any other leaf."""
     return next((mark for mark in field.metadata if isinstance(mark, Quantity)), None)
 
 
 def allowed(field: FieldInfo) -> str:
-    """Say which values a leaf takes, in an operator's words."""
+    """Describe in words which values a leaf takes, such as `a number from 0 to 10`."""
     if quantity := quantity_of(field):
         return quantity.range
     low = next((mark.ge for mark in field.metadata if isinstance(mark, Ge)), None)
@@ -251,7 +258,7 @@ def allowed(field: FieldInfo) -> str:
 
 
 def _allowed_type(annotation: object) -> str:
-    """Return the words for a type; for a union, those of all its members but None."""
+    """Describe a type in words; for a union, all its members but None."""
     origin, members = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return members[0] if len(members) == 1 else f"one of {', '.join(members)}"
