@@ -1,0 +1,140 @@
+"""Leaves that do not fit together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from streamdedup.settings import show
+from tests.settings.minimal import problems, read
+
+
+class TestContradictions:
+    """Leaves that do not fit together are refused, on whichever of them is at fault."""
+
+    @pytest.mark.parametrize(
+        ("overrides", "expected"),
+        [
+            (["key.field=null"], "key.field: is required with key.from: json; name the field"),
+            (
+                ["key.from=header", "key.field=null"],
+                "key.field: is required with key.from: header; name the header",
+            ),
+            (["key.from=key"], "key.field = 'id': means nothing with key.from: key; delete it"),
+            (["key.from=value"], "key.field = 'id': means nothing with key.from: value"),
+            (["key.from=header", "key.field=[a, b]"], "must be one name, not a list"),
+            (["key.field=/a~b"], "holds the wrong JSON Pointer '/a~b'; write ~0 for ~"),
+            (["key.field=[id, /a~2]"], "holds the wrong JSON Pointer '/a~2'"),
+            (
+                ["key.on_malformed=dead_letter"],
+                "key.on_malformed = 'dead_letter': needs sink.dead_letter_topic",
+            ),
+            (
+                ["filter.capacity=900G"],
+                "filter.capacity = '900G': does not fit filter.kind: bloom: it takes 3.09 TiB, and the most is 1 TiB"
+                " (with on_full: grow, the first stage gets half of filter.error_rate); set filter.capacity to 291G at"
+                " most, or raise filter.error_rate",
+            ),
+            (
+                ["filter.capacity=900G", "filter.on_full=stop"],
+                "filter.capacity = '900G': does not fit filter.kind: bloom: it takes 2.94 TiB, and the most is 1 TiB;"
+                " set filter.capacity to 305G at most, or raise filter.error_rate",
+            ),
+            (
+                ["filter.kind=bitmap", "filter.capacity=100M"],
+                "filter.capacity = '100M': does not fit filter.kind: bitmap: it takes 11.4 TiB, and the most is 1 TiB;"
+                " set filter.capacity to 8M at most",
+            ),
+            (
+                ["filter.kind=window", "filter.capacity=500G", "filter.generations=9"],
+                "filter.capacity = '500G': does not fit filter.kind: window: it takes ",
+            ),
+            (
+                ["filter.kind=blocked", "filter.error_rate=1e-12"],
+                "filter.error_rate = '1e-12': does not fit filter.kind: blocked: it is made for error rates from 1e-09;"
+                " raise it, or choose another filter.kind",
+            ),
+            (
+                ["filter.kind=exact", "filter.capacity=1G", "filter.error_rate=1e-15"],
+                "filter.error_rate = '1e-15': does not fit filter.kind: exact: with fingerprints of 8 bytes it errs",
+            ),
+            (
+                ["filter.kind=dleft", "filter.capacity=1G", "filter.error_rate=1e-15"],
+                "filter.error_rate = '1e-15': does not fit filter.kind: dleft: it takes remainders of 56 bits",
+            ),
+            (
+                ["filter.capacity=100M", "filter.max_size=1KiB"],
+                "filter.max_size = '1KiB': is less than the filters start with, which is 377474616B for "
+                "filter.capacity at half of filter.error_rate; raise it",
+            ),
+            (
+                ["filter.kind=window", "filter.retention=6ms"],
+                "filter.retention = '6ms': is too short for 8 generations: 7 of them make it up, each of 1ms or more",
+            ),
+            (
+                ["filter.refresh=true"],
+                "filter.refresh = 'true': means nothing with filter.kind: bloom",
+            ),
+            (
+                ["key.hash=siphash"],
+                "key.hash = 'siphash': differs from filter.hash: murmur3; delete it, and choose the hash with",
+            ),
+            (
+                ["filter.kind=cuckoo", "filter.probe=double"],
+                "filter.probe = 'double': means nothing with filter.kind: cuckoo; set probe: "
+                "standard, or choose bitmap, bloom, counting",
+            ),
+            (
+                ["filter.hash=siphash"],
+                "filter.hash_key: is required with filter.hash: siphash; set "
+                "STREAMDEDUP_FILTER__HASH_KEY to 32 hexadecimal digits (16 random bytes), as from: "
+                "openssl rand -hex 16; or filter.hash_key_file to a file that holds them",
+            ),
+            (["sink.topic=events"], "sink.topic = 'events': must differ from source.topic"),
+            (
+                ["sink.duplicates_topic=events-unique"],
+                "sink.duplicates_topic = 'events-unique': must differ from sink.topic",
+            ),
+            (
+                ["sink.dead_letter_topic=events"],
+                "sink.dead_letter_topic = 'events': must differ from source.topic",
+            ),
+        ],
+    )
+    def test_a_contradiction_is_refused(
+        self, file: Path, overrides: Sequence[str], expected: str
+    ) -> None:
+        """One contradiction gives one line with its remedy."""
+        (line,) = problems(file, *overrides)
+        assert expected in line
+
+    @pytest.mark.parametrize(
+        "overrides",
+        [
+            ["key.field=/a~0b/~1"],
+            ["key.field=~"],
+            ["key.from=header", "key.field=/a~b"],
+            ["key.from=key", "key.field=null"],
+            ["key.field=[id, /user/id]"],
+            ["filter.capacity=291G"],
+            ["filter.capacity=305G", "filter.on_full=stop"],
+            ["filter.kind=cuckoo", "filter.error_rate=1e-15"],
+            ["filter.kind=window", "filter.retention=7ms"],
+            ["key.hash=murmur3"],
+            ["filter.kind=counting", "filter.probe=double"],
+        ],
+    )
+    def test_what_fits_is_taken(self, file: Path, overrides: Sequence[str]) -> None:
+        """Pointers with right escapes, headers of any name and keys without a field are fine."""
+        if overrides == ["key.field=~"]:
+            overrides = ["key.field='~'"]
+        assert read(file, *overrides).source.topic == "events"
+
+    def test_malformed_events_go_where_the_topics_allow(self, file: Path) -> None:
+        """Not set, `on_malformed` is dead_letter with that topic, else pass; and that is shown."""
+        assert read(file).key.on_malformed == "pass"
+        assert "  on_malformed: pass  # default\n" in show(read(file))
+        with_topic = read(file, "sink.dead_letter_topic=dead")
+        assert with_topic.key.on_malformed == "dead_letter"
+        kept = read(file, "sink.dead_letter_topic=dead", "key.on_malformed=drop")
+        assert kept.key.on_malformed == "drop"

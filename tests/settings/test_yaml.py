@@ -1,0 +1,135 @@
+"""What a value in YAML means, and which YAML is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.settings.minimal import MINIMAL, problems, read, refusal
+
+
+class TestYaml:
+    """A scalar means what it looks like."""
+
+    @pytest.mark.parametrize(
+        ("written", "value"),
+        [("1e-6", 1e-6), ("1.0e-6", 1e-6), (".5", 0.5), ("'0.25'", 0.25), ("0.001", 0.001)],
+    )
+    def test_numbers_with_exponents_are_numbers(
+        self, file: Path, written: str, value: float
+    ) -> None:
+        """YAML 1.1 takes 1e-6 for a text; here it is a number however it is written."""
+        file.write_text(MINIMAL.replace("  capacity", f"  error_rate: {written}\n  capacity"))
+        assert read(file).filter.error_rate == value
+
+    @pytest.mark.parametrize("written", ["100_000", "100k", "1e5", "'100000'"])
+    def test_integers_take_underscores_and_suffixes(self, file: Path, written: str) -> None:
+        """100_000 and 100k are the same integer."""
+        file.write_text(MINIMAL.replace("1000", written))
+        assert read(file).filter.capacity == 100_000
+
+    @pytest.mark.parametrize("name", ["0123", "on", "1_0", "2026-01-01", "1.50", "true", "0x1F"])
+    def test_names_stay_as_they_are_written(self, file: Path, name: str) -> None:
+        """A topic that looks like a number, a date or a boolean keeps its name."""
+        file.write_text(MINIMAL.replace("topic: events\n", f"topic: {name}\n"))
+        assert read(file).source.topic == name
+        assert read(file, f"sink.topic={name}-b").sink.topic == f"{name}-b"
+
+    @pytest.mark.parametrize(
+        ("written", "value"), [("yes", True), ("on", True), ("no", False), ("false", False)]
+    )
+    def test_booleans_take_yes_and_no(self, file: Path, written: str, value: bool) -> None:
+        """What every operator reads as a boolean is one."""
+        file.write_text(MINIMAL.replace("sink:", f"sink:\n  create_topics: {written}"))
+        assert read(file).sink.create_topics is value
+
+    def test_sexagesimals_are_refused(self, file: Path) -> None:
+        """1:30 is 90 to YAML 1.1 and nothing certain to a reader."""
+        file.write_text(MINIMAL + "  interval_s: 1:30\n")
+        assert problems(file) == [
+            "dedup.yaml:14: snapshot.interval_s = '1:30': is not a duration; write one like 90s "
+            "or 5m"
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("kafka:\n\tgroup_id: x\n", "dedup.yaml:2: is not YAML: it is indented with a tab"),
+            ("kafka: [\n", "is not YAML: "),
+            ("kafka: {a: *b}\n", "dedup.yaml:1: is not YAML: an alias (*name) is not allowed"),
+            ("- kafka\n", "dedup.yaml:1: must be a mapping of sections"),
+            ("kafka: 1\n--- \nkafka: 2\n", "is not YAML: but found another document"),
+            ("kafka: " + "[" * 5000, "is nested too deeply"),
+            ("kafka: \x07\n", "is not YAML: special characters are not allowed"),
+        ],
+    )
+    def test_a_broken_file_is_refused_with_its_line(
+        self, file: Path, text: str, reason: str
+    ) -> None:
+        """What is no mapping of sections is refused before anything else is looked at."""
+        file.write_text(text)
+        assert reason in refusal(file)
+
+    def test_a_missing_or_unreadable_file_is_named(self, tmp_path: Path) -> None:
+        """The message names the file and says how to name another."""
+        assert "none.yaml: cannot be read: No such file" in refusal(tmp_path / "none.yaml")
+        assert "Is a directory; name an existing file with -c FILE" in refusal(tmp_path)
+        (tmp_path / "latin.yaml").write_bytes(b"kafka: \xe9\n")
+        assert "is not UTF-8 text" in refusal(tmp_path / "latin.yaml")
+
+    def test_an_empty_file_lacks_everything_required(self, file: Path) -> None:
+        """All required leaves are named, each with three ways to set it."""
+        file.write_text("kafka:\n")
+        lines = problems(file)
+        assert [line.split(": ")[1] for line in lines] == [
+            "filter.capacity",
+            "kafka.bootstrap_servers",
+            "kafka.group_id",
+            "key.field",
+            "sink.topic",
+            "snapshot.directory",
+            "source.topic",
+        ]
+        assert lines[2] == (
+            "dedup.yaml: kafka.group_id: is required (the consumer group); set it in the file, as "
+            "STREAMDEDUP_KAFKA__GROUP_ID, or with --set kafka.group_id=dedup"
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            (
+                "kafka:\n  group_id: a\n  group_id: b\n",
+                "3: kafka.group_id: is set twice, first in line 2",
+            ),
+            (
+                "kafka:\n  group_id: a\nkafka:\n  group_id: b\n",
+                "3: kafka: is set twice, first in line 1",
+            ),
+            (
+                "kafka: {consumer: {\n  x: 1,\n  x: 2}}\n",
+                "3: kafka.consumer.x: is set twice, first in line 2",
+            ),
+        ],
+    )
+    def test_a_name_that_is_set_twice_is_refused(
+        self, file: Path, text: str, expected: str
+    ) -> None:
+        """Neither of the two wins: both lines are named."""
+        file.write_text(text)
+        assert f"dedup.yaml:{expected}; delete one of them" in problems(file)
+
+    def test_tags_are_refused(self, file: Path) -> None:
+        """A tag such as !env looks like a feature and is none."""
+        file.write_text(MINIMAL.replace("group_id: dedup", "group_id: !env GROUP"))
+        assert problems(file) == [
+            "dedup.yaml:3: kafka.group_id: the tag !env is not read; write the value itself"
+        ]
+
+    @pytest.mark.parametrize("written", ["5", "[1]", "text"])
+    def test_a_section_must_be_a_mapping(self, file: Path, written: str) -> None:
+        """A section or a passthrough that is no mapping is named as such."""
+        file.write_text(MINIMAL + f"delivery: {written}\n")
+        assert problems(file, f"kafka.consumer={written}") == [
+            "dedup.yaml:14: delivery: must be a mapping of options to values",
+            "--set: kafka.consumer: must be a mapping of aiokafka's option names to values",
+        ]
