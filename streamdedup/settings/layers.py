@@ -115,7 +115,7 @@ class Layer:
     def _add_leaf(self, path: KeyPath, node: yaml.Node, place: Place) -> None:
         value, tag = nodes.raw(node), nodes.foreign_tag(node)
         if tag or (path in SECRETS and value is not None and place.rank != _ENVIRONMENT):
-            self.rejected.add(path)
+            self.rejected.add(path)  # `refuse` has its own message for a secret
             self.refuse(place, path, f"the tag {tag} is not read; write the value itself")
         else:
             self.rejected.discard(path)
