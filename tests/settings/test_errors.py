@@ -241,6 +241,17 @@ class TestRefusals:
             "dedup.yaml: snapshot.directory",
         ]
 
+    def test_a_value_that_a_variable_corrects_is_checked_against_the_others(
+        self, file: Path
+    ) -> None:
+        """The file's value is unreadable, the variable's is in force, so its contradictions count."""
+        file.write_text(MINIMAL.replace("field: id", "field: !env FIELD"))
+        lines = problems(file, "key.from=key", KEY__FIELD="id")
+        assert [line.split("; ")[0] for line in lines] == [
+            "dedup.yaml:7: key.field: the tag !env is not read",
+            "STREAMDEDUP_KEY__FIELD: key.field = 'id': means nothing with key.from: key",
+        ]
+
     def test_a_value_on_the_command_line_that_is_no_yaml_is_named(self, file: Path) -> None:
         """A broken override leads to quotes."""
         assert problems(file, "key.field=[a") == [

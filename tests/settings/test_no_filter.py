@@ -105,3 +105,8 @@ class TestNoFilter:
             file, listed, "filter.kind=exact", "filter.capacity=5", "snapshot.directory=there"
         )
         assert (settings.filter.kind, settings.filter.capacity) == ("exact", 5)
+
+    def test_a_later_kind_lacks_what_the_null_took_back(self, file: Path, listed: str) -> None:
+        """The capacity in the file is void: the problem names the place of the `null`."""
+        (line,) = problems(file, listed, "filter=null", "filter.kind=exact")
+        assert line.startswith("--set: filter.capacity: is required")
