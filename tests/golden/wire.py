@@ -11,14 +11,16 @@ from streamdedup.lists.control import Op, control_key, message, read_change
 
 _IDS = ("cluster", "input", "output")
 NOTES = {
-    "least": Note(None, None, None, 0),
+    "least": Note(cluster_id=None, input_id=None, output_id=None, label=0),
     "without a watermark": Note(*_IDS, 5),
     "with a watermark": Note(*_IDS, 5, 1_700_000_000_000),
     "with partitions": Note(*_IDS, 5, None, 8, 4),
     "atomic": Note(*_IDS, 5, -1, 8, 8, atomic=True),
     "forgotten": Note(*_IDS, 5, 0, 8, 8, atomic=True, floor=0, since=0),
-    "forgotten, without ids": Note(None, "input", None, 2**62, floor=7, since=9),
-    "other scripts": Note("日本", 'a"b', "", 1),
+    "forgotten, without ids": Note(
+        cluster_id=None, input_id="input", output_id=None, label=2**62, floor=7, since=9
+    ),
+    "other scripts": Note(cluster_id="日本", input_id='a"b', output_id="", label=1),
 }
 OLD_NOTES = (
     '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7}',

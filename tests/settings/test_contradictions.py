@@ -51,12 +51,13 @@ class TestContradictions:
             ),
             (
                 ["filter.kind=blocked", "filter.error_rate=1e-12"],
-                "filter.error_rate = '1e-12': does not fit filter.kind: blocked: it is made for error rates from 1e-09;"
+                "filter.error_rate = '1e-12': does not fit filter.kind: blocked: its lowest error rate is 1e-09;"
                 " raise it, or choose another filter.kind",
             ),
             (
                 ["filter.kind=exact", "filter.capacity=1G", "filter.error_rate=1e-15"],
-                "filter.error_rate = '1e-15': does not fit filter.kind: exact: with fingerprints of 8 bytes it errs",
+                "filter.error_rate = '1e-15': does not fit filter.kind: exact: with fingerprints of 8 bytes "
+                "its error rate is",
             ),
             (
                 ["filter.kind=dleft", "filter.capacity=1G", "filter.error_rate=1e-15"],
@@ -69,7 +70,7 @@ class TestContradictions:
             ),
             (
                 ["filter.kind=window", "filter.retention=6ms"],
-                "filter.retention = '6ms': is too short for 8 generations: 7 of them make it up, each of 1ms or more",
+                "filter.retention = '6ms': is too short for 8 generations: it is split into 7 of at least 1ms each",
             ),
             (
                 ["filter.refresh=true"],

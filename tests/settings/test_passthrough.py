@@ -26,7 +26,7 @@ REFUSED_OPTIONS = [
     ("producer.acks", "set delivery.guarantee instead"),
     ("producer.enable_idempotence", "set delivery.guarantee instead"),
     ("producer.compression_type", "set sink.compression instead"),
-    ("producer.partitioner", "what passes goes to the partition of the same number"),
+    ("producer.partitioner", "an event that passes goes to the partition of the same number"),
     ("producer.key_serializer", "events are copied byte for byte"),
     ("producer.bootstrap_servers", "set kafka.bootstrap_servers instead"),
     ("producer.loop", "the worker sets it itself"),
@@ -43,7 +43,7 @@ UNKNOWN_OPTIONS = [
     ("producer.batch.size", "set kafka.producer.max_batch_size instead"),
     ("producer.session_timeout_ms", "set kafka.consumer.session_timeout_ms instead"),
     ("consumer.sasl.password", "set kafka.sasl_plain_password instead"),
-    ("consumer.zzz", "see those of aiokafka's consumer, or delete it"),
+    ("consumer.zzz", "choose one of those of aiokafka's consumer, or delete it"),
     ("consumer.topics", "is not an option of aiokafka's consumer"),
 ]
 

@@ -148,11 +148,11 @@ class TestSecurity:
             ),
             (
                 ["kafka.security_protocol=SSL", "kafka.ssl_certfile=PEM"],
-                ["kafka.ssl_keyfile: is required beside kafka.ssl_certfile"],
+                ["kafka.ssl_keyfile: is required with kafka.ssl_certfile"],
             ),
             (
                 ["kafka.security_protocol=SSL", "kafka.ssl_keyfile=PEM"],
-                ["kafka.ssl_certfile: is required beside kafka.ssl_keyfile"],
+                ["kafka.ssl_certfile: is required with kafka.ssl_keyfile"],
             ),
             (
                 ["kafka.security_protocol=SSL", "kafka.ssl_password_file=PEM"],
