@@ -12,7 +12,8 @@ import numpy as np
 
 from streamdedup import filters
 from streamdedup.events import Fingerprint
-from streamdedup.filters.base import Addable, Filter, Removable, Static, Windowed
+from streamdedup.filters.base import Addable, Filter, Removable, Static
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
 from streamdedup.snapshot.format import FORMAT_VERSION

@@ -5,18 +5,20 @@ from typing import Any
 
 from streamdedup.errors import MalformedError
 from streamdedup.kafka.offsets import Note
-from streamdedup.keys.normalizers.base import normalizer
+from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules
 from streamdedup.lists.control import Op, control_key, message, read_change
 
-_IDS = ("cluster", "input", "output")
+_IDS = {"cluster_id": "cluster", "input_id": "input", "output_id": "output"}
 NOTES = {
     "least": Note(cluster_id=None, input_id=None, output_id=None, label=0),
-    "without a watermark": Note(*_IDS, 5),
-    "with a watermark": Note(*_IDS, 5, 1_700_000_000_000),
-    "with partitions": Note(*_IDS, 5, None, 8, 4),
-    "atomic": Note(*_IDS, 5, -1, 8, 8, atomic=True),
-    "forgotten": Note(*_IDS, 5, 0, 8, 8, atomic=True, floor=0, since=0),
+    "without a watermark": Note(**_IDS, label=5),
+    "with a watermark": Note(**_IDS, label=5, watermark=1_700_000_000_000),
+    "with partitions": Note(**_IDS, label=5, watermark=None, partitions=8, born=4),
+    "atomic": Note(**_IDS, label=5, watermark=-1, partitions=8, born=8, atomic=True),
+    "forgotten": Note(
+        **_IDS, label=5, watermark=0, partitions=8, born=8, atomic=True, floor=0, since=0
+    ),
     "forgotten, without ids": Note(
         cluster_id=None, input_id="input", output_id=None, label=2**62, floor=7, since=9
     ),
