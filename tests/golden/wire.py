@@ -9,7 +9,7 @@ from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules
 from streamdedup.lists.control import Op, control_key, message, read_change
 
-_IDS = {"cluster_id": "cluster", "input_id": "input", "output_id": "output"}
+_IDS: dict[str, Any] = {"cluster_id": "cluster", "input_id": "input", "output_id": "output"}
 NOTES = {
     "least": Note(cluster_id=None, input_id=None, output_id=None, label=0),
     "without a watermark": Note(**_IDS, label=5),
