@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup.delivery import fence as fence_module
 from streamdedup.delivery.context import Context
+
+from streamdedup.delivery import fence as fence_module
 from streamdedup.delivery.fence import committed_offset, fence
 from streamdedup.delivery.resume import Found
 from streamdedup.kafka.base import Cluster, Writer
