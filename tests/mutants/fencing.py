@@ -4,8 +4,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup.delivery.context import Context
-
 from streamdedup.delivery import fence as fence_module
 from streamdedup.delivery.fence import committed_offset, fence
 from streamdedup.delivery.resume import Found
@@ -86,17 +84,17 @@ class _Decided:
 
 
 async def _below_the_undecided(
-    context: Context, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
 ) -> tuple[Topology, Found]:
-    cluster: Any = _Decided(context.cluster)
-    return await fence(replace(context, cluster=cluster), writer, partition, has_memory=has_memory)
+    decided: Any = _Decided(cluster)
+    return await fence(settings, decided, writer, partition, has_memory=has_memory)
 
 
 async def _offset_first(
-    context: Context, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
 ) -> tuple[Topology, Found]:
-    early = await committed_offset(context.settings, context.cluster, partition)
-    topology, found = await fence(context, writer, partition, has_memory=has_memory)
+    early = await committed_offset(settings, cluster, partition)
+    topology, found = await fence(settings, cluster, writer, partition, has_memory=has_memory)
     return topology, replace(found, committed=early)
 
 

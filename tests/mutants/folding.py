@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup.delivery.fold import Folding
+from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.events import EventBatch, Fingerprint
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "second-writer-folded",
         "a second writer stops the shard (rule 3)",
-        lambda: replaced(Folding._check_foreign, lambda *_: None),
+        lambda: replaced(FoldedMemory._check_foreign, lambda *_: None),
         ("test_a_second_writers_event_stops_before_the_commit",),
     ),
     Mutant(
@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         "memory-of-another-log",
         "a filter in memory is dropped if the log was replaced (rule 7)",
-        lambda: replaced(Folding._remembered, _unlooked_at),
+        lambda: replaced(FoldedMemory._remembered, _unlooked_at),
         ("test_a_memory_of_another_log_is_dropped",),
     ),
     Mutant(
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
 )
 
-_remembered, _committed_events = Folding._remembered, KafkaCluster.committed_events
+_remembered, _committed_events = FoldedMemory._remembered, KafkaCluster.committed_events
 
 
 async def _up_to_what_was_trimmed(
@@ -85,10 +85,10 @@ async def _unwatched(*_: Any) -> None:
     """What retention has deleted is not asked for."""
 
 
-async def _unlooked_at(self: Folding, identity: Identity) -> Shard | None:
+async def _unlooked_at(self: FoldedMemory, identity: Identity) -> Shard | None:
     async def unknown(_folded: object) -> None: ...
 
-    with patch.object(self, Folding._in_place_of.__name__, unknown):
+    with patch.object(self, FoldedMemory._in_place_of.__name__, unknown):
         return await _remembered(self, identity)
 
 

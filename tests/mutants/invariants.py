@@ -11,11 +11,12 @@ import numpy as np
 from streamdedup.commands.reset import _Group, note_after
 from streamdedup.delivery.commit import Committing
 from streamdedup.delivery.emit import Emission
-from streamdedup.delivery.fold import Folding, in_turns
+from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.shard import Decided, Shard
 from streamdedup.delivery.snapshots import _structure
 from streamdedup.delivery.transactions import Part, Transaction
+from streamdedup.delivery.turns import in_turns
 from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.kafka.offsets import Note
@@ -148,7 +149,7 @@ MUTANTS = (
     Mutant(
         "floor-folded-over",
         "what stands below the floor of `reset --forget` is forgotten",
-        lambda: replaced(Folding._restore, _from_the_start),
+        lambda: replaced(FoldedMemory._restore, _from_the_start),
         ("test_forgetting_what_comes_later_only",),
     ),
     Mutant(
@@ -159,7 +160,7 @@ MUTANTS = (
     ),
 )
 
-_settle, _commit, _restore = Committing._settle, Committing._commit, Folding._restore
+_settle, _commit, _restore = Committing._settle, Committing._commit, FoldedMemory._restore
 _decide, _count, _judge = Shard.decide, Shard._count, Waiting.judge
 _reasons, _close = Emission._reasons, Transaction.close
 
@@ -180,11 +181,11 @@ async def _behind_the_marker(self: Committing, shard: Shard, transaction: Transa
 
 
 async def _without_the_floor(self: Committing, *arguments: Any) -> None:
-    with patch.object(self, "floor", None):
+    with patch.object(self, "_ground", replace(self._ground, floor=None)):
         await _commit(self, *arguments)
 
 
-async def _from_the_start(self: Folding, identity: Identity, found: Found) -> Shard:
+async def _from_the_start(self: FoldedMemory, identity: Identity, found: Found) -> Shard:
     shard = await _restore(self, identity, found)
     if shard.label == found.floor:
         shard.label = shard.end_label = 0

@@ -194,7 +194,7 @@ async def _facts_first(self: Reloading, file: _File) -> Loaded:
 def _forgetting(self: Reloading, file: _File, reason: str, *, is_new: bool) -> None:
     _refuse(self, file, reason, is_new=is_new)
     if is_new:
-        self._context.lists.now = Lists()
+        self._in_force.now = Lists()
 
 
 def _believing(_self: ExactStore, digests: Digests) -> Mask:
@@ -204,7 +204,7 @@ def _believing(_self: ExactStore, digests: Digests) -> Mask:
 async def _on_the_loop(
     self: Deciding, _partition: int, keys: Keys, rejected: list[int]
 ) -> Lists | Screened:
-    lists, hash_ = self._context.lists.now, self._context.hash
+    lists, hash_ = self._services.lists.now, self._recipe.hash
     said = await asyncio.to_thread(screened, keys, rejected, lists, hash_)
     return said.verified() if isinstance(said, Suspected) else said
 

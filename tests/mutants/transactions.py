@@ -157,7 +157,7 @@ async def _commit_first(
 
     async def nothing(*_: Any) -> None: ...
 
-    if self._context.exactly_once:
+    if self._recipe.exactly_once:
         await _commit_one(self, shard, topology, one)
         return
     with (
