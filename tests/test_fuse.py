@@ -429,7 +429,7 @@ def test_directories_that_do_not_fit_are_refused() -> None:
                 directory[row, column] = wrong
                 with pytest.raises(
                     ValueError,
-                    match=r"part of a list cannot|keys more than|but the header describes",
+                    match=r"part of a list cannot|more keys than|but the header describes",
                 ):
                     Fuse.from_parts(header, [table, rows])
             directory[row, column] = value

@@ -44,12 +44,11 @@ class FoldedMemory(Memory):
 
     shard: Shard | None = None
     progress: Fold | None = None
-    snapshots: ShardSnapshots
 
     def __init__(self, recipe: Recipe, services: Services, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.turn = asyncio.Lock()
         self._meters = services.meters.of(partition)
-        self.snapshots = ShardSnapshots(
+        self._snapshots = ShardSnapshots(
             recipe.settings, partition, log, self._meters, services.fs, threads=services.threads
         )
         self._recipe, self._services = recipe, services
@@ -60,6 +59,11 @@ class FoldedMemory(Memory):
         self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
         self._replaced = False  # whether the log was seen to hold another one in its place
         self._log = log
+
+    @property
+    @override
+    def snapshots(self) -> ShardSnapshots:
+        return self._snapshots
 
     @override
     async def remembers(self) -> bool:
