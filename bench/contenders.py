@@ -17,7 +17,7 @@ from bench.samples import column, random_digests
 from streamdedup import filters
 from streamdedup.filters.base import Addable
 from streamdedup.filters.fuse.fuse import Fuse
-from streamdedup.filters.memory import touch
+from streamdedup.filters.memory import touch_pages
 from streamdedup.keys.hashing import MURMUR3
 
 CHUNK = 1 << 20
@@ -69,7 +69,7 @@ class Ours(Contender):
         config = {"kind": name, "capacity": capacity, "error_rate": error_rate}
         self.filter: Addable = filters.build(config)
         for buffer in self.filter.buffers():
-            touch(buffer)
+            touch_pages(buffer)
 
     def bulk(self, first: int, count: int) -> tuple[str, Any]:
         """Digests of nobody's keys."""

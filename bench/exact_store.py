@@ -23,7 +23,7 @@ from streamdedup import lists
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.rules.listed import Answer, Match
+from streamdedup.rules.lists import Answer, Match
 
 BEGIN, END = "<!-- written by `python -m bench.exact_store` -->", "<!-- end of it -->"
 KIND = "fuse"

@@ -35,7 +35,7 @@ class DeliveryError(StreamdedupError):
     """An error of the broker: a log, an offset or a transaction that contradicts what the worker knows."""
 
 
-def trace(error: BaseException) -> str:
+def traceback_without_messages(error: BaseException) -> str:
     """Return the types and frames of `error` and of its causes: a traceback without messages and source lines."""
     return _LED_TO.join(map(_one, reversed(list(_causes(error)))))
 
@@ -59,7 +59,7 @@ def _one(error: BaseException) -> str:
     lines = [*list(_frames(error))[-FRAMES_MAX:], type(error).__qualname__]
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions[:CAUSES_MAX]:
-            lines += [f"  | {line}" for line in trace(part).splitlines()]
+            lines += [f"  | {line}" for line in traceback_without_messages(part).splitlines()]
     return "\n".join(lines)
 
 

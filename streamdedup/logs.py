@@ -17,7 +17,7 @@ import structlog
 from structlog.typing import EventDict, ExcInfo
 from typing_extensions import override
 
-from streamdedup.errors import trace
+from streamdedup.errors import traceback_without_messages
 
 REPEATED_AFTER_S = 600.0
 EVERY_S = 60.0  # between two lines of one kind that could come too often
@@ -113,4 +113,4 @@ _OBJECT = re.compile(r"[<\n]|\((?!\))")
 
 
 def _without_messages(exc_info: ExcInfo) -> str:
-    return trace(exc_info[1])
+    return traceback_without_messages(exc_info[1])

@@ -44,7 +44,7 @@ def read_secret(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
     return SecretStr(text)
 
 
-def set_twice(
+def conflicting_secrets(
     options: BaseModel, section: str, *leaves: str
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield, for a model's `conflicts`, those of the secrets `leaves` that are set both directly and by a file."""

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.filters.dleft.shape import Shape
-from streamdedup.filters.dleft.table import Table
+from streamdedup.filters.dleft.table import DLeftTable
 from streamdedup.keys.hashing import Digests
 from tests.filter_cases import random_digests
 
@@ -15,7 +15,7 @@ RESIDENT = 49_152
 OPERATIONS = 1 << 20
 
 
-def cells(table: Table, subtable: int, bucket: int) -> list[tuple[int, int]]:
+def cells(table: DLeftTable, subtable: int, bucket: int) -> list[tuple[int, int]]:
     """The remainder and the count of each cell in use, as the docstring of `buffers` lays them out."""
     shape = table.shape
     content = int.from_bytes(table.words.tobytes(), "little")
@@ -43,7 +43,7 @@ def digest(shape: Shape, *spots: tuple[int, int]) -> Digests:
 class Churned:
     """What became of a table in which random members were replaced, one after the other, 2^20 times."""
 
-    table: Table
+    table: DLeftTable
     resident: Digests
     shares: npt.NDArray[
         np.float64
@@ -54,7 +54,7 @@ class Churned:
 
 def churned(permutations: str, seed: int) -> Churned:
     """Fill the table of the paper's simulation, and replace random members."""
-    table = Table(Shape(**CHURN, permutations=permutations))
+    table = DLeftTable(Shape(**CHURN, permutations=permutations))
     digests = random_digests(seed, RESIDENT + OPERATIONS)
     table.add(digests[:RESIDENT])
     rows: list[list[int]] = digests.view(np.int64).tolist()

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.lists import KeyList
-from streamdedup.lists.facts import Counts
-from streamdedup.lists.normalizing import Normalizing
+from streamdedup.lists.facts import EntryCounts
+from streamdedup.lists.normalization import Normalizing
 from streamdedup.snapshot import files
 from tests.listed import exact
 
@@ -14,7 +14,7 @@ from tests.listed import exact
 def list_file(path: Path, keys: Iterable[bytes]) -> Path:
     """Put a list of `keys`, as they are, at `path`."""
     held = exact(sorted(keys))
-    counts = Counts(len(held), 0, 0, 0)
+    counts = EntryCounts(len(held), 0, 0, 0)
     told: Any = {"name": "spam", "built_at": 1, "normalizing": Normalizing(), "counts": counts}
     files.save(KeyList.of(held, None, **told), path)
     return path

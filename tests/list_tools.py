@@ -15,12 +15,12 @@ import pytest
 from streamdedup.cli import main
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.options import EmailRules
-from streamdedup.lists.build.building import Recipe, build
+from streamdedup.lists.build.builder import BuildRequest, build
 from streamdedup.lists.build.inputs import Input, inputs_of
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList, load
-from streamdedup.lists.normalizing import Normalizing
-from streamdedup.lists.progress import Progress
+from streamdedup.lists.normalization import Normalizing
+from streamdedup.lists.progress import BuildProgress
 from tests.filter_cases import HASH_KEY
 
 PROVIDER = Normalizing("email", EmailRules.of("provider"))
@@ -46,9 +46,9 @@ def no_stdin() -> BinaryIO:
     raise AssertionError("nobody reads standard input here")
 
 
-def quiet() -> Progress:
+def quiet() -> BuildProgress:
     """Tell nobody anything."""
-    return Progress(None, live=False)
+    return BuildProgress(None, live=False)
 
 
 def inputs(*paths: Path, **options: str) -> list[Input]:
@@ -75,10 +75,10 @@ def zstd(data: bytes) -> bytes:
     return bytes(cramjam.zstd.compress(data))
 
 
-def recipe(**given: Any) -> Recipe:
+def recipe(**given: Any) -> BuildRequest:
     """A recipe with a name, and with an error rate that the kind can have."""
     rate = RATES.get(given.get("kind", "fuse"), 1e-6)
-    return Recipe(**{"name": "bad", "error_rate": rate, **given})
+    return BuildRequest(**{"name": "bad", "error_rate": rate, **given})
 
 
 def built(directory: Path, lines: Iterable[str | bytes], **given: Any) -> KeyList:

@@ -9,7 +9,7 @@ from streamdedup.events import Column
 from streamdedup.filters import build
 from streamdedup.filters.base import Addable
 from streamdedup.keys.hashing import Digests, digests
-from streamdedup.rules.listed import Match, Matches
+from streamdedup.rules.lists import Match, Matches
 
 
 def exact(keys: Iterable[bytes]) -> Addable:

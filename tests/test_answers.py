@@ -12,7 +12,7 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from structlog.testing import capture_logs
 
 from streamdedup.kafka.client import columns
-from streamdedup.kafka.client.answers import KEPT_BYTES, LEAST_BYTES, Answers
+from streamdedup.kafka.client.responses import KEPT_BYTES, LEAST_BYTES, Responses
 
 Closed = tuple[CloseReason, BaseException | None]
 
@@ -99,7 +99,7 @@ async def fresh() -> AsyncIterator[Peers]:
 @pytest.fixture
 async def peers(fresh: Peers) -> Peers:
     """The same, with answers read in one piece."""
-    Answers.take_over(fresh.connection)
+    Responses.take_over(fresh.connection)
     return fresh
 
 
@@ -225,16 +225,16 @@ async def test_a_connection_that_has_ended_already_is_closed(fresh: Peers, how: 
         case "read":
             fresh.connection._read_task.cancel()
             await asyncio.wait([fresh.connection._read_task])
-    Answers.take_over(fresh.connection)
+    Responses.take_over(fresh.connection)
     [(reason, error)] = fresh.connection.closed
     assert (reason, type(error)) == (CloseReason.CONNECTION_BROKEN, EOFError)
-    assert not isinstance(fresh.protocol, Answers)
+    assert not isinstance(fresh.protocol, Responses)
 
 
 async def test_a_connection_that_is_closed_already_stays_as_it_is(fresh: Peers) -> None:
     """As one to which the broker hangs up while it authenticates."""
     fresh.connection.close(CloseReason.CONNECTION_BROKEN, None)
-    Answers.take_over(fresh.connection)
+    Responses.take_over(fresh.connection)
     assert len(fresh.connection.closed) == 1
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.commands.audit.chance import BEYOND_CHANCE, more_than, most_explained
-from streamdedup.commands.audit.matching import Matches, match
+from streamdedup.commands.audit.match import Matches, match
 from streamdedup.commands.audit.rows import (
     DROPPED,
     DUE,
@@ -22,7 +22,7 @@ from streamdedup.commands.audit.rows import (
     Sorter,
     rows_of,
 )
-from streamdedup.commands.audit.timing import Latest, WindowTime
+from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.errors import StreamdedupError
 from streamdedup.filters import build
 from streamdedup.filters.window.rules import rules_for

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.bloom.blocked import Blocked
+from streamdedup.filters.bloom.blocked import BlockedBloom
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
     BLOCKED_ERROR_MIN,
@@ -97,7 +97,7 @@ def test_the_keys_follow_from_the_bits(blocks: int, hashes: int) -> None:
 
 def test_the_measured_error_at_a_ten_thousandth() -> None:
     """Twelve bits of a key, from 64 of its digest, are as good as independent ones."""
-    seen, probes = Blocked(200_000, 1e-4), 8
+    seen, probes = BlockedBloom(200_000, 1e-4), 8
     assert seen.hashes == 12
     seen.add_many(random_digests(20, 200_000))
     found = sum(_found(seen, seed, 1_000_000) for seed in range(21, 21 + probes))
@@ -107,7 +107,7 @@ def test_the_measured_error_at_a_ten_thousandth() -> None:
 
 def test_sixteen_bits_of_an_overfull_table() -> None:
     """At the most hashes, filled until errors can be counted: theory, and what the table says, are what is met."""
-    seen, probes = Blocked(100_000, 1e-6), 4_000_000
+    seen, probes = BlockedBloom(100_000, 1e-6), 4_000_000
     assert seen.hashes == BLOCKED_HASHES_MAX
     seen.add_many(random_digests(30, 300_000))
     found = sum(_found(seen, seed, 1_000_000) for seed in range(31, 35))
@@ -124,7 +124,7 @@ def test_small_tables_on_average(capacity: int) -> None:
     keys, absent = random_digests(36, fills * capacity), random_digests(37, probes)
     found = 0
     for fill in range(fills):
-        seen = Blocked(capacity, 1e-2)
+        seen = BlockedBloom(capacity, 1e-2)
         seen.add_many(keys[fill * capacity : (fill + 1) * capacity])
         found += int(np.count_nonzero(seen.contains_many(absent)))
     assert seen.blocks == (1 if capacity == 25 else 3)
@@ -146,7 +146,7 @@ def test_bits_land_where_the_formula_says(
     rows: list[tuple[int, int]], capacity: int, error_rate: float
 ) -> None:
     """The table is what big integers give; a digest is present where all its bits are."""
-    seen = Blocked(capacity, error_rate)
+    seen = BlockedBloom(capacity, error_rate)
     model = 0
     fresh = []
     for a, b in rows:
@@ -164,7 +164,7 @@ def test_bits_land_where_the_formula_says(
 def test_a_key_touches_one_cache_line() -> None:
     """All bits of a key are in one 64-byte line, and the table begins on one."""
     for digest in np.split(random_digests(38, 50), 50):
-        seen = Blocked(1000, 1e-6)
+        seen = BlockedBloom(1000, 1e-6)
         seen.add_many(digest)
         table = np.frombuffer(seen.buffers()[0], np.uint8)
         assert table.ctypes.data % 64 == 0
@@ -173,7 +173,7 @@ def test_a_key_touches_one_cache_line() -> None:
 
 def test_bits_land_above_32_bit_indices() -> None:
     """In a table of more than 2^32 bits those beyond the 2^32nd are set and read back; pages unwritten cost nothing."""
-    seen = Blocked(450_000_000, 1e-2)
+    seen = BlockedBloom(450_000_000, 1e-2)
     assert seen.blocks * BLOCK_BITS > 1 << 32
     rows = [((1 << 64) - 1, 3), ((1 << 64) - (1 << 50), 0x9E3779B97F4A7C15), (1, (1 << 64) - 5)]
     places = {at for a, b in rows for at in _places(a, b, seen)}
@@ -190,7 +190,7 @@ def test_bits_land_above_32_bit_indices() -> None:
 
 def test_its_error_and_fill_are_those_of_its_bits() -> None:
     """After additions in batches and alone, a union and a restore: as counted anew from the table."""
-    seen, other = Blocked(5000, 1e-3), Blocked(5000, 1e-3)
+    seen, other = BlockedBloom(5000, 1e-3), BlockedBloom(5000, 1e-3)
     for part in np.array_split(random_digests(39, 4000), 7):
         seen.add_many(part)
     for number in range(500):
@@ -199,14 +199,14 @@ def test_its_error_and_fill_are_those_of_its_bits() -> None:
     other.add_many(random_digests(40, 3000))
     seen |= other
     _check_counts(seen)
-    _check_counts(Blocked.from_parts(seen.header(), seen.buffers()))
+    _check_counts(BlockedBloom.from_parts(seen.header(), seen.buffers()))
 
 
 def test_keys_whose_bits_were_not_saved_do_not_count() -> None:
     """A snapshot's header may be newer than its bits: there are never more keys than bits that are set."""
-    seen = Blocked(100, 1e-3)
+    seen = BlockedBloom(100, 1e-3)
     seen.add_many(random_digests(41, 2))
-    restored = Blocked.from_parts({**seen.header(), "keys": 90}, seen.buffers())
+    restored = BlockedBloom.from_parts({**seen.header(), "keys": 90}, seen.buffers())
     bits = seen.blocks * BLOCK_BITS
     assert len(restored) == round(restored.fill_ratio * bits) < 90
 
@@ -224,17 +224,17 @@ def test_keys_whose_bits_were_not_saved_do_not_count() -> None:
 )
 def test_contradictory_headers_are_refused(change: dict[str, object], said: str) -> None:
     """A header that does not fit itself or the table is refused, and says why."""
-    seen = Blocked(200, 1e-3)
+    seen = BlockedBloom(200, 1e-3)
     with pytest.raises(ValueError, match=said):
-        Blocked.from_parts({**seen.header(), **change}, seen.buffers())
+        BlockedBloom.from_parts({**seen.header(), **change}, seen.buffers())
 
 
 def test_rates_that_are_another_kinds_are_refused_with_its_name() -> None:
     """Below 1e-9, where a key costs more than twice Bloom's bits; and tables that no machine holds."""
     with pytest.raises(ConfigError, match="choose kind bloom"):
-        Blocked(1000, BLOCKED_ERROR_MIN * 0.99)
+        BlockedBloom(1000, BLOCKED_ERROR_MIN * 0.99)
     with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 .* lower the capacity"):
-        Blocked(10**13, 1e-6)
+        BlockedBloom(10**13, 1e-6)
 
 
 def _chain(hashes: int, loads: int) -> npt.NDArray[np.float64]:
@@ -252,7 +252,7 @@ def _chain(hashes: int, loads: int) -> npt.NDArray[np.float64]:
     return np.array(errors)
 
 
-def _places(a: int, b: int, seen: Blocked) -> list[int]:
+def _places(a: int, b: int, seen: BlockedBloom) -> list[int]:
     """Follow the documented sequence, in integers that do not overflow."""
     block = a * seen.blocks >> 64
     places = []
@@ -266,14 +266,14 @@ def _as_digests(rows: list[tuple[int, int]]) -> Digests:
     return np.array(rows, dtype=np.uint64).reshape(-1, 2)
 
 
-def _found(seen: Blocked, seed: int, probes: int) -> int:
+def _found(seen: BlockedBloom, seed: int, probes: int) -> int:
     """How many of `probes` digests that were not added are found."""
     random = np.random.default_rng(seed)
     absent = random.integers(0, 1 << 64, (probes, 2), dtype=np.uint64)
     return int(np.count_nonzero(seen.contains_many(absent)))
 
 
-def _check_counts(seen: Blocked) -> None:
+def _check_counts(seen: BlockedBloom) -> None:
     bits = np.unpackbits(np.frombuffer(seen.buffers()[0], np.uint8)).reshape(-1, BLOCK_BITS)
     shares = bits.mean(axis=1)
     assert seen.fill_ratio == pytest.approx(shares.mean(), rel=1e-12)

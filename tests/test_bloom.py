@@ -17,7 +17,7 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter
 from streamdedup.filters.bloom.bloom import Bloom
-from streamdedup.filters.keyed import CAPACITY_MAX
+from streamdedup.filters.digest_filter import CAPACITY_MAX
 from streamdedup.filters.sizing import TABLE_BITS_MAX, bloom_error, bloom_excess, bloom_size
 from streamdedup.keys.hashing import Digests, digests
 

@@ -17,7 +17,7 @@ from streamdedup.filters import GROWABLE, KINDS, OPTIONS
 from streamdedup.filters.base import Addable, Removable, Static
 from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
-from streamdedup.filters.building import COMMON
+from streamdedup.filters.factory import COMMON
 from streamdedup.filters.fuse.fuse import Fuse
 from tests.filter_cases import CASES, HASH_KEY, Case, random_digests
 

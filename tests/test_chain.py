@@ -16,9 +16,9 @@ import streamdedup
 from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.filters.base import Addable, Filter, Growing, Removable, Unionable
+from streamdedup.filters.digest_filter import CAPACITY_MAX
 from streamdedup.filters.growing import chain, stages
 from streamdedup.filters.growing.chain import Chain
-from streamdedup.filters.keyed import CAPACITY_MAX
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import files
 from tests.filter_cases import HASH_KEY, band, copies, random_digests, state
@@ -234,7 +234,7 @@ def test_a_stage_made_ahead_is_used_and_changes_nothing(
     ahead.add_many(random_digests(67, 30))
     late.add_many(random_digests(67, 30))
     small, made = ahead.size_bytes, []
-    monkeypatch.setattr(chain, "touch", lambda buffer: made.append(address(buffer)))
+    monkeypatch.setattr(chain, "touch_pages", lambda buffer: made.append(address(buffer)))
     ahead.grow()
     assert ahead.layout == 1
     assert state(ahead)[:2] == state(late)[:2]
@@ -300,7 +300,7 @@ def test_a_stage_that_comes_too_late_is_dropped(monkeypatch: pytest.MonkeyPatch)
     def slowly(_: memoryview) -> None:
         seen.add_many(keys[:50])
 
-    monkeypatch.setattr(chain, "touch", slowly)
+    monkeypatch.setattr(chain, "touch_pages", slowly)
     seen.grow()
     monkeypatch.undo()
     assert seen.layout == 2

@@ -26,10 +26,16 @@ from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records import decoding
-from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX, Decoding
+from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX, PendingDecode
 from streamdedup.kafka.records.encoding import VERBATIM_BYTES_MIN
 from streamdedup.kafka.records.records import EventConsumer
-from streamdedup.kafka.records.wire import HEAD_BYTES, DamagedError, RecordBatch, Records, decode
+from streamdedup.kafka.records.wire import (
+    HEAD_BYTES,
+    DamagedBatchError,
+    RecordBatch,
+    Records,
+    decode,
+)
 from streamdedup.kafka.source import KafkaSource, UnreadableError
 
 HERE = TopicPartition("topic", 3)
@@ -145,7 +151,7 @@ async def test_a_batch_that_decompresses_to_much_is_decoded_beside_the_loop(
     data = batch(0, [b"a"]) + bomb(1) + batch(3, [b"b"])
     records = fetched(data)
     first, large, same = (next(records) for _ in range(3))
-    assert isinstance(large, Decoding)
+    assert isinstance(large, PendingDecode)
     assert same is large
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
@@ -170,7 +176,7 @@ async def test_damage_in_a_large_batch_is_told() -> None:
     made[23:27] = (8).to_bytes(4, "big")
     records = fetched(summed(made))
     await next(records).done()
-    with pytest.raises(DamagedError, match="offset 7 is damaged: a record does not fit"):
+    with pytest.raises(DamagedBatchError, match="offset 7 is damaged: a record does not fit"):
         next(records)
 
 
@@ -357,7 +363,7 @@ def test_what_stands_before_damage_is_given(events_max: int) -> None:
     data = batch(0, [b"a", b"b"]) + batch(2, [b"c", b"d"]) + bytes(broken)
     records = fetched(data, events_max=events_max)
     found: list[EventBatch] = []
-    with pytest.raises(DamagedError, match="offset 4 is damaged"):
+    with pytest.raises(DamagedBatchError, match="offset 4 is damaged"):
         while True:
             found.append(next(records))
     assert [key for one in found for key in one.keys] == [b"a", b"b", b"c", b"d"]
@@ -370,7 +376,7 @@ def test_a_first_batch_that_is_not_whole_is_damaged(size: int) -> None:
     whole = batch(0, [b"a"])
     records = fetched(whole[:size])
     assert records._records.has_next()
-    with pytest.raises(DamagedError, match="offset 0 is damaged: its length is"):
+    with pytest.raises(DamagedBatchError, match="offset 0 is damaged: its length is"):
         next(records)
     assert records.next_fetch_offset == 0
     assert not RawRecords(b"").has_next()

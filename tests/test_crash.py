@@ -9,7 +9,7 @@ import pytest
 
 from streamdedup.filters import build
 from streamdedup.snapshot import Identity, Store
-from streamdedup.snapshot.reading import Reader
+from streamdedup.snapshot.read import CopyingReader
 from tests.broker.base import Broker
 from tests.broker.topics import committed, move_offsets, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
@@ -133,4 +133,4 @@ def _identity(path: Path) -> Identity:
         def read_into(view: memoryview) -> None:
             assert file.readinto(view) == len(view)
 
-        return Reader(read_into, path.stat().st_size).header.identity
+        return CopyingReader(read_into, path.stat().st_size).header.identity

@@ -9,8 +9,8 @@ import pytest
 from streamdedup.errors import ConfigError
 from streamdedup.filters.dleft import rows
 from streamdedup.filters.dleft.dleft import DLeft
-from streamdedup.filters.dleft.shape import Layout, Shape
-from streamdedup.filters.dleft.table import Table
+from streamdedup.filters.dleft.shape import DLeftLayout, Shape
+from streamdedup.filters.dleft.table import DLeftTable
 from streamdedup.keys.hashing import MURMUR3, Digests
 from tests.dleft_tools import cells, digest
 from tests.filter_cases import copies, random_digests
@@ -21,14 +21,14 @@ SMALL = Shape(6, 6, counter_bits=2, permutations="none", tables=2, cells=3)
 # --- where keys go: the worked examples ---
 
 
-def add(table: Table, *spots: tuple[int, int], times: int = 1) -> None:
+def add(table: DLeftTable, *spots: tuple[int, int], times: int = 1) -> None:
     """Add a key that has these places."""
     table.add(np.repeat(digest(table.shape, *spots), times, axis=0))
 
 
 def test_a_key_goes_to_the_least_loaded_of_its_buckets() -> None:
     """One cell in bucket 1 on the left, two in bucket 2 on the right: it goes left."""
-    table = Table(SMALL)
+    table = DLeftTable(SMALL)
     add(table, (1, 0b111111), (5, 1))
     for remainder in (1, 2, 3):
         add(table, (4, remainder), (2, remainder))  # left, right, left, as the loads tell
@@ -41,7 +41,7 @@ def test_a_key_goes_to_the_least_loaded_of_its_buckets() -> None:
 
 def test_of_equally_loaded_buckets_it_is_the_leftmost() -> None:
     """With four subtables, keys of the same four buckets fill them from left to right, row by row."""
-    table = Table(Shape(6, 6, counter_bits=2, permutations="none"))
+    table = DLeftTable(Shape(6, 6, counter_bits=2, permutations="none"))
     for remainder in range(1, 7):
         add(table, *[(bucket, remainder) for bucket in (3, 0, 5, 2)])
     loads = [len(cells(table, i, bucket)) for i, bucket in enumerate((3, 0, 5, 2))]
@@ -50,7 +50,7 @@ def test_of_equally_loaded_buckets_it_is_the_leftmost() -> None:
 
 def test_a_remainder_that_is_there_is_counted_up() -> None:
     """(1, 001100) stands on the left, so its key takes no cell on the right, although nothing is there."""
-    table = Table(SMALL)
+    table = DLeftTable(SMALL)
     add(table, (1, 0b001100), (3, 0))
     add(table, (1, 0b001100), (2, 0b010101))
     assert cells(table, 0, 1) == [(0b001100, 2)]
@@ -59,7 +59,7 @@ def test_a_remainder_that_is_there_is_counted_up() -> None:
 
 def test_all_buckets_are_searched_before_a_key_is_placed() -> None:
     """Insertion correction: a key on the right is counted there when its left bucket has become empty."""
-    table = Table(SMALL)
+    table = DLeftTable(SMALL)
     add(table, (1, 7), (4, 7))
     add(table, (1, 9), (2, 9))
     assert cells(table, 1, 2) == [(9, 1)]
@@ -70,7 +70,7 @@ def test_all_buckets_are_searched_before_a_key_is_placed() -> None:
 
 def test_what_fits_nowhere_is_stashed_whole() -> None:
     """With both buckets full a key goes to the stash, is found, and is the first to leave."""
-    table = Table(SMALL)
+    table = DLeftTable(SMALL)
     for remainder in range(8):
         add(table, (1, remainder), (2, remainder))
     assert [len(cells(table, 0, 1)), len(cells(table, 1, 2)), table.stash.used[0]] == [3, 3, 2]
@@ -86,7 +86,7 @@ def test_what_fits_nowhere_is_stashed_whole() -> None:
 
 def test_without_permutations_a_removal_takes_the_cell_of_another_key() -> None:
     """With x = (1, f), (2, f) on the left, y = (1, f), (4, f) on the right: removing y takes the cell of x."""
-    table = Table(SMALL)
+    table = DLeftTable(SMALL)
     x, y = digest(SMALL, (1, 9), (2, 9)), digest(SMALL, (1, 9), (4, 9))
     add(table, (1, 1), (5, 1))
     table.add(y)
@@ -125,7 +125,7 @@ def test_each_subtable_holds_a_permutation_of_the_fingerprints(
 def located(shape: Shape, a: int, b: int) -> list[tuple[int, int]]:
     """The bucket, of all, and the remainder of a digest in each subtable."""
     spots = np.zeros((1, shape.tables, 2), dtype=np.uint64)
-    rows._permute(Layout(*shape.layout), np.uint64(a), np.uint64(b), spots, 0)
+    rows._permute(DLeftLayout(*shape.layout), np.uint64(a), np.uint64(b), spots, 0)
     return [(int(bucket), int(remainder)) for bucket, remainder in spots[0]]
 
 
@@ -135,7 +135,7 @@ def test_no_member_is_lost_where_keys_collide_and_overflow(
     counter_bits: int, bits: int, seed: int
 ) -> None:
     """In a tiny table, with few fingerprints and many in the stash, removals of what was added lose nothing else."""
-    table = Table(Shape(2, bits, counter_bits))
+    table = DLeftTable(Shape(2, bits, counter_bits))
     chance, keys = np.random.default_rng(seed), random_digests(seed + 30, 150)
     members: Counter[int] = Counter()
     overflowed = 0
@@ -161,14 +161,14 @@ def test_no_member_is_lost_where_keys_collide_and_overflow(
 @pytest.mark.parametrize("bits", [*range(4, 34), 40, 47, 48])
 def test_cells_of_any_width_are_packed_to_the_bit(bits: int, counter_bits: int) -> None:
     """Each remainder stands where it belongs, whole, across the border of words, too; removals leave the others."""
-    table, keys = Table(Shape(3, bits, counter_bits)), random_digests(50, 70)
+    table, keys = DLeftTable(Shape(3, bits, counter_bits)), random_digests(50, 70)
     table.add(keys)
     check(table, keys)
     table.remove(keys[1::2])
     check(table, keys[::2])
 
 
-def check(table: Table, members: Digests) -> None:
+def check(table: DLeftTable, members: Digests) -> None:
     """Hold a table's cells, decoded from its bytes, against the digests that are in it."""
     assert table.contains(members).all()
     held = [cells(table, i, j) for i in range(4) for j in range(table.shape.buckets)]
@@ -188,7 +188,7 @@ def test_a_remainder_of_0_is_not_found_in_free_cells() -> None:
     """Of both kinds: where nothing is, nothing looks like the key whose remainder is 0."""
     zero = np.zeros((1, 2), dtype=np.uint64)
     for counter_bits in (0, 2):
-        table = Table(Shape(10, 12, counter_bits))
+        table = DLeftTable(Shape(10, 12, counter_bits))
         assert not table.contains(zero).any()
         assert not table.remove(zero).any()
         assert table.add(np.repeat(zero, 3, axis=0)).tolist() == [True, False, False]
@@ -200,7 +200,7 @@ def test_cells_land_above_the_2_32nd_bit() -> None:
 
     The pages of the 1 GB are the kernel's zero page until written.
     """
-    table, keys = Table(Shape(1 << 24, 15, counter_bits=0)), random_digests(51, 20)
+    table, keys = DLeftTable(Shape(1 << 24, 15, counter_bits=0)), random_digests(51, 20)
     assert table.add(np.tile(keys, (4, 1))).sum() == len(keys)
     beyond = 0
     for a, b in keys.tolist():

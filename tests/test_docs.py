@@ -21,7 +21,7 @@ from textwrap import dedent
 import pytest
 import yaml
 
-from streamdedup.commands.audit import Counts, Report
+from streamdedup.commands.audit import PartitionCounts, Report
 from streamdedup.commands.audit.limits import FINDINGS
 from streamdedup.events import Column, EventBatch
 from streamdedup.kafka import groups
@@ -359,7 +359,7 @@ def test_all_that_an_audit_tells_is_described() -> None:
     text = (ROOT / "docs" / "audit.md").read_text()
     cells = "\n".join(line for line in text.splitlines() if line.startswith("|"))
     found = set(FINDINGS)
-    for fields in (dataclasses.fields(Counts), dataclasses.fields(Report)):
+    for fields in (dataclasses.fields(PartitionCounts), dataclasses.fields(Report)):
         for field in fields:
             assert field.name in found or f"`{field.name}`" in cells, field.name
     sources = [

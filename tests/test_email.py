@@ -14,10 +14,10 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.keys.normalizers.email import EmailNormalizer
 from streamdedup.keys.normalizers.email_column import plain
-from streamdedup.keys.normalizers.labels import LABELS_MAX
 from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules, Origin
 from tests.test_extract import batch_of

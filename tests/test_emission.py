@@ -9,15 +9,15 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from structlog.testing import capture_logs
 
-from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.side_topics import OBJECTS_A_TURN
-from streamdedup.delivery.transactions import Part
+from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.events import Verdict
 from streamdedup.kafka import limits as limits_module
 from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.logs import EVERY_S
-from streamdedup.rules.listed import Blocked, Lists, Match
+from streamdedup.rules.lists import BlockedRows, Lists, Match
 from streamdedup.settings import Settings
 from streamdedup.testing.clock import VirtualLoop
 from tests.listed import Listed
@@ -56,14 +56,14 @@ class Sent:
 
 def emission_to(
     writer: Any, *, dead_letters: bool = True, blocked_bytes_max: int | None = None
-) -> Emission:
+) -> Emitter:
     """An emission whose topics have Kafka's own limits; with one for blocked events where its limit is given."""
     letters = {"dead_letter_topic": "letters"} if dead_letters else {}
     lists = {}
     if blocked_bytes_max is not None:
         letters |= {"blocked_topic": "blocked"}
         lists = {"blocklist": {"file": __file__}}
-    made = Emission(
+    made = Emitter(
         Settings.model_validate(
             {
                 "kafka": {"bootstrap_servers": "localhost:9092", "group_id": "g"},
@@ -84,11 +84,11 @@ def emission_to(
     return made
 
 
-def malformed_part(count: int) -> Part:
+def malformed_part(count: int) -> DecidedBatch:
     """A part of which no event has a key."""
     batch = events(*((NOW_MS, b"secret", b"{}", ()) for _ in range(count)))
     verdicts = np.full(count, Verdict.MALFORMED, dtype=np.uint8)
-    return Part(
+    return DecidedBatch(
         batch=batch,
         verdicts=verdicts,
         malformed=dict.fromkeys(range(count), REASON),
@@ -146,7 +146,7 @@ def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> Non
 def test_nothing_is_told_where_all_have_keys() -> None:
     """A line that always comes is read by nobody."""
     part = malformed_part(3)
-    passed = Part(
+    passed = DecidedBatch(
         batch=part.batch,
         verdicts=np.zeros(3, dtype=np.uint8),
         malformed={},
@@ -161,7 +161,7 @@ def test_nothing_is_told_where_all_have_keys() -> None:
 # --- what a list blocks ---
 
 
-def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> Part:
+def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> DecidedBatch:
     """A part of `count` events, of which these rows are blocked by address, but the last by domain."""
     batch = events(*((NOW_MS - 7, b"k%d" % row, value, [("own", b"h")]) for row in range(count)))
     verdicts = np.zeros(count, dtype=np.uint8)
@@ -169,8 +169,8 @@ def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> Part:
     matches = np.full(len(rows), Match.ADDRESS, dtype=np.uint8)
     matches[-1:] = Match.DOMAIN
     none, lists = np.zeros(0, dtype=np.int64), Lists(block=Listed(name="spam", version="7"))
-    found = Blocked(np.array(rows, dtype=np.int64), matches, none, lists)
-    return Part(
+    found = BlockedRows(np.array(rows, dtype=np.int64), matches, none, lists)
+    return DecidedBatch(
         batch=batch, verdicts=verdicts, malformed={}, rejected={}, now_ms=NOW_MS, blocked=found
     )
 
@@ -255,7 +255,7 @@ async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int)
     letters = []
     for form in (batch, with_objects(batch)):
         writer = Kept()
-        part = Part(
+        part = DecidedBatch(
             batch=form,
             verdicts=verdicts,
             malformed={0: REASON},

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.lists import KeyList, load
 from streamdedup.lists.build import needs as memory
-from streamdedup.lists.build import spilling
-from streamdedup.lists.build.building import Recipe, build
-from streamdedup.lists.build.proving import prove
+from streamdedup.lists.build import spill_files
+from streamdedup.lists.build.builder import BuildRequest, build
+from streamdedup.lists.build.proof import prove
 from streamdedup.lists.build.rejects import Rejects
-from streamdedup.lists.build.spilling import Spill
+from streamdedup.lists.build.spill_files import Spill
 from streamdedup.lists.exact_store import KEYS_A_CALL, ExactStore, rows_of
 from streamdedup.lists.store_facts import FACTS, place_of, read_facts, versions_in
 from tests.list_tools import HASHES, PEAK, PROVIDER, Commands, child, inputs, quiet, recipe, written
@@ -40,7 +40,7 @@ OLD = "2026-01-01T00:00:00Z-00000000"  # a version
 OPTIONS = ("--kind", "bloom", "--error-rate", "0.2", "--normalize", "email", "--exact")
 
 
-def exact(**given: Any) -> Recipe:
+def exact(**given: Any) -> BuildRequest:
     """A recipe of a list that errs often, and of its store."""
     return recipe(
         **{"kind": "bloom", "error_rate": 0.2, "normalizing": PROVIDER, "exact": True, **given}
@@ -111,7 +111,7 @@ def test_spilled_digests_come_back_ascending_each_once(
     """In whatever pieces they came, and however few may be in memory; no file is left."""
     digests = np.array(rows, dtype=np.uint64).reshape(-1, 2) << np.uint64(shift)
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spilling, "ROWS_MAX", most)
+        patch.setattr(spill_files, "ROWS_MAX", most)
         spill = Spill(Path(name))
         for start in range(0, len(digests), step):
             spill.add(digests[start : start + step])
@@ -123,7 +123,7 @@ def test_spilled_digests_come_back_ascending_each_once(
 
 def test_a_store_of_several_tables_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RocksDB's files are of a bounded size."""
-    monkeypatch.setattr("streamdedup.lists.build.storing.TABLE_ROWS_MAX", 100)
+    monkeypatch.setattr("streamdedup.lists.build.store.TABLE_ROWS_MAX", 100)
     listed = made(tmp_path, ENTRIES)
     store = opened(listed)
     assert sum(name.endswith(".sst") for name in store.facts.files) > 2
@@ -175,7 +175,7 @@ def test_what_is_removed_is_asked_until_it_is_let_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that began with it ends with it, however many tables it has."""
-    monkeypatch.setattr("streamdedup.lists.build.storing.TABLE_ROWS_MAX", 10)
+    monkeypatch.setattr("streamdedup.lists.build.store.TABLE_ROWS_MAX", 10)
     listed = made(tmp_path, ENTRIES)
     store = opened(listed)
     shutil.rmtree(place_of(tmp_path / "out.list"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streamdedup.delivery.pace import Pace
-from streamdedup.delivery.transactions import Flights, Part, Transaction, together
+from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transaction, run_together
 from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.sink import DoubtError
 
@@ -32,7 +32,7 @@ def transaction_of(offsets: list[int]) -> Transaction:
     """A closed transaction of events at these offsets."""
     made = Transaction()
     made.add(
-        Part(
+        DecidedBatch(
             batch=batch_of(offsets),
             verdicts=np.zeros(len(offsets), np.uint8),
             malformed={},
@@ -46,7 +46,7 @@ def transaction_of(offsets: list[int]) -> Transaction:
 
 async def test_no_more_are_in_flight_than_allowed_and_they_arrive_in_order() -> None:
     """A third waits until the first of two is committed; all are committed in the order in which they departed."""
-    flights, sent, arrived = Flights(2), [Transaction() for _ in range(5)], list[Transaction]()
+    flights, sent, arrived = InFlight(2), [Transaction() for _ in range(5)], list[Transaction]()
 
     async def depart() -> None:
         for transaction in sent:
@@ -62,14 +62,14 @@ async def test_no_more_are_in_flight_than_allowed_and_they_arrive_in_order() -> 
                 await asyncio.sleep(0)
             arrived.append(transaction)
 
-    await together(depart(), commit())
+    await run_together(depart(), commit())
     assert arrived == sent
     assert flights.none
 
 
 async def test_work_goes_on_while_one_waits_for_another() -> None:
     """It gives what it gives, or its error; it is cancelled once only one is in flight, and not begun where one is."""
-    flights = Flights(2)
+    flights = InFlight(2)
     ended: list[str] = []
 
     async def waits() -> str:
@@ -123,9 +123,9 @@ async def test_the_first_failure_ends_the_others_and_is_raised() -> None:
         raise error
 
     with pytest.raises(OSError, match="broken"):
-        await together(waits(), fails(OSError("broken")))
+        await run_together(waits(), fails(OSError("broken")))
     with pytest.raises(DoubtError, match="cancelled from within"):
-        await together(waits(), fails(asyncio.CancelledError()))
+        await run_together(waits(), fails(asyncio.CancelledError()))
     assert ended == ["waits", "waits"]
 
 
@@ -139,7 +139,7 @@ async def test_who_is_cancelled_ends_both() -> None:
         finally:
             ended.append(name)
 
-    task = asyncio.create_task(together(waits("one"), waits("other")))
+    task = asyncio.create_task(run_together(waits("one"), waits("other")))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Static
-from streamdedup.filters.fuse import fuse, peeling
+from streamdedup.filters.fuse import fuse, peel
 from streamdedup.filters.fuse.fuse import (
     COLUMNS,
     KEYS,
@@ -26,7 +26,7 @@ from streamdedup.filters.fuse.fuse import (
     Fuse,
     divided,
 )
-from streamdedup.filters.fuse.peeling import SEEDS_MAX, build_part, words_of
+from streamdedup.filters.fuse.peel import SEEDS_MAX, build_part, words_of
 from streamdedup.filters.sizing import fuse_bits, fuse_size
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from tests.filter_cases import HASH_KEY, band, copies, random_digests, state
@@ -166,7 +166,7 @@ def test_a_wrong_announcement_costs_space_only(hint: int) -> None:
 
 def test_an_announcement_that_is_far_too_low_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that would take too much memory is the caller's error, with the remedy."""
-    monkeypatch.setattr(peeling, "PART_KEYS_MAX", 100)
+    monkeypatch.setattr(peel, "PART_KEYS_MAX", 100)
     with pytest.raises(ConfigError, match=r"101 keys in one part .* announce"):
         Fuse.from_chunks([random_digests(1, 101)], 10, 0.01)
 
@@ -235,7 +235,7 @@ def test_every_size_has_room(keys: int) -> None:
     """1.125 slots a key or more, in segments of a power of two; a segment at most above the paper's factor."""
     length, segments = fuse_size(keys)
     assert length & (length - 1) == 0
-    assert length <= peeling.LENGTH_MAX
+    assert length <= peel.LENGTH_MAX
     slots = (segments + 2) * length
     factor = max(1.125, 0.875 + 0.25 * math.log(1e6) / math.log(max(keys, 2)))
     assert factor * keys - 1 <= slots <= max(factor * keys + length + 1, 3 * length)
@@ -334,7 +334,7 @@ def test_a_slot_that_cannot_count_its_keys_fails_the_seed() -> None:
         counts, sums = np.zeros(192, dtype=np.uint8), np.zeros(192, dtype=np.uint64)
         hashes = np.arange(count, dtype=np.uint64) << np.uint64(36)
         size = np.uint64(64)
-        assert peeling._count(hashes, size, size, counts, sums) == (count == 255)
+        assert peel._count(hashes, size, size, counts, sums) == (count == 255)
         assert counts.max() == 255
 
 
@@ -444,7 +444,7 @@ def test_directories_that_do_not_fit_are_refused() -> None:
         (5, 64, 0),
         (193, 64, 1),
         (10, 48, 1),
-        (10, 2 * peeling.LENGTH_MAX, 1),
+        (10, 2 * peel.LENGTH_MAX, 1),
     ],
 )
 def test_parts_that_cannot_be_are_refused_though_all_sums_agree(

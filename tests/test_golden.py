@@ -16,7 +16,7 @@ from streamdedup import filters
 from streamdedup.snapshot import Store, files
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import Header
-from streamdedup.snapshot.reading import Reader
+from streamdedup.snapshot.read import CopyingReader
 from tests.golden import (
     DIRECTORY,
     END_LABEL,
@@ -78,14 +78,14 @@ def test_what_is_saved_now_is_the_same_to_the_byte(recipe: Golden, tmp_path: Pat
     assert made_by(path.read_bytes(), header_of(golden)) == golden
 
 
-def reader_of(data: bytes) -> Reader:
+def reader_of(data: bytes) -> CopyingReader:
     """Read the header of a file."""
     stream = io.BytesIO(data)
 
     def read_into(view: memoryview) -> None:
         assert stream.readinto(view) == len(view)
 
-    return Reader(read_into, len(data))
+    return CopyingReader(read_into, len(data))
 
 
 def header_of(data: bytes) -> Header:

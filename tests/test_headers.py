@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamdedup.events import Column, Headers
 from streamdedup.kafka.records import headers as headers_module
-from streamdedup.kafka.records import walking
+from streamdedup.kafka.records import walk
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys.cells import each
@@ -130,7 +130,7 @@ def test_no_byte_beyond_a_row_is_read() -> None:
 def test_many_headers_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows and headers, a call is short, and all rows are read."""
     spent: list[float] = []
-    monkeypatch.setattr(walking, "last_header", watched(walking.last_header, spent))
+    monkeypatch.setattr(walk, "last_header", watched(walk.last_header, spent))
     filler: Cells = [(b"", b"")] * 60
     texts = [written([*filler, (b"id", b"%d" % row)]) for row in range(3_000)]
     assert list(RawHeaders(Column.of(texts)).located("id")) == [b"%d" % row for row in range(3_000)]

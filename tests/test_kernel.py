@@ -31,8 +31,8 @@ from streamdedup import filters
 from streamdedup.events import Column
 from streamdedup.filters.base import Removable, Static, Unionable
 from streamdedup.filters.exact import digest_map
-from streamdedup.filters.window.judging import Pending
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.filters.window.verdicts import PendingRows
 from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.encoding import warm_up as warm_up_records
 from streamdedup.kafka.records.headers import RawHeaders
@@ -41,7 +41,7 @@ from streamdedup.kernel import KERNELS, cache_root, prefetch, upper_half
 from streamdedup.kernel import sources as kernel_sources
 from streamdedup.keys.formats import json_column
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.keys.normalizers import domains, email_column, letters
+from streamdedup.keys.normalizers import ascii_text, domains, email_column
 from streamdedup.keys.options import EmailPreset, EmailRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
@@ -529,12 +529,12 @@ def _json_used() -> Iterator[str]:
 
 def _letters_used() -> Iterator[str]:
     """As `_hash_used`, for normalization."""
-    letters.warm_up()
+    ascii_text.warm_up()
     before = _compiled()
     for buffer in (b" A", bytearray(b" A"), np.frombuffer(b" A", dtype=np.uint8)):
         for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
             column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 2))
-            assert list(letters.lowered(letters.trimmed(column))) == [b"a"] * 2
+            assert list(ascii_text.lower_column(ascii_text.trim_column(column))) == [b"a"] * 2
     yield from _since(before)
 
 
@@ -604,7 +604,7 @@ def _used(case: Case) -> Iterator[str]:
 
 def _worked(seen: Windowed, digests: Digests) -> None:
     """Use a window in the worker's way."""
-    judged = seen.judge(digests, None, Pending(digests[:3], np.zeros(3, dtype=np.int64), 700))
+    judged = seen.judge(digests, None, PendingRows(digests[:3], np.zeros(3, dtype=np.int64), 700))
     generations, watermark = seen.folded(len(digests))
     for _ in seen.rotate(watermark):
         pass

@@ -19,8 +19,8 @@ from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules, Normalization
 from streamdedup.lists import KeyList, key_list, load
-from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing
-from streamdedup.rules.listed import Match, Matcher
+from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
+from streamdedup.rules.lists import Match, Matcher
 from streamdedup.snapshot import files
 from tests.filter_cases import HASH_KEY, band, random_digests
 from tests.list_tools import HASHES, KINDS, PROVIDER, RATES, STRICT, built, recipe

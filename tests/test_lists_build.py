@@ -18,12 +18,12 @@ import pytest
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.lists import load
 from streamdedup.lists.build import needs as memory
-from streamdedup.lists.build.building import build
-from streamdedup.lists.build.proving import prove
-from streamdedup.lists.build.reading import LINE_BYTES_MAX, blocks
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
+from streamdedup.lists.build.builder import build
+from streamdedup.lists.build.proof import prove
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.progress import Progress
+from streamdedup.lists.progress import BuildProgress
 from tests.filter_cases import HASH_KEY
 from tests.list_tools import (
     KINDS,
@@ -621,7 +621,7 @@ def test_progress_tells_rate_and_time_left_five_times_a_second(is_one: bool) -> 
     """On a terminal in one line that is written again; at the end the totals, which are told in any case."""
     now = [0.0]
     out = _Terminal(is_one=is_one)
-    progress = Progress(out, live=True, clock=lambda: now[0])
+    progress = BuildProgress(out, live=True, clock=lambda: now[0])
     progress.begin("reading", 1000)
     for _ in progress.through([b"x" * 9 + b"\n"] * 100):
         now[0] += 0.01
@@ -637,7 +637,7 @@ def test_progress_that_nobody_sees_is_not_told() -> None:
     """But for the totals."""
     now = [0.0]
     out = _Terminal(is_one=False)
-    progress = Progress(out, live=False, clock=lambda: now[0])
+    progress = BuildProgress(out, live=False, clock=lambda: now[0])
     progress.begin("reading", None)
     now[0] += 1
     assert list(progress.through([b"a"])) == [b"a"]

@@ -16,7 +16,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Column, Verdict
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import KeyList
-from streamdedup.rules.listed import Matches
+from streamdedup.rules.lists import Matches
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from tests.broker.base import Broker

@@ -7,14 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.delivery.shard import Decided, Shard, screened
+from streamdedup.delivery.shard import Decided, Shard, screen
 from streamdedup.events import Column, Verdict
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
 from streamdedup.metrics.counts import Tally
-from streamdedup.rules.listed import Blocked, InForce, Lists, Match, Matches, Screened, Suspected
+from streamdedup.rules.lists import (
+    BlockedRows,
+    Lists,
+    ListsInForce,
+    Match,
+    Matches,
+    NeedsStore,
+    ScreenResult,
+)
 from tests.listed import Listed
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
@@ -38,7 +46,7 @@ def keyed(batch: Sequence[bytes | None]) -> Keys:
 def decide(
     shard: Shard,
     batch: Sequence[bytes | None],
-    lists: Lists | Screened,
+    lists: Lists | ScreenResult,
     rejected: Sequence[int] = (),
 ) -> Decided:
     """Decide a batch of no particular time."""
@@ -51,7 +59,7 @@ def admit(shard: Shard) -> None:
         pass
 
 
-def blocked_rows(blocked: Blocked) -> list[tuple[int, Match]]:
+def blocked_rows(blocked: BlockedRows) -> list[tuple[int, Match]]:
     """The rows, and what of each was matched."""
     return list(zip(blocked.rows.tolist(), map(Match, blocked.matches.tolist()), strict=True))
 
@@ -75,7 +83,7 @@ def test_the_allow_list_exempts_from_the_block_list_only() -> None:
     assert blocked_rows(blocked) == [(2, ADDRESS), (4, DOMAIN)]
     assert blocked.exempt.tolist() == [0, 1, 3]
     admit(shard)
-    assert (len(shard.seen), shard.tally.exempt) == (2, 3)
+    assert (len(shard.filter), shard.tally.exempt) == (2, 3)
 
 
 def test_the_allow_list_is_asked_for_hits_alone() -> None:
@@ -90,8 +98,8 @@ def test_lists_that_were_asked_before_are_not_asked_again() -> None:
     """All keys that a rule judges, once."""
     block, allow = Listed([b"x@spam.org", b"y@here.org"]), Listed([b"y@here.org"])
     batch = [None, b"x@spam.org", b"a@b.org", b"x@spam.org", b"y@here.org"]
-    known = screened(keyed(batch), [1], Lists(allow, block), Hash())
-    assert isinstance(known, Screened)
+    known = screen(keyed(batch), [1], Lists(allow, block), Hash())
+    assert isinstance(known, ScreenResult)
     verdicts, blocked = decide(shard_of(), batch, known, rejected=[1])
     assert verdicts.tolist() == [MALFORMED, REJECTED, PASS, BLOCKED, PASS]
     assert blocked_rows(blocked) == [(3, ADDRESS)]
@@ -114,13 +122,13 @@ def test_what_is_blocked_enters_neither_pending_nor_the_filter() -> None:
     decide(shard, [b"x@spam.org", b"z@junk.org"], SPAM)
     assert shard.pending == 0
     admit(shard)
-    assert len(shard.seen) == 0
+    assert len(shard.filter) == 0
     assert decide(shard, [b"x@spam.org"], Lists()).verdicts.tolist() == [PASS]
 
 
 def test_what_passed_before_it_was_listed_is_blocked_from_then_on() -> None:
     """The lists come first: that the filter knows a key makes it no duplicate, as long as it is listed."""
-    shard, lists = shard_of(), InForce()
+    shard, lists = shard_of(), ListsInForce()
     assert decide(shard, [b"x@spam.org"], lists.now).verdicts.tolist() == [PASS]
     lists.now = SPAM
     assert decide(shard, [b"x@spam.org"], lists.now).verdicts.tolist() == [BLOCKED]
@@ -242,12 +250,12 @@ def test_verdicts_are_those_of_sets(
             else:
                 expected.append(DUPLICATE if key in emitted else PASS)
                 emitted.add(key)
-        given_lists = screened(keyed(batch), [], lists, Hash()) if before else lists
-        assert not isinstance(given_lists, Suspected)  # no store is to be asked
+        given_lists = screen(keyed(batch), [], lists, Hash()) if before else lists
+        assert not isinstance(given_lists, NeedsStore)  # no store is to be asked
         verdicts, blocked = decide(shard, batch, given_lists)
         assert verdicts.tolist() == expected
         assert blocked.lists.block is lists.block
         assert blocked.rows.tolist() == [row for row, v in enumerate(expected) if v == BLOCKED]
         admit(shard)
-    assert shard.seen.contains_many(digests(sorted(emitted))).all()
-    assert len(shard.seen) == len(emitted)
+    assert shard.filter.contains_many(digests(sorted(emitted))).all()
+    assert len(shard.filter) == len(emitted)

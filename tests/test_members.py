@@ -236,7 +236,7 @@ async def test_the_next_is_decided_while_one_commits(
 
 def read_up_to(worker: LocalWorker, offset: int) -> bool:
     """Whether the events of the only partition are read up to `offset`, without it."""
-    return worker.delivery._reading.next_offset == offset
+    return worker.delivery._reader.next_offset == offset
 
 
 @pytest.mark.broker

@@ -19,8 +19,8 @@ import pytest
 from streamdedup import filters
 from streamdedup.cli import main
 from streamdedup.commands.plan import report, sample, speed
+from streamdedup.commands.plan.compare import Comparison, plan
 from streamdedup.commands.plan.job import Asked, job_of
-from streamdedup.commands.plan.planning import Plan, plan
 from streamdedup.commands.plan.sample import Sample
 from streamdedup.commands.plan.sizes import ENTRIES, size_of
 from streamdedup.commands.plan.speed import Speed
@@ -56,7 +56,7 @@ def _flat(_kind: str, _capacity: int, _error_rate: float) -> Speed:
     return Speed(10.0, 10.0)
 
 
-def _planned(asked: Asked, measure: Callable[[str, int, float], Speed] = _flat) -> Plan:
+def _planned(asked: Asked, measure: Callable[[str, int, float], Speed] = _flat) -> Comparison:
     return plan(job_of(asked), measure=measure)
 
 

@@ -14,10 +14,10 @@ from streamdedup.filters.window.window import Window
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import Meters
-from streamdedup.rules.listed import InForce
+from streamdedup.rules.lists import ListsInForce
 from streamdedup.settings import load
 from streamdedup.threads import Threads
-from streamdedup.worker.lists import Reloading
+from streamdedup.worker.lists import ListLoader
 
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
@@ -40,10 +40,10 @@ def recipe(tmp_path: Path, *overrides: str, **environ: str) -> Recipe:
     return Recipe(load(path, overrides, environ), 4)
 
 
-def lists_of(made: Recipe, in_force: InForce, meters: Meters | None = None) -> Reloading:
+def lists_of(made: Recipe, in_force: ListsInForce, meters: Meters | None = None) -> ListLoader:
     """Give what keeps the lists of a worker of this recipe; there is no control topic."""
     no_cluster: Any = None
-    return Reloading(made, no_cluster, in_force, meters=meters or Meters(), threads=Threads())
+    return ListLoader(made, no_cluster, in_force, meters=meters or Meters(), threads=Threads())
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(Kind)))

@@ -24,8 +24,8 @@ from streamdedup.delivery.fence import wait_decided
 from streamdedup.events import EventBatch
 from streamdedup.filters.base import Mask
 from streamdedup.kafka.client import columns
-from streamdedup.kafka.client.answers import Answers
 from streamdedup.kafka.client.columns import CHUNK_EVENTS, ColumnarConsumer
+from streamdedup.kafka.client.responses import Responses
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records import decoding
@@ -417,7 +417,7 @@ async def test_answers_are_read_in_one_piece(broker: Broker) -> None:
                 await consumer.position(TopicPartition(topic, 0))
             connections = consumer._client._conns.values()
             protocols = [c._writer.transport.get_protocol() for c in connections]
-            read_so[made] = {isinstance(protocol, Answers) for protocol in protocols}
+            read_so[made] = {isinstance(protocol, Responses) for protocol in protocols}
         finally:
             await consumer.stop()
     assert read_so == {ColumnarConsumer: {True}, EventConsumer: {False}}

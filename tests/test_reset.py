@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streamdedup.commands.audit import audit
-from streamdedup.commands.reset import Plan, Step, Target, move, note_after, plan, target_of
+from streamdedup.commands.reset import ResetPlan, Step, Target, move, note_after, plan, target_of
 from streamdedup.commands.reset_text import as_text
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.services import wall_clock_ms
@@ -120,7 +120,7 @@ def said_of(directory: Path, target: Target, *steps: Step, **options: Any) -> st
     """The plan's text, where the filter has these options."""
     deployment = Deployment("nowhere:9092", directory)
     deployment.config["filter"] |= options
-    return as_text(load(deployment.write_config()), Plan(target, False, steps))
+    return as_text(load(deployment.write_config()), ResetPlan(target, False, steps))
 
 
 @pytest.mark.parametrize(

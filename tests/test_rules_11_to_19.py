@@ -303,7 +303,7 @@ async def test_a_fold_makes_the_table_that_was_alive(
 
 def _table(worker: LocalWorker) -> list[bytes]:
     assert worker.delivery.shard is not None
-    return [bytes(part) for part in worker.delivery.shard.seen.buffers()]
+    return [bytes(part) for part in worker.delivery.shard.filter.buffers()]
 
 
 async def test_output_events_without_a_key_are_skipped_and_counted(

@@ -13,14 +13,14 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
 from streamdedup.filters import build
-from streamdedup.rules.listed import NO_LISTS, InForce, Lists, Match
+from streamdedup.rules.lists import NO_LISTS, Lists, ListsInForce, Match
 from streamdedup.snapshot import files
 from tests.test_recipe import DIGITS, lists_of, recipe
 
 
 def load_lists(made: Recipe) -> Lists:
     """Give what a worker of this recipe has in force when it joins."""
-    asyncio.run(lists_of(made, in_force := InForce()).begin())
+    asyncio.run(lists_of(made, in_force := ListsInForce()).begin())
     return in_force.now
 
 

@@ -76,12 +76,12 @@ def fold(shard: Shard, batch: Sequence[Row], label: int) -> None:
 
 def contents(shard: Shard) -> tuple[bytes, int]:
     """All that a filter is."""
-    return bytes(shard.seen.buffers()[0]), len(shard.seen)
+    return bytes(shard.filter.buffers()[0]), len(shard.filter)
 
 
 def holds(shard: Shard, key: bytes) -> bool:
     """Whether the filter itself has the key."""
-    return bool(shard.seen.contains_many(digests([key]))[0])
+    return bool(shard.filter.contains_many(digests([key]))[0])
 
 
 # --- verdicts ---
@@ -116,7 +116,7 @@ def test_a_duplicate_is_seen_before_its_first_is_committed() -> None:
     assert decide(shard, [b"a", b"a"]).tolist() == [PASS, DUPLICATE]
     assert decide(shard, [b"b", b"a"]).tolist() == [PASS, DUPLICATE]
     assert decide(shard, [b"b", b"c", b"a"]).tolist() == [DUPLICATE, PASS, DUPLICATE]
-    assert (shard.pending, len(shard.seen)) == (3, 0)
+    assert (shard.pending, len(shard.filter)) == (3, 0)
     assert not any(holds(shard, key) for key in (b"a", b"b", b"c"))
 
 
@@ -125,7 +125,7 @@ def test_what_is_admitted_is_found() -> None:
     shard = shard_of()
     decide(shard, [b"a", b"b"])
     admit(shard, 7)
-    assert (shard.label, shard.pending, len(shard.seen)) == (7, 0, 2)
+    assert (shard.label, shard.pending, len(shard.filter)) == (7, 0, 2)
     assert decide(shard, [b"b", b"c"]).tolist() == [DUPLICATE, PASS]
 
 
@@ -168,7 +168,7 @@ def test_what_has_no_key_never_waits(unjudged: str) -> None:
     decide(shard, [unjudged] * 3)
     assert shard.pending == 0
     admit(shard, 5)
-    assert len(shard.seen) == 0
+    assert len(shard.filter) == 0
     assert decide(shard, [b""]).tolist() == [PASS]
 
 
@@ -386,7 +386,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def the_filter_is_the_fold_of_the_output(self) -> None:
         """At every moment the filter holds the output's keys and no other."""
-        assert len(self.shard.seen) == len(self.log.held())
+        assert len(self.shard.filter) == len(self.log.held())
         assert all(holds(self.shard, key) for key in self.log.held())
         assert self.shard.label == len(self.log.rows)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamdedup.delivery import emit, fold, side_topics
-from streamdedup.rules.listed import NOTHING_BLOCKED, Lists
+from streamdedup.rules.lists import NOTHING_BLOCKED, Lists
 from tests.simulation.mutants import mutants
 from tests.simulation.plan import Plan, listed, screening, shadowed
 from tests.simulation.run import simulate

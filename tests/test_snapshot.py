@@ -39,14 +39,14 @@ from streamdedup.snapshot.format import (
     pieces,
 )
 from streamdedup.snapshot.header import (
-    DamagedError,
+    DamagedFileError,
     Header,
     Log,
 )
-from streamdedup.snapshot.reading import (
-    MapReader,
-    Reader,
-    Reading,
+from streamdedup.snapshot.read import (
+    CopyingReader,
+    MappedReader,
+    SnapshotReader,
 )
 from streamdedup.testing.files import FailingFs, PowerFs, WatchedFs, restore
 
@@ -123,17 +123,17 @@ def read(data: bytes | bytearray | memoryview) -> tuple[Header, list[bytes], int
         view[:] = data[at : at + len(view)]
         at += len(view)
 
-    return result(Reader(read_into, len(data)))
+    return result(CopyingReader(read_into, len(data)))
 
 
 def mapped(
     data: bytes | bytearray | memoryview, *, verify: bool = True
 ) -> tuple[Header, list[bytes], int]:
     """Give the same of the file as a map."""
-    return result(MapReader(memoryview(data), verify=verify))
+    return result(MappedReader(memoryview(data), verify=verify))
 
 
-def result(reader: Reading) -> tuple[Header, list[bytes], int]:
+def result(reader: SnapshotReader) -> tuple[Header, list[bytes], int]:
     """Read to the end."""
     contents = reader.contents()
     return reader.header, [bytes(buffer) for buffer in contents.buffers], contents.end_label
@@ -312,12 +312,12 @@ def test_buffers_stand_whole_on_page_borders() -> None:
     places = [data.index(buffer) for buffer in buffers]
     assert places == [4096, 4096 + 8192, 4096 + 8192 + CHUNK_BYTES + 4096]
     assert all(place % PAGE_BYTES == 0 for place in places)
-    found = MapReader(memoryview(data), verify=True).contents().buffers
+    found = MappedReader(memoryview(data), verify=True).contents().buffers
     start = address(memoryview(data))
     assert [address(buffer) - start for buffer in found] == places
     assert all(buffer.readonly for buffer in found)
     stream = io.BytesIO(data)
-    copied = Reader(lambda view: assert_filled(stream, view), len(data)).contents().buffers
+    copied = CopyingReader(lambda view: assert_filled(stream, view), len(data)).contents().buffers
     assert [address(buffer) % 64 for buffer in copied] == [0, 0, 0]
     assert not any(buffer.readonly for buffer in copied)
 
@@ -343,7 +343,7 @@ def test_a_library_file_has_no_log() -> None:
     with pytest.raises(SnapshotError, match="end label 1"):
         file_of(b"table", header=header, end_label=1)
     top, trailer = fields_of(data)
-    with pytest.raises(DamagedError, match="'end_label'"):
+    with pytest.raises(DamagedFileError, match="'end_label'"):
         read(by_the_page(top, [b"table"], trailer | {"end_label": 1}))
 
 
@@ -476,14 +476,14 @@ def test_a_file_cut_at_any_length_is_found(file_of_16_kib: bytes, way: Way) -> N
     """Each length from nothing to one byte short."""
     view = memoryview(file_of_16_kib)
     for length in range(len(view)):
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedFileError):
             way(view[:length])
 
 
 @ways
 def test_bytes_after_the_end_are_found(file_of_64_kib: bytes, way: Way) -> None:
     """A file that was appended to is not the file that was written."""
-    with pytest.raises(DamagedError, match="length"):
+    with pytest.raises(DamagedFileError, match="length"):
         way(file_of_64_kib + b"\0")
 
 
@@ -493,7 +493,7 @@ def test_filler_that_is_not_zero_is_found(way: Way) -> None:
     top, trailer = fields_of(file_of(b"ours", b"theirs"))
     assert way(by_the_page(top, [b"ours", b"theirs"], trailer))[2] == 12
     for at in (4, 4095, 4096 + 6, 8191):
-        with pytest.raises(DamagedError, match="filler"):
+        with pytest.raises(DamagedFileError, match="filler"):
             way(by_the_page(top, [b"ours", b"theirs"], trailer, flipped=at))
 
 
@@ -504,7 +504,7 @@ def test_chunks_that_changed_places_are_found(way: Way) -> None:
     exchanged = tail[4:8] + tail[:4] + tail[8:]
     assert way(head + one + two + tail)[2] == 12
     for wrong in (two + one + tail, two + one + exchanged, one + two + exchanged):
-        with pytest.raises(DamagedError, match="chunk 0 of 2"):
+        with pytest.raises(DamagedFileError, match="chunk 0 of 2"):
             way(head + wrong)
 
 
@@ -516,9 +516,9 @@ def test_a_chunk_or_trailer_of_another_generation_is_found(way: Way) -> None:
     _, other_chunk, other_tail = parts_of(b"mine", header=other, end_label=13)
     assert way(head + chunk + tail)[1] == [b"ours"]
     for wrong in (other_chunk + tail, other_chunk + other_tail[:4] + tail[4:]):
-        with pytest.raises(DamagedError, match="chunk 0 of 1"):
+        with pytest.raises(DamagedFileError, match="chunk 0 of 1"):
             way(head + wrong)
-    with pytest.raises(DamagedError, match="trailer"):
+    with pytest.raises(DamagedFileError, match="trailer"):
         way(head + chunk + tail[:4] + other_tail[4:])
 
 
@@ -623,7 +623,7 @@ def test_a_hostile_header_with_a_right_checksum_takes_no_memory(name: str, value
 def test_a_fingerprint_out_of_range_is_refused(name: str, value: Any) -> None:
     """Each of its numbers has the bounds of Kafka's format."""
     hostile = HEADER_FIELDS["log"] | {"fingerprint": FINGERPRINT_FIELDS | {name: value}}
-    with pytest.raises(DamagedError, match=f"'{name}'"):
+    with pytest.raises(DamagedFileError, match=f"'{name}'"):
         read(forged(json.dumps(HEADER_FIELDS | {"log": hostile}).encode()))
 
 
@@ -631,14 +631,14 @@ def test_a_fingerprint_out_of_range_is_refused(name: str, value: Any) -> None:
 def test_a_fingerprint_that_is_none_is_refused(value: Any) -> None:
     """A file that has none has no such field."""
     hostile = HEADER_FIELDS["log"] | {"fingerprint": value}
-    with pytest.raises(DamagedError, match=r"'fingerprint'|'offset'"):
+    with pytest.raises(DamagedFileError, match=r"'fingerprint'|'offset'"):
         read(forged(json.dumps(HEADER_FIELDS | {"log": hostile}).encode()))
 
 
 def test_a_header_that_does_not_say_whether_it_has_a_log_is_refused() -> None:
     """A field that was left out is no library's null."""
     text = json.dumps({name: HEADER_FIELDS[name] for name in HEADER_FIELDS if name != "log"})
-    with pytest.raises(DamagedError, match="'log' is missing"):
+    with pytest.raises(DamagedFileError, match="'log' is missing"):
         read(forged(text.encode()))
 
 
@@ -667,7 +667,7 @@ def assert_refused_in_little_memory(data: bytes, why: str = ".") -> None:
     """Assert that reading raises DamagedError and allocates below a mebibyte."""
     tracemalloc.start()
     try:
-        with pytest.raises(DamagedError, match=why):
+        with pytest.raises(DamagedFileError, match=why):
             read(data)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -688,7 +688,7 @@ def assert_refused_in_little_memory(data: bytes, why: str = ".") -> None:
 def test_a_hostile_trailer_with_a_right_checksum_is_refused(name: str, value: Any) -> None:
     """An end label below the label, totals that are not those of the header, other types."""
     top, trailer = fields_of(file_of(b"ours"))
-    with pytest.raises(DamagedError, match=f"'{name}'|counts other"):
+    with pytest.raises(DamagedFileError, match=f"'{name}'|counts other"):
         read(by_the_page(top, [b"ours"], trailer | {name: value}))
 
 
@@ -705,7 +705,7 @@ def test_sizes_that_are_one_off_are_refused_with_all_checksums_right() -> None:
             "chunks": len([size for size in sizes if size]),
         }
         for other in (trailer, trailer | totals):
-            with pytest.raises(DamagedError):
+            with pytest.raises(DamagedFileError):
                 read(by_the_page(top | {"buffer_sizes": sizes}, buffers, other))
 
 
@@ -722,13 +722,13 @@ def test_a_header_that_is_one_off_does_not_go_with_the_rest(name: str, change: i
     head = forged(text, length=len(text) + change if name == "length" else None)
     data = head + bytes(-len(head) % 4096) + data[4096:]
     for way in (read, mapped, partial(mapped, verify=False)):
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedFileError):
             way(data)
 
 
 def test_another_programs_file_is_none_of_ours() -> None:
     """Even where all but the magic would fit."""
-    with pytest.raises(DamagedError, match="does not begin"):
+    with pytest.raises(DamagedFileError, match="does not begin"):
         read(forged(json.dumps(HEADER_FIELDS).encode(), magic=b"SNAPPERS"))
 
 

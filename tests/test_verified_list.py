@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.shard import Decided, Shard, screened
+from streamdedup.delivery.shard import Decided, Shard, screen
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column, Verdict
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.lists import KeyList, load
-from streamdedup.lists.build.building import build
+from streamdedup.lists.build.builder import build
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
@@ -29,7 +29,7 @@ from streamdedup.lists.overlay import ADDED, REMOVED, Changes
 from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.metrics.counts import Meters, Tally
-from streamdedup.rules.listed import Answer, InForce, Lists, Match, Matcher, Suspected
+from streamdedup.rules.lists import Answer, Lists, ListsInForce, Match, Matcher, NeedsStore
 from streamdedup.worker import lists
 from streamdedup.worker.list_files import Loaded, load_list
 from tests.list_tools import PROVIDER, inputs, quiet, recipe, written
@@ -101,8 +101,8 @@ def decide(
 ) -> Decided:
     """As a worker does: the lists are asked first, then the shard decides by what they said."""
     batch, times = batch_of(keys), np.zeros(len(keys), dtype=np.int64)
-    said = screened(batch, rejected, lists, shard.seen.hash)
-    known = said.verified() if isinstance(said, Suspected) else said
+    said = screen(batch, rejected, lists, shard.filter.hash)
+    known = said.verified() if isinstance(said, NeedsStore) else said
     return shard.decide(batch, times, rejected, known)
 
 
@@ -214,7 +214,7 @@ def test_what_is_matched_wrongly_is_judged_as_any_other(listed: KeyList, store: 
     admit(shard)
     assert shard.tally.by_answer.tolist() == [0, 0, 2, 2]
     assert shard.tally.by_match.tolist() == [0, 2, 0]
-    assert len(shard.seen) == 1
+    assert len(shard.filter) == 1
 
 
 def test_every_event_that_is_asked_for_is_counted_once(listed: KeyList, store: ExactStore) -> None:
@@ -281,7 +281,7 @@ VERIFY = ("blocklist.on_positive=verify", "key.normalize=email")
 def in_force(tmp_path: Path, *overrides: str) -> Lists:
     """Give what a worker of this configuration has in force when it joins."""
     made_ = worker_recipe(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY, *overrides)
-    asyncio.run(lists_of(made_, found := InForce()).begin())
+    asyncio.run(lists_of(made_, found := ListsInForce()).begin())
     return found.now
 
 
@@ -343,7 +343,7 @@ async def test_a_store_that_comes_after_its_list_is_found(
     monkeypatch.setattr(lists, "AGAIN_S_MAX", 0.002)
     monkeypatch.setattr(lists, "load_list", counted)
     made_ = worker_recipe(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY)
-    found, meters = InForce(), Meters()
+    found, meters = ListsInForce(), Meters()
     await (keeps := lists_of(made_, found, meters)).begin()
     with capture_logs() as lines:
         watching = asyncio.create_task(keeps.run())

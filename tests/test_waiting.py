@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streamdedup.events import Verdict
 from streamdedup.filters.base import Mask
-from streamdedup.filters.keyed import ROWS_A_CALL
+from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP, Duplicates
-from streamdedup.rules.waiting import ROWS_MIN, Waiting
+from streamdedup.rules.pending import ROWS_MIN, PendingDigests
 from tests.filter_cases import random_digests
 
 PASS, DUPLICATE = Verdict.PASS, Verdict.DUPLICATE
@@ -42,13 +42,13 @@ def pairs_in(digests: Digests) -> list[Pair]:
     return [(int(a), int(b)) for a, b in digests]
 
 
-def judged(waiting: Waiting, digests: Digests, most: int = 1 << 40) -> list[int]:
+def judged(waiting: PendingDigests, digests: Digests, most: int = 1 << 40) -> list[int]:
     """The verdicts where no filter knows anything."""
     known = np.zeros(len(digests), dtype=np.bool_)
     return list(waiting.judge(digests, known, most).tolist())
 
 
-def drained(waiting: Waiting) -> list[Pair]:
+def drained(waiting: PendingDigests) -> list[Pair]:
     """All that waits, in its order, until nothing does."""
     found = []
     while waiting:
@@ -87,7 +87,7 @@ class Judging(RuleBasedStateMachine):
         super().__init__()
         self.seen = cast("Any", Listed(24))
         self.rule = Duplicates(self.seen)
-        self.rule._waiting = Waiting(ROWS)
+        self.rule._waiting = PendingDigests(ROWS)
         self.admitted: list[Pair] = []
         self.sealed: list[list[Pair]] = []
         self.open: list[Pair] = []
@@ -176,7 +176,7 @@ TestJudging.settings = settings(deadline=None, max_examples=80, stateful_step_co
 @given(st.lists(st.tuples(batches, st.integers(0, 16)), max_size=30))
 def test_what_leaves_is_what_came_first(steps: list[tuple[list[Pair], int]]) -> None:
     """A queue, however its ring goes round, which takes again what has left it."""
-    waiting, model = Waiting(ROWS), list[Pair]()
+    waiting, model = PendingDigests(ROWS), list[Pair]()
     for batch, leaving in steps:
         expected = []
         for pair in batch:
@@ -194,7 +194,7 @@ def test_what_leaves_is_what_came_first(steps: list[tuple[list[Pair], int]]) -> 
 def test_rows_that_all_want_one_slot(count: int) -> None:
     """Digests of the same low bits, which an index meets in one slot, are still told apart."""
     rows = [(i << 32, 7) for i in range(count)]
-    waiting = Waiting()
+    waiting = PendingDigests()
     assert judged(waiting, digests_of(rows + rows)) == [PASS] * count + [DUPLICATE] * count
     assert drained(waiting) == rows
 
@@ -203,7 +203,7 @@ def test_large_batches_are_judged_like_small_ones() -> None:
     """Beyond a kernel's call and several tables: rows see one another and all that waits, and leave in their order."""
     rows = 2 * ROWS_A_CALL + 500
     digests = random_digests(41, rows)
-    waiting = Waiting(ROWS)
+    waiting = PendingDigests(ROWS)
     starts = [0, 3, 40, 1000, 9000]
     for start, end in zip(starts, [*starts[1:], rows], strict=True):
         assert judged(waiting, digests[max(start - 2, 0) : end])[-1] == PASS
@@ -221,7 +221,7 @@ def test_a_large_batch_is_cut_before_the_first_too_many(most: int) -> None:
     """Wherever that is, what is equal to a row before it is still judged, and nothing behind it."""
     digests = random_digests(42, ROWS_A_CALL)
     batch = np.concatenate((digests.repeat(2, axis=0), digests[:1].repeat(ROWS_A_CALL, axis=0)))
-    waiting = Waiting()
+    waiting = PendingDigests()
     assert judged(waiting, batch, most) == [PASS, DUPLICATE] * most
     assert len(waiting) == most
     assert judged(waiting, digests[most:]) == [PASS] * (len(digests) - most)
@@ -229,7 +229,7 @@ def test_a_large_batch_is_cut_before_the_first_too_many(most: int) -> None:
 
 def test_what_is_known_does_not_wait() -> None:
     """What the filter holds is a duplicate, takes no room, and is told apart from what is equal in neither."""
-    waiting, digests = Waiting(), random_digests(43, 6)
+    waiting, digests = PendingDigests(), random_digests(43, 6)
     known = np.array([True, False, True, False, True, False])
     assert waiting.judge(digests, known, 3).tolist() == [DUPLICATE, PASS] * 3
     assert drained(waiting) == pairs_in(digests[1::2])
@@ -237,7 +237,7 @@ def test_what_is_known_does_not_wait() -> None:
 
 def test_judging_leaves_the_answers_alone() -> None:
     """Also where an older table is asked: what the filter said is the caller's."""
-    waiting, digests, known = Waiting(1), random_digests(44, 3), np.zeros(3, dtype=np.bool_)
+    waiting, digests, known = PendingDigests(1), random_digests(44, 3), np.zeros(3, dtype=np.bool_)
     judged(waiting, digests[:1])
     waiting.judge(digests, known, 3)
     assert len(waiting._tables) == 2
@@ -246,7 +246,7 @@ def test_judging_leaves_the_answers_alone() -> None:
 
 def test_a_digest_of_zeros_is_like_any_other() -> None:
     """It is new once, waits, leaves, and may come again."""
-    waiting, zeros = Waiting(), np.zeros((2, 2), dtype=np.uint64)
+    waiting, zeros = PendingDigests(), np.zeros((2, 2), dtype=np.uint64)
     for _ in range(3):
         assert judged(waiting, zeros) == [PASS, DUPLICATE]
         assert drained(waiting) == [(0, 0)]
@@ -257,7 +257,7 @@ def test_a_digest_of_zeros_is_like_any_other() -> None:
 
 def test_memory_follows_what_waits() -> None:
     """A burst takes more, less than four times what waits; later it is given back, at once in a doubt."""
-    waiting, digests = Waiting(), random_digests(45, 100_000)
+    waiting, digests = PendingDigests(), random_digests(45, 100_000)
     least = waiting.size_bytes
     judged(waiting, digests[:10_000])
     judged(waiting, digests)
@@ -273,7 +273,7 @@ def test_memory_follows_what_waits() -> None:
 
 def test_what_hardly_passes_is_not_allotted_again_and_again() -> None:
     """A table that is used for large batches stays, though most of their rows are equal."""
-    waiting = Waiting()
+    waiting = PendingDigests()
     batch = random_digests(46, 20).repeat(ROWS_MIN, axis=0)
     sizes = set()
     for _ in range(5):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask, Times
-from streamdedup.filters.keyed import CAPACITY_MAX
+from streamdedup.filters.digest_filter import CAPACITY_MAX
 from streamdedup.filters.memory import PIECE_BYTES
 from streamdedup.filters.sizing import bloom_error, window_error, window_room, window_size
 from streamdedup.filters.window.clock import (
@@ -27,8 +27,8 @@ from streamdedup.filters.window.clock import (
     UNLIMITED,
     checked_times,
 )
-from streamdedup.filters.window.judging import NOTHING, Judged, Pending
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
 from tests.filter_cases import band, copies, random_digests, state
@@ -387,10 +387,10 @@ def test_room_is_what_the_error_rate_leaves() -> None:
 
 def work(
     window: Window, given_: list[Event], cuts: list[int], depth: int
-) -> tuple[list[Judged], list[Event]]:
+) -> tuple[list[WindowVerdicts], list[Event]]:
     """Judge all in batches, up to `depth` of which are pending; give the verdicts, and the log of what passed."""
     digests, moments = drawn(given_, window)
-    queue: list[Pending] = []
+    queue: list[PendingRows] = []
     verdicts, log = [], list[Event]()
 
     def admit() -> None:
@@ -399,9 +399,9 @@ def work(
         window.put_many(first.digests, first.generations)
 
     for part in batches(len(given_), cuts):
-        pending = NOTHING
+        pending = NO_PENDING
         if queue:
-            pending = Pending(
+            pending = PendingRows(
                 np.concatenate([one.digests for one in queue]),
                 np.concatenate([one.generations for one in queue]),
                 queue[-1].watermark,
@@ -412,7 +412,7 @@ def work(
         verdicts.append(judged)
         log += [event for event, fresh in zip(given_[part], judged.fresh, strict=True) if fresh]
         added = np.ones_like(judged.fresh) if window.refresh else judged.fresh
-        queue.append(Pending(digests[part][added], judged.generations[added], judged.watermark))
+        queue.append(PendingRows(digests[part][added], judged.generations[added], judged.watermark))
         if len(queue) > depth:
             admit()
     while queue:
@@ -475,7 +475,7 @@ def test_large_batches_are_judged_like_small_ones() -> None:
     twice = np.concatenate((keys, keys))
     at = np.sort(np.random.default_rng(35).integers(0, 700, 2 * rows))
     window = build(1_000_000, retention=70_000)
-    pending = Pending(keys[: rows // 2], np.zeros(rows // 2, dtype=np.int64), 5)
+    pending = PendingRows(keys[: rows // 2], np.zeros(rows // 2, dtype=np.int64), 5)
     judged = window.judge(twice, at, pending)
     assert not judged.fresh[: rows // 2].any()
     assert judged.fresh[rows // 2 : rows].all()

@@ -70,7 +70,7 @@ def column(moment: Moment) -> tuple[Column, Any]:
 
 def state(shard: Shard) -> tuple[Any, list[bytes]]:
     """All that a filter is."""
-    return shard.seen.header(), [bytes(part) for part in shard.seen.buffers()]
+    return shard.filter.header(), [bytes(part) for part in shard.filter.buffers()]
 
 
 @dataclass
@@ -201,7 +201,7 @@ def test_a_window_that_errs_too_much_is_full() -> None:
         for _ in shard.admit(1):
             pass
         assert (shard.full, decided < CAPACITY) == (stop, stop)
-        assert (shard.seen.error_rate_now < 1.5e-9) == stop
+        assert (shard.filter.error_rate_now < 1.5e-9) == stop
         assert shard.beyond_capacity == (not stop)
 
 
@@ -233,25 +233,25 @@ def test_a_shard_says_when_its_filter_needs_memory() -> None:
         ((keys, times),) = parts([(b"%d" % i, 0) for i in range(start, start + 40)], [])
         if asked := shard.grows_within(40):
             shard.grow()
-        before = shard.seen.size_bytes
+        before = shard.filter.size_bytes
         assert not shard.grows_within(40)
         assert (shard.decide(keys, times).verdicts == PASS).all()
         for _ in shard.admit(start):
             pass
-        assert shard.seen.size_bytes == before
+        assert shard.filter.size_bytes == before
         assert asked == (start in (80, 280)), start
-    assert len(shard.seen) == 280
+    assert len(shard.filter) == 280
 
 
 def test_a_grown_filter_is_full_at_its_last_stage() -> None:
     """The room is that of all stages which the size permits; then the shard stops, within the error rate."""
     shard = shard_of(growing(100))
     ((keys, times),) = parts([(b"%d" % i, 0) for i in range(5000)], [])
-    assert len(shard.decide(keys, times).verdicts) == shard.seen.capacity < 5000
+    assert len(shard.decide(keys, times).verdicts) == shard.filter.capacity < 5000
     for _ in shard.admit(1):
         pass
     assert shard.full
-    assert shard.seen.error_rate_now < 1.2e-9
+    assert shard.filter.error_rate_now < 1.2e-9
 
 
 # --- snapshots of what changes otherwise than by bits ---

@@ -23,13 +23,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, Headers
-from streamdedup.kafka.records import codecs, walking, writing
+from streamdedup.kafka.records import codecs, walk, write
 from streamdedup.kafka.records.encoding import BatchEncoder, EncodedBatch, verbatim
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import (
     HEAD_BYTES,
     RECORDS_MAX,
-    DamagedError,
+    DamagedBatchError,
     Records,
     columns_of,
     decode,
@@ -255,7 +255,7 @@ def test_markers_are_told_apart(kind: int, aborts: bool) -> None:
 def test_a_marker_that_is_none() -> None:
     """A control record without a type is damage; a control batch that was emptied tells of no abort."""
     (batch,) = record_batches(patched(built([(0, NOW_MS, b"\0\0\0", b"", ())]), attributes=CONTROL))
-    with pytest.raises(DamagedError, match="no type"):
+    with pytest.raises(DamagedBatchError, match="no type"):
         is_abort(batch)
     data = patched(built(ROWS)[:HEAD_BYTES], delta=2, count=0, attributes=CONTROL)
     (batch,) = record_batches(with_crc(data[:8] + (HEAD_BYTES - 12).to_bytes(4, "big") + data[12:]))
@@ -489,7 +489,7 @@ def test_no_more_is_decompressed_than_allowed(codec: int, value: bytes) -> None:
     (batch,) = record_batches(data)
     assert rows_of(columns_of([unpack(batch, size)])) == [row]
     with pytest.raises(
-        DamagedError, match=f"at offset 0 .* above the limit of {size - 1} bytes decompressed"
+        DamagedBatchError, match=f"at offset 0 .* above the limit of {size - 1} bytes decompressed"
     ):
         unpack(batch, size - 1)
 
@@ -497,7 +497,7 @@ def test_no_more_is_decompressed_than_allowed(codec: int, value: bytes) -> None:
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_an_unknown_codec_is_named(codec: int) -> None:
     """Codecs that the format has room for, and nobody has defined."""
-    with pytest.raises(DamagedError, match=f"at offset 4 .* codec {codec} is unknown"):
+    with pytest.raises(DamagedBatchError, match=f"at offset 4 .* codec {codec} is unknown"):
         list(record_batches(patched(built(ROWS), base=4, attributes=codec)))
     with pytest.raises(codecs.CodecError, match=f"codec {codec}"):
         codecs.decompress(codec, memoryview(b""))
@@ -514,7 +514,7 @@ def test_what_does_not_decompress_is_damage(codec: int) -> None:
         data[HEAD_BYTES : len(data) // 2],
         b"\xff" * 50,
     ):
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedBatchError):
             ours(with_length(data[:HEAD_BYTES] + records))
 
 
@@ -539,7 +539,7 @@ def test_any_damaged_byte_is_found(codec: int) -> None:
             damaged[place] ^= 1 << bit
             try:
                 found = ours(bytes(damaged))
-            except DamagedError as error:
+            except DamagedBatchError as error:
                 assert "at offset 1048576 " in str(error)
             else:
                 assert found == (shifted(ROWS, 1 << 20) if 12 <= place < 16 else [])
@@ -548,7 +548,7 @@ def test_any_damaged_byte_is_found(codec: int) -> None:
 def test_batches_stand_in_their_order() -> None:
     """The base offset is under no CRC: one that is not above the batch before is found, and so is a negative one."""
     for base in (2, 0, -5):
-        with pytest.raises(DamagedError, match=f"at offset {base} "):
+        with pytest.raises(DamagedBatchError, match=f"at offset {base} "):
             list(record_batches(built(ROWS) + built(ROWS, base=base)))
     assert len(ours(built(ROWS) + built(ROWS, base=3))) == 6
 
@@ -582,7 +582,7 @@ def test_batches_stand_in_their_order() -> None:
 )
 def test_what_is_wrong_is_said(make: Callable[[], bytes], reason: str) -> None:
     """A batch that contradicts itself is refused for the reason, before memory is taken for what it claims."""
-    with pytest.raises(DamagedError, match=reason):
+    with pytest.raises(DamagedBatchError, match=reason):
         ours(make())
 
 
@@ -615,7 +615,7 @@ def test_a_record_that_contradicts_itself_is_refused(record: bytes) -> None:
     head = built([(0, NOW_MS, b"k", b"v", ())])[:HEAD_BYTES]
     good = with_length(head + bytes(varint(len(RECORD))) + RECORD)
     assert ours(good) == [(0, NOW_MS, b"k", b"v", ())]
-    with pytest.raises(DamagedError, match=r"does not fit|1 records in"):
+    with pytest.raises(DamagedBatchError, match=r"does not fit|1 records in"):
         ours(with_length(head + bytes(varint(len(record))) + record))
 
 
@@ -649,7 +649,7 @@ def test_hostile_records_are_refused_or_read_as_aiokafka_reads_them(
     data = damaged(built(rows), flips)
     try:
         records = decode(list(record_batches(data)))
-    except DamagedError:
+    except DamagedBatchError:
         return
     found = rows_of(records)
     try:
@@ -680,7 +680,7 @@ def test_what_follows_a_batch_does_not_matter(flips: list[tuple[int, int]], rest
         batch = next(record_batches(data + tail))
         try:
             results.append(rows_of(decode([batch])))
-        except DamagedError as error:
+        except DamagedBatchError as error:
             results.append(str(error))  # type: ignore[arg-type]
     assert results[0] == results[1] == results[2]
 
@@ -704,7 +704,7 @@ def damage_checked() -> None:
         ]
         try:
             records = decode(list(record_batches(damaged(chance.choice(sources), flips))))
-        except DamagedError:
+        except DamagedBatchError:
             refused += 1
         else:
             encoded(records, bytes_max=chance.randint(70, 200))
@@ -737,7 +737,7 @@ def test_no_kernel_reads_or_writes_outside_of_what_it_is_given() -> None:
 def test_kernels_yield(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records and headers, they are worked on in calls of 10 ms at most."""
     calls: dict[str, list[float]] = {"walk": [], "emit": []}
-    for (name, spent), room in zip(calls.items(), (walking, writing), strict=True):
+    for (name, spent), room in zip(calls.items(), (walk, write), strict=True):
         monkeypatch.setattr(room, name, watched(getattr(room, name), spent))
     head = built([(0, NOW_MS, b"k", b"v", ())])[:HEAD_BYTES]
     for count, headers in ((300_000, 0), (10_000, 60)):

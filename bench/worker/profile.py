@@ -27,7 +27,7 @@ PARTS = {
     "sockets: reading answers, writing requests": (
         "asyncio/selector_events.py",
         "asyncio/streams.py",
-        "streamdedup/kafka/client/answers.py",
+        "streamdedup/kafka/client/responses.py",
     ),
     "requests and answers made of bytes, and the other way (aiokafka)": ("aiokafka/protocol/",),
     "record batches walked and checked": (

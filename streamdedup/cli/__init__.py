@@ -19,7 +19,7 @@ from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import is_unread, put, say, silence_stdout
 from streamdedup.cli.trial import add_try
-from streamdedup.errors import StreamdedupError, trace
+from streamdedup.errors import StreamdedupError, traceback_without_messages
 from streamdedup.version import __version__
 
 
@@ -46,7 +46,9 @@ def _status(arguments: argparse.Namespace) -> int:
         if isinstance(error, BrokenPipeError) and is_unread():
             return 0
         what = str(error) if isinstance(error, OSError) else "a fault of ours, please report it"
-        say(f"streamdedup: {what}; it came from (no data is quoted):\n{trace(error)}")
+        say(
+            f"streamdedup: {what}; it came from (no data is quoted):\n{traceback_without_messages(error)}"
+        )
         return 1
 
 

@@ -12,7 +12,7 @@ from streamdedup.filters import KINDS
 
 if TYPE_CHECKING:
     from streamdedup.keys.hashing import Hash
-    from streamdedup.lists.normalizing import Normalizing
+    from streamdedup.lists.normalization import Normalizing
     from streamdedup.settings import Settings
 
 _OF_KEYS = ("normalize", "email_preset", "hash", "hash_key")
@@ -143,11 +143,11 @@ def _whole(text: str) -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     from streamdedup.kernel import compiling
-    from streamdedup.lists.build.building import Recipe, build
+    from streamdedup.lists.build.builder import BuildRequest, build
     from streamdedup.lists.build.inputs import STDIN, inputs_of
-    from streamdedup.lists.build.proving import prove
+    from streamdedup.lists.build.proof import prove
     from streamdedup.lists.build.rejects import Rejects
-    from streamdedup.lists.progress import Progress
+    from streamdedup.lists.progress import BuildProgress
     from streamdedup.lists.store_facts import place_of
 
     output: Path = arguments.output
@@ -160,7 +160,7 @@ def _build(arguments: argparse.Namespace) -> int:
     tree = configured(arguments, _OF_KEYS)
     normalizing, hash_ = _of_keys(arguments, tree)
     exact = arguments.exact or _is_verified(tree, arguments.kind)
-    recipe = Recipe(
+    recipe = BuildRequest(
         name=arguments.name if arguments.name is not None else output.stem,
         kind=arguments.kind,
         error_rate=arguments.error_rate,
@@ -174,7 +174,7 @@ def _build(arguments: argparse.Namespace) -> int:
         arguments.rejects or output.with_name(f"{output.name}.rejects"), arguments.bad_max
     )
     is_seen = sys.stderr is not None and sys.stderr.isatty()
-    progress = Progress(sys.stderr, live=arguments.progress or is_seen)
+    progress = BuildProgress(sys.stderr, live=arguments.progress or is_seen)
     with compiling(lambda: progress.say("compiling, which a first run does for some seconds")):
         made = build(recipe, inputs, output, rejects, progress)
         if rejects.count:
@@ -193,7 +193,7 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[N
     """How entries become digests, as the options say, or as a worker's configuration has it."""
     from streamdedup.keys.hashing import Hash
     from streamdedup.keys.options import EmailRules
-    from streamdedup.lists.normalizing import Normalizing
+    from streamdedup.lists.normalization import Normalizing
 
     if tree is not None:
         return (

@@ -33,7 +33,7 @@ def _add_inspect(parts: Commands) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from streamdedup.lists.inspecting import inspected
+    from streamdedup.lists.inspect import inspected
 
     text, is_whole = inspected(arguments.file)
     put(text)
@@ -72,9 +72,9 @@ def _add_check(parts: Commands) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from streamdedup.kernel import compiling
+    from streamdedup.lists.check import Verdicts, loaded
     from streamdedup.lists.exact_store import ExactStore
     from streamdedup.lists.store_facts import place_of
-    from streamdedup.lists.verdicts import Verdicts, loaded
 
     tree = configured(arguments, ["hash_key"])
     hash_key = tree.filter.hash_key_bytes if tree else arguments.hash_key

@@ -89,7 +89,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
     sink = binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")
     key = key_reader(arguments.key or ["line"], arguments.normalize or "none")
     try:
-        seen = build(_filter_of(arguments))
+        filter_ = build(_filter_of(arguments))
     except ConfigError as error:
         raise ConfigError(_as_arguments(str(error))) from None
     summary = Summary()
@@ -98,7 +98,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
             deduplicate(
                 cast("BufferedReader", source),
                 sink,
-                seen,
+                filter_,
                 key=key,
                 on_full=arguments.on_full,
                 summary=summary,
@@ -107,7 +107,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
             )
     finally:
         silence_stdout()  # what passed is out; what an interrupt cut off would keep us until it is read
-        say(summary.text(seen))
+        say(summary.text(filter_))
     return 0
 
 

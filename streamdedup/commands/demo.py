@@ -65,7 +65,7 @@ def demo() -> int:
         broker.feed(tree.source.topic, urls)
         broker.make(tree.sink.topic)
         worker = Worker(tree)
-        seconds = asyncio.run(_work(worker, len(urls), Progress(sys.stdout)))
+        seconds = asyncio.run(_work(worker, len(urls), DemoProgress(sys.stdout)))
         result = _compare(worker, seconds, urls, broker.read(tree.sink.topic))
     print(_table(result, worker, tree))
     return 0
@@ -146,7 +146,7 @@ class MockBroker:
             consumer.close()
 
 
-class Progress:
+class DemoProgress:
     """A live line on a terminal, plain lines elsewhere."""
 
     def __init__(self, out: TextIO) -> None:
@@ -162,9 +162,9 @@ class Progress:
         """Rate, verdicts, fill ratio and estimated error, now."""
         tally, now = worker.tally, time.monotonic()
         self._started = self._started or now
-        seen = [d.shard.seen for d in worker.deliveries.values() if d.shard]
-        fill = max((f.fill_ratio for f in seen), default=0.0)
-        error = max((f.error_rate_now for f in seen), default=0.0)
+        filter_ = [d.shard.filter for d in worker.deliveries.values() if d.shard]
+        fill = max((f.fill_ratio for f in filter_), default=0.0)
+        error = max((f.error_rate_now for f in filter_), default=0.0)
         rate = tally.consumed / max(now - self._started, TERMINAL_EVERY_S)
         line = (
             f"{tally.consumed:>7,} events  {rate:>9,.0f}/s  pass {tally[Verdict.PASS]:>7,}"
@@ -179,7 +179,7 @@ class Progress:
             self._out.write("\n")
 
 
-async def _work(worker: Worker, events: int, progress: Progress) -> float:
+async def _work(worker: Worker, events: int, progress: DemoProgress) -> float:
     """Run the worker until it has consumed `events`; the seconds from its first to its last event."""
     running = asyncio.create_task(worker.run())
     loop = asyncio.get_running_loop()

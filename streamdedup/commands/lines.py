@@ -30,7 +30,7 @@ class LineSource(Protocol):
         """At most `size` bytes, as soon as there are any; empty at the end."""
 
 
-class Judged(NamedTuple):
+class LineDigests(NamedTuple):
     """Digests (m, 2) of the lines that have a key; which lines those are, shape (n,); why the first other has none."""
 
     digests: Digests
@@ -74,14 +74,14 @@ def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
         yield b"".join(pieces), True
 
 
-def judged(text: bytes, take: KeyReader | None, hash_: Hash) -> Judged:
+def digests_of_lines(text: bytes, take: KeyReader | None, hash_: Hash) -> LineDigests:
     """The digests of what `take` takes from the lines of `text`; of the lines themselves where it is None."""
     lines = _lines(text)
     keys, malformed = (lines, {}) if take is None else take(lines)
     rows = np.ones(len(lines), dtype=np.bool_)
     rows[list(malformed)] = False
     digests = hash_.of_column(keys.take(np.flatnonzero(rows)))
-    return Judged(digests, rows, next(iter(malformed.values()), ""))
+    return LineDigests(digests, rows, next(iter(malformed.values()), ""))
 
 
 def _lines(text: bytes) -> Column:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamdedup.commands.lines import KeyReader, LineSource, judged, texts
+from streamdedup.commands.lines import KeyReader, LineSource, digests_of_lines, texts
 from streamdedup.errors import StreamdedupError
 from streamdedup.filters.base import Addable, Growing, Mask
 from streamdedup.filters.options import can_grow
@@ -42,20 +42,22 @@ class Summary:
     malformed_first: str = ""
     started: float = field(default_factory=time.monotonic)
 
-    def text(self, seen: Addable) -> str:
+    def text(self, filter_: Addable) -> str:
         """Two lines for a person; a third where no line had a key, for then the key is wrong rather than the lines."""
         seconds = max(time.monotonic() - self.started, 1e-9)
         malformed = f" ({self.malformed:,} malformed, passed unjudged)" if self.malformed else ""
-        name = seen.stages if isinstance(seen, Growing) else seen.kind
-        beyond = " (BEYOND ITS CAPACITY)" if room_of(seen) < 0 else ""
-        held = f"{len(seen):,} of {seen.capacity:,} keys"
-        if isinstance(seen, Windowed):
-            held = f"remembers {counted(len(seen), 'key')} (at least the last {seen.capacity:,})"
+        name = filter_.stages if isinstance(filter_, Growing) else filter_.kind
+        beyond = " (BEYOND ITS CAPACITY)" if room_of(filter_) < 0 else ""
+        held = f"{len(filter_):,} of {filter_.capacity:,} keys"
+        if isinstance(filter_, Windowed):
+            held = (
+                f"remembers {counted(len(filter_), 'key')} (at least the last {filter_.capacity:,})"
+            )
         return (
             f"{counted(self.lines, 'line')}: {self.passed:,} passed{malformed},"
             f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} lines/s\n"
-            f"{name}: {held}, {_size(seen.size_bytes)}, {seen.fill_ratio:.2%} of {_filled(seen)},"
-            f" estimated error {seen.error_rate_now:.2g}{beyond}"
+            f"{name}: {held}, {_size(filter_.size_bytes)}, {filter_.fill_ratio:.2%} of {_filled(filter_)},"
+            f" estimated error {filter_.error_rate_now:.2g}{beyond}"
             f"{self._hint()}"
         )
 
@@ -69,11 +71,11 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e5 else f"{size_bytes / 1e3:,.1f} kB"
 
 
-def _filled(seen: Addable) -> str:
+def _filled(filter_: Addable) -> str:
     """What the fill ratio is a share of."""
-    if isinstance(seen, Growing):
+    if isinstance(filter_, Growing):
         return "what it may grow to in use"
-    return "the bits set" if seen.only_sets_bits else "the cells in use"
+    return "the bits set" if filter_.only_sets_bits else "the cells in use"
 
 
 class FullError(StreamdedupError):
@@ -87,7 +89,7 @@ class OutputError(StreamdedupError):
 def deduplicate(
     source: LineSource,
     sink: LineSink,
-    seen: Addable,
+    filter_: Addable,
     *,
     key: KeyReader | None = None,
     on_full: str = "stop",
@@ -95,33 +97,34 @@ def deduplicate(
     warn: Callable[[str], None],
     is_unread: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Copy to `sink` the lines of `source` whose key is not in `seen`, and add those keys.
+    """Copy to `sink` the lines of `source` whose key is not in `filter_`, and add those keys.
 
     `key` takes it from a line, and is the line where it is None. At capacity raises FullError where `on_full` is
     "stop" or "grow", after the lines before were written; else calls `warn` once, when it is passed. OutputError where
     `sink` fails, but BrokenPipeError as it is: its reader has gone. `is_unread` says so where nothing is written.
     """
-    sieve = _Sieve(sink, seen, adder(seen), key, on_full != "warn", summary)
+    sieve = _Sieve(sink, filter_, adder(filter_), key, on_full != "warn", summary)
     for text, ends_open in texts(source):
-        had_room = room_of(seen) >= 0
+        had_room = room_of(filter_) >= 0
         if not sieve.pass_fresh(text, ends_open):
             raise FullError(
-                f"the filter is full: it holds {counted(len(seen), 'key')}, so line {summary.lines + 1:,} and"
-                f" those after it did not pass; give {_remedy(seen, on_full)} --on-full warn to go on with more errors"
+                f"the filter is full: it holds {counted(len(filter_), 'key')}, so line {summary.lines + 1:,} and"
+                f" those after it did not pass; give {_remedy(filter_, on_full)} --on-full warn to go on with more"
+                " errors"
             )
-        if had_room and room_of(seen) < 0:
+        if had_room and room_of(filter_) < 0:
             warn(
-                f"the filter is full: by line {summary.lines:,} it holds more than {counted(seen.capacity, 'key')};"
+                f"the filter is full: by line {summary.lines:,} it holds more than {counted(filter_.capacity, 'key')};"
                 " from here on ever more new lines are dropped wrongly; give a larger --capacity"
             )
         if is_unread():
             return
 
 
-def _remedy(seen: Addable, on_full: str) -> str:
+def _remedy(filter_: Addable, on_full: str) -> str:
     if on_full == "grow":
         return "a larger --max-size, or"
-    if can_grow(seen.kind, seen.error_rate):
+    if can_grow(filter_.kind, filter_.error_rate):
         return "a larger --capacity, --on-full grow to take more memory, or"
     return "a larger --capacity, or"
 
@@ -129,7 +132,7 @@ def _remedy(seen: Addable, on_full: str) -> str:
 @dataclass(frozen=True)
 class _Sieve:
     sink: LineSink
-    seen: Addable
+    filter_: Addable
     add: Callable[[Digests], Mask]
     take: KeyReader | None
     stops_when_full: bool
@@ -139,11 +142,11 @@ class _Sieve:
         """Judge and write the lines of `text`; False where the filter became full before the last."""
         lines = text.split(b"\n")
         count = len(lines)
-        hashed, rows, reason = judged(text, self.take, self.seen.hash)
+        hashed, rows, reason = digests_of_lines(text, self.take, self.filter_.hash)
         self.summary.malformed_first = self.summary.malformed_first or reason
-        room = room_of(self.seen)
+        room = room_of(self.filter_)
         if self.stops_when_full and len(hashed) > room:
-            fitting = rows_that_fit(self.seen, hashed, room)
+            fitting = rows_that_fit(self.filter_, hashed, room)
             if fitting < len(hashed):
                 count = int(np.flatnonzero(rows)[fitting])
                 hashed, rows = hashed[:fitting], rows[:count]

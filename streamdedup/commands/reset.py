@@ -73,7 +73,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResetPlan:
     """What a reset will do."""
 
     target: Target
@@ -115,7 +115,7 @@ _NEITHER = (
 )
 
 
-async def plan(settings: Settings, target: Target, *, forget: bool) -> Plan:
+async def plan(settings: Settings, target: Target, *, forget: bool) -> ResetPlan:
     """What the reset would do, as things stand; nothing is changed.
 
     ConfigError where a topic is missing, or there is nothing to forget; DeliveryError where the group has members or
@@ -130,7 +130,7 @@ async def plan(settings: Settings, target: Target, *, forget: bool) -> Plan:
         return await group.plan(target, forget)
 
 
-async def move(settings: Settings, planned: Plan) -> None:
+async def move(settings: Settings, planned: ResetPlan) -> None:
     """Do it. DeliveryError where the group has members by now, or the broker refuses us: nothing is moved then."""
     async with _opened(settings) as group:
         await group.move(planned)
@@ -151,7 +151,7 @@ class _Group:
         self._name = settings.kafka.group_id
         self._input, self._output = settings.source.topic, settings.sink.topic
 
-    async def plan(self, target: Target, forget: bool) -> Plan:
+    async def plan(self, target: Target, forget: bool) -> ResetPlan:
         async with asyncio.timeout(ANSWER_S_MAX):
             await self._refuse_members()
             topology = await self._topology()
@@ -160,9 +160,9 @@ class _Group:
         if not forget:
             for step in steps:
                 self._refuse_contradiction(step.partition, step.found)
-        return Plan(target, forget, tuple(steps))
+        return ResetPlan(target, forget, tuple(steps))
 
-    async def move(self, planned: Plan) -> None:
+    async def move(self, planned: ResetPlan) -> None:
         async with asyncio.timeout(ANSWER_S_MAX):
             await self._refuse_members()
             topology = await self._topology()

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from streamdedup.commands.reset import Plan
+from streamdedup.commands.reset import ResetPlan
 from streamdedup.settings import Settings
 
 
-def as_text(settings: Settings, planned: Plan) -> str:
+def as_text(settings: Settings, planned: ResetPlan) -> str:
     """The plan for people: a table, and what it means."""
     return "\n".join((*_table(settings, planned), "", *_meaning(settings, planned))) + "\n"
 
 
-def _table(settings: Settings, planned: Plan) -> Iterator[str]:
+def _table(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     group, topic = settings.kafka.group_id, settings.source.topic
     yield f"group {group} on {topic}, to {planned.target}:"
     yield ""
@@ -30,7 +30,7 @@ def _table(settings: Settings, planned: Plan) -> Iterator[str]:
         yield "  ".join((first.ljust(widths[0]), *middle))
 
 
-def _meaning(settings: Settings, planned: Plan) -> Iterator[str]:
+def _meaning(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     output = settings.sink.topic
     yield from _where_to(settings, planned)
     if planned.forget:
@@ -60,7 +60,7 @@ def _meaning(settings: Settings, planned: Plan) -> Iterator[str]:
     yield "Offsets are counted: where the log has markers and gaps, events are fewer."
 
 
-def _where_to(settings: Settings, planned: Plan) -> Iterator[str]:
+def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     steps, group, topic = planned.steps, settings.kafka.group_id, settings.source.topic
     if all(step.at is None for step in steps):
         yield (

@@ -14,7 +14,7 @@ import numpy as np
 from streamdedup.delivery.emit import refused_by
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
-from streamdedup.delivery.shard import settled
+from streamdedup.delivery.shard import verdicts_without_rules
 from streamdedup.delivery.turns import keys_of
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
@@ -23,10 +23,10 @@ from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
 from streamdedup.metrics.counts import Meters
-from streamdedup.rules.listed import Answer, InForce, Match
+from streamdedup.rules.lists import Answer, ListsInForce, Match
 from streamdedup.settings import Settings
 from streamdedup.threads import Threads
-from streamdedup.worker.lists import Reloading
+from streamdedup.worker.lists import ListLoader
 
 EVENTS_MAX = 1_000_000  # some 400 MB
 STALL_S_MAX = 10.0
@@ -122,7 +122,7 @@ async def tried(settings: Settings, events: int, connect: Connect = kafka_cluste
 class _Trying:
     def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._settings, self._cluster = settings, cluster
-        self._lists = InForce()
+        self._lists = ListsInForce()
         self._partitions_of: dict[bytes, set[int]] = {}  # by digest
 
     async def run(self, events: int) -> Trial:
@@ -133,7 +133,7 @@ class _Trying:
         count = topology[source].partitions
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = recipe.hash, recipe.extractor()
-        lists = Reloading(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
+        lists = ListLoader(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
         await lists.begin()
         self._limits = self._limits_of(topology)
         found = Trial(source, count)
@@ -164,7 +164,7 @@ class _Trying:
         limits, now_ms = self._limits, wall_clock_ms()
         rejected = refused_by(limits, self._settings, batch, keys, now_ms) if limits else {}
         reasons = keys.malformed | rejected
-        verdicts, rows = settled(keys, list(rejected))
+        verdicts, rows = verdicts_without_rules(keys, list(rejected))
         column = keys.keys.take(rows)
         digests = self._hash.of_column(column)
         blocked = self._lists.now.screen(rows, column, digests)

@@ -7,13 +7,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.memory import Memory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
-from streamdedup.delivery.transactions import Flights, Transaction
+from streamdedup.delivery.transactions import InFlight, Transaction
 from streamdedup.delivery.turns import in_turns
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import Writer
@@ -38,7 +38,7 @@ class Ground:
     """The input offset at which reading began when that was forgotten."""
 
 
-class Committing:
+class Committer:
     """Commits the transactions of one partition, from one fencing to the next."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Committing:
         writer: Writer,
         ground: Ground,
         *,
-        emission: Emission,
+        emitter: Emitter,
         memory: Memory,
         pace: Pace,
         passed: Callable[[Transaction], None],
@@ -60,12 +60,12 @@ class Committing:
         self._output_end, self._ours_end = ground.output_end, ground.ours_end
         self._recipe, self._services = recipe, services
         self._settings, self._partition = recipe.settings, partition
-        self._writer, self._emission, self._memory = writer, emission, memory
+        self._writer, self._emitter, self._memory = writer, emitter, memory
         self._pace, self._passed = pace, passed
 
-    async def run(self, shard: Shard, topology: Topology, flights: Flights) -> None:
+    async def run(self, shard: Shard, topology: Topology, in_flight: InFlight) -> None:
         """Commit what comes, until no more does."""
-        async for transaction in flights.arrivals():
+        async for transaction in in_flight.arrivals():
             await self.commit(shard, topology, transaction)
 
     async def commit(self, shard: Shard, topology: Topology, transaction: Transaction) -> None:
@@ -76,7 +76,7 @@ class Committing:
             begun_at = loop.time()
             await self._writer.begin()
             async for part in transaction.parts():
-                await self._emission.emit(part)
+                await self._emitter.emit(part)
             end = await self._settle(shard, transaction)
             self._ours_end = self._ours_end if end is None else end
             await self._commit(topology, transaction)

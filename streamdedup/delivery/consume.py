@@ -17,7 +17,7 @@ UNREADABLE_TRIES = 3
 ONE_BY_ONE_EVENTS = 100_000  # more than one fetch holds, so that what was unreadable is behind
 
 
-class Reading:
+class InputReader:
     """Reads one partition, in one epoch of the group's assignments at a time."""
 
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import structlog
 
 from streamdedup.delivery.side_topics import Letters, send
-from streamdedup.delivery.transactions import Part
+from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Headers, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Mask
@@ -23,13 +23,13 @@ from streamdedup.kafka.records.marks import MARK_BYTES_MAX, appended, is_marked,
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.logs import RateLimit
-from streamdedup.rules.listed import Blocked, Match
+from streamdedup.rules.lists import BlockedRows, Match
 from streamdedup.settings import Settings
 
 log = structlog.get_logger(__name__)
 
 
-class Emission:
+class Emitter:
     """Sends the events of one shard through its writer."""
 
     def __init__(self, settings: Settings, writer: Writer) -> None:
@@ -58,7 +58,7 @@ class Emission:
             reasons[row] = refused[int(batch.offsets[row])]
         return reasons
 
-    async def emit(self, part: Part) -> None:
+    async def emit(self, part: DecidedBatch) -> None:
         """Send every event of `part` where its verdict takes it.
 
         Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
@@ -84,7 +84,7 @@ class Emission:
             passing |= verdicts == Verdict.MALFORMED
         return passing
 
-    def _marked(self, part: Part, passing: Mask) -> EventBatch:
+    def _marked(self, part: DecidedBatch, passing: Mask) -> EventBatch:
         """The batch, of which those of `passing` are marked that have to be: in most, none."""
         batch, blocked = part.batch, part.blocked
         rows = np.arange(len(batch)) if self._sink.shadow else marked_rows(batch.headers)
@@ -99,10 +99,10 @@ class Emission:
     async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
         await self._writer.copy(topic, batch, rows, self._limits[topic].bytes_max)
 
-    async def _send(self, topic: str, part: Part, letters: Letters) -> None:
+    async def _send(self, topic: str, part: DecidedBatch, letters: Letters) -> None:
         await send(self._writer, self._limits[topic], part, letters)
 
-    def _reasons(self, part: Part) -> dict[int, str]:
+    def _reasons(self, part: DecidedBatch) -> dict[int, str]:
         """Row -> reason, for the events that are to be dead letters."""
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
         reasons = {
@@ -121,7 +121,7 @@ class Emission:
             reasons |= {row: part.malformed[row] for row in malformed}
         return reasons
 
-    def _tell_malformed(self, part: Part, rows: Sequence[int]) -> None:
+    def _tell_malformed(self, part: DecidedBatch, rows: Sequence[int]) -> None:
         """At once, then once in a while: where a setting is wrong, no event is judged, and nothing else shows it."""
         if events := self._malformed_told.due(asyncio.get_running_loop().time(), len(rows)):
             log.warning(
@@ -152,7 +152,7 @@ def refused_by(
     return {row: reason for row, reason in reasons.items() if row not in elsewhere}
 
 
-def _blocked_letters(blocked: Blocked) -> Letters:
+def _blocked_letters(blocked: BlockedRows) -> Letters:
     return Letters("blocked", blocked.rows, _why_blocked(blocked), blocked.matches.astype(np.int64))
 
 
@@ -168,7 +168,7 @@ def _integers(numbers: Sequence[int]) -> Integers:
     return np.array(numbers, dtype=np.int64)
 
 
-def _why_blocked(blocked: Blocked) -> list[Headers]:
+def _why_blocked(blocked: BlockedRows) -> list[Headers]:
     """What is told of an event, by what of its key was matched; nothing where there is no block list."""
     block = blocked.lists.block
     if block is None:

@@ -210,10 +210,10 @@ class FoldedMemory(Memory):
         snapshot = await self.snapshots.load(identity, found.output_end, doubt)
         if snapshot is None:
             make, memory = self._recipe.empty_filter, self._services.threads.memory
-            seen = await memory.run(self.snapshots.name, "memory for its filter", make)
+            filter_ = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:
-            seen = self._recipe.adopt(snapshot.filter)
-        shard = shard_over(seen, self._recipe, self._services, self._partition)
+            filter_ = self._recipe.adopt(snapshot.filter)
+        shard = shard_over(filter_, self._recipe, self._services, self._partition)
         shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
         if snapshot is not None:
             shard.label, shard.end_label = snapshot.label, snapshot.end_label

@@ -9,10 +9,10 @@ from enum import StrEnum
 
 import structlog
 
-from streamdedup.delivery.commit import Committing, Ground
-from streamdedup.delivery.consume import Reading
-from streamdedup.delivery.decide import Deciding
-from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.commit import Committer, Ground
+from streamdedup.delivery.consume import InputReader
+from streamdedup.delivery.decide import Decider
+from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fence import fence
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.memory import Fold, Memory, NoMemory
@@ -22,11 +22,11 @@ from streamdedup.delivery.resume import Found, growth, noted_end
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
-from streamdedup.delivery.transactions import Flights, Transaction, together
+from streamdedup.delivery.transactions import InFlight, Transaction, run_together
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, is_away
-from streamdedup.kafka.doubts import doubt_cause
+from streamdedup.kafka.doubt_causes import doubt_cause
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 
@@ -75,18 +75,18 @@ class Delivery:
             if settings.filter.remembers
             else NoMemory(recipe, services, partition)
         )
-        self._emission = Emission(settings, self._writer)
-        self._reading = Reading(recipe, services, partition)
+        self._emitter = Emitter(settings, self._writer)
+        self._reader = InputReader(recipe, services, partition)
         self._pace = pace = Pace(settings.delivery.batch_events_max)
-        self._deciding = Deciding(
+        self._decider = Decider(
             recipe,
             services,
             memory=self._memory,
-            emission=self._emission,
-            reading=self._reading,
+            emitter=self._emitter,
+            reader=self._reader,
             pace=pace,
         )
-        self._committing: Committing | None = None  # since the last fencing
+        self._committer: Committer | None = None  # since the last fencing
 
     @property
     def shard(self) -> Shard | None:
@@ -120,7 +120,7 @@ class Delivery:
             return None
         if self.state is not State.LIVE:
             return max(0, self._input_end - self._committed_offset)
-        read = self._input_end - self._reading.next_offset
+        read = self._input_end - self._reader.next_offset
         return max(0, read, self._services.source.lag(self.partition))
 
     async def look_up_end(self) -> None:
@@ -209,33 +209,33 @@ class Delivery:
             settings, cluster, self._writer, self.partition, has_memory=remembers
         )
         self._services.cluster.patience.back(self._name)
-        self._emission.observe(topology)
+        self._emitter.observe(topology)
         resume = self._memory.resume(found)
         if warning := growth(found, self._settings.source):
             self._log.warning("input_grown", detail=warning)
             source.grown(found.partitions)
         self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
-        foreign = self._committing.foreign if self._committing else None
+        foreign = self._committer.foreign if self._committer else None
         shard = await self._memory.catch_up(found, topology, foreign)
-        committing = self._committing = self._committing_on(found, shard)
+        committer = self._committer = self._committer_on(found, shard)
         if resume.birth:  # `source.start` is resolved once: a crash cannot move it
-            await self._commit_birth(committing, shard, topology, resume.offset)
+            await self._commit_birth(committer, shard, topology, resume.offset)
         if source.epoch != epoch:
             return
-        self._reading.begin(epoch, resume.offset)
+        self._reader.begin(epoch, resume.offset)
         self.state, self._live_at = State.LIVE, asyncio.get_running_loop().time()
         self._log.info("shard_live", offset=resume.offset, why=resume.why, label=shard.label)
-        flights = Flights(self._settings.delivery.max_in_flight)
+        in_flight = InFlight(self._settings.delivery.max_in_flight)
         closes_s_max = self._writer.transaction_s_max / 2
-        await together(
-            self._deciding.run(shard, flights, closes_s_max, self._leaving),
-            committing.run(shard, topology, flights),
+        await run_together(
+            self._decider.run(shard, in_flight, closes_s_max, self._leaving),
+            committer.run(shard, topology, in_flight),
         )
-        if self._deciding.full:
+        if self._decider.full:
             await self._wait_full(shard)
 
-    def _committing_on(self, found: Found, shard: Shard) -> Committing:
+    def _committer_on(self, found: Found, shard: Shard) -> Committer:
         """What commits the transactions of `shard` until the next fencing, on the ground of what is `found`."""
         ours_end = noted_end(found)
         ground = Ground(
@@ -245,13 +245,13 @@ class Delivery:
             floor=found.floor,
             since=found.since,
         )
-        return Committing(
+        return Committer(
             self._recipe,
             self._services,
             self.partition,
             self._writer,
             ground,
-            emission=self._emission,
+            emitter=self._emitter,
             memory=self._memory,
             pace=self._pace,
             passed=self._passed,
@@ -281,28 +281,28 @@ class Delivery:
         self._committed_offset = transaction.next_offset
         self._meters.commit(transaction.next_offset)
         self._pace.passed(transaction.next_offset)
-        self._reading.passed()
+        self._reader.passed()
         self._backoff.reset()
         if self.shard:
             self._tell_beyond(self.shard)
 
     async def _commit_birth(
-        self, committing: Committing, shard: Shard, topology: Topology, offset: int
+        self, committer: Committer, shard: Shard, topology: Topology, offset: int
     ) -> None:
         birth = Transaction()
         shard.seal()
         birth.close(offset, shard.watermark)
-        await committing.commit(shard, topology, birth)
+        await committer.commit(shard, topology, birth)
 
     async def _wait_full(self, shard: Shard) -> None:
         self._services.source.hold(self.partition)
-        held, larger = self._recipe.held(shard.seen), self._recipe.larger(shard.seen)
+        held, larger = self._recipe.held(shard.filter), self._recipe.larger(shard.filter)
         self.trouble = f"{held}: {larger}"
         self.state = State.FULL
         self._log.error(
             "filter_full",
-            keys=len(shard.seen),
-            capacity=shard.seen.capacity,
+            keys=len(shard.filter),
+            capacity=shard.filter.capacity,
             reason=held,
             remedy=f"{larger} and restart (if need be, the output is folded again), or set filter.on_full: warn",
         )
@@ -314,10 +314,10 @@ class Delivery:
             self._told_beyond = True
             self._log.warning(
                 "filter_beyond_capacity",
-                keys=len(shard.seen),
-                capacity=shard.seen.capacity,
-                error_rate_now=shard.seen.error_rate_now,
-                remedy=f"{self._recipe.larger(shard.seen)} and restart: the output is folded again",
+                keys=len(shard.filter),
+                capacity=shard.filter.capacity,
+                error_rate_now=shard.filter.error_rate_now,
+                remedy=f"{self._recipe.larger(shard.filter)} and restart: the output is folded again",
             )
 
     async def _stop(self, error: Exception) -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing
-from streamdedup.filters.memory import touch
-from streamdedup.filters.nothing import Nothing
+from streamdedup.filters.memory import touch_pages
+from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.options import PROBED, WINDOWED
 from streamdedup.filters.window.clock import SPAN_MAX
 from streamdedup.filters.window.protocol import Windowed
@@ -41,29 +41,29 @@ class Recipe:
         """Whether a shard stops at its capacity, rather than go beyond its error rate."""
         return self.settings.filter.on_full != "warn"
 
-    def held(self, seen: Addable | Windowed) -> str:
-        """How full `seen` is, for messages; of a window by time also its fullest generation, which is what fills it."""
-        held = f"its filter holds {len(seen)} keys of {seen.capacity}"
-        if not isinstance(seen, Windowed) or seen.clock.by_count:
+    def held(self, filter_: Addable | Windowed) -> str:
+        """Return how full `filter_` is, for messages; a window by time also reports its fullest generation."""
+        held = f"its filter holds {len(filter_)} keys of {filter_.capacity}"
+        if not isinstance(filter_, Windowed) or filter_.clock.by_count:
             return held
-        generation, keys, alone = seen.fullest()
-        slot = seen.clock.slot
+        generation, keys, alone = filter_.fullest()
+        slot = filter_.clock.slot
         return (
-            f"{held}, of which {keys} ({keys / max(1, len(seen)):.0%}) are of one generation, the"
+            f"{held}, of which {keys} ({keys / max(1, len(filter_)):.0%}) are of one generation, the"
             f" {_DURATION.format(slot)} from {_moment(generation * slot)} on; one alone takes at most {alone}"
         )
 
-    def larger(self, seen: Addable | Windowed) -> str:
-        """What to raise for a larger filter than `seen`, for messages."""
+    def larger(self, filter_: Addable | Windowed) -> str:
+        """What to raise for a larger filter than `filter_`, for messages."""
         options = self.settings.filter
         if options.on_full == "grow":
             given = options.max_size or f"{GROWTH} times what the filters begin with"
             return f"raise filter.max_size ({given} for all partitions together) or filter.capacity"
         raised = f"raise filter.capacity ({options.capacity} for all partitions together"
-        if isinstance(seen, Windowed) and not seen.clock.by_count:
-            *_, alone = seen.fullest()
-            if alone < seen.capacity:
-                whole = math.ceil(options.capacity * seen.capacity / max(1, alone))
+        if isinstance(filter_, Windowed) and not filter_.clock.by_count:
+            *_, alone = filter_.fullest()
+            if alone < filter_.capacity:
+                whole = math.ceil(options.capacity * filter_.capacity / max(1, alone))
                 raised += f"; {whole} if all these keys may come within one generation"
         return f"{raised})"
 
@@ -87,7 +87,7 @@ class Recipe:
         """A new filter for one shard, its memory in place. Blocking where it is large."""
         options = self.settings.filter
         if not options.remembers:
-            return Nothing(self.hash)
+            return NoFilter(self.hash)
         arguments: dict[str, Any] = {
             "kind": options.kind,
             "capacity": self.shard_capacity,
@@ -103,7 +103,7 @@ class Recipe:
             arguments |= {name: getattr(options, name) for name in WINDOWED}
         empty = build(arguments)
         for buffer in empty.buffers():
-            touch(buffer)
+            touch_pages(buffer)
         return empty
 
     def adopt(self, loaded: Filter) -> Addable | Windowed:

@@ -13,7 +13,7 @@ from streamdedup.filters.base import Addable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.metrics.counts import Meters
-from streamdedup.rules.listed import InForce
+from streamdedup.rules.lists import ListsInForce
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import Threads
 
@@ -39,7 +39,7 @@ class Services:
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)
-    lists: InForce = field(default_factory=InForce)
+    lists: ListsInForce = field(default_factory=ListsInForce)
     folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
 
 

@@ -18,7 +18,15 @@ from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.metrics.counts import Tally
 from streamdedup.rules import duplicates_rule
-from streamdedup.rules.listed import NO_LISTS, Answer, Blocked, Lists, Match, Screened, Suspected
+from streamdedup.rules.lists import (
+    NO_LISTS,
+    Answer,
+    BlockedRows,
+    Lists,
+    Match,
+    NeedsStore,
+    ScreenResult,
+)
 
 
 class Decided(NamedTuple):
@@ -28,29 +36,31 @@ class Decided(NamedTuple):
     """
 
     verdicts: Verdicts
-    blocked: Blocked
+    blocked: BlockedRows
 
 
 class Shard:
-    """The state of one partition. `label` is the output offset up to which `seen` has folded the output."""
+    """The state of one partition. `label` is the output offset up to which `filter_` has folded the output."""
 
     def __init__(
         self,
         partition: int,
-        seen: Addable | Windowed,
+        filter_: Addable | Windowed,
         *,
         stop_when_full: bool,
         watch: Watch | None = None,
         tally: Tally | None = None,
     ) -> None:
-        self.partition, self.seen, self._watch = partition, seen, watch
+        self.partition, self.filter, self._watch = partition, filter_, watch
         self.label = 0
-        self.end_label = 0  # nothing at or above this output offset is in `seen`, not even in part
-        self.moving = False  # whether `seen` is between two states: what it holds is not the fold of any offset
+        self.end_label = (
+            0  # nothing at or above this output offset is in `filter_`, not even in part
+        )
+        self.moving = False  # whether `filter_` is between two states: what it holds is not the fold of any offset
         self.tally = Tally() if tally is None else tally  # outlives this shard where it is given
         self._stop_when_full = stop_when_full
-        self._rule = duplicates_rule(seen)
-        self._grows = seen if isinstance(seen, Growing) else None
+        self._rule = duplicates_rule(filter_)
+        self._grows = filter_ if isinstance(filter_, Growing) else None
         self._counted = Tally()
         self._sealed: deque[Tally] = deque()
 
@@ -79,7 +89,7 @@ class Shard:
         keys: Keys,
         times: Integers,
         rejected: Sequence[int] = (),
-        lists: Lists | Screened = NO_LISTS,
+        lists: Lists | ScreenResult = NO_LISTS,
     ) -> Decided:
         """Decide the first m events; m is less than all only where the filter is full.
 
@@ -87,7 +97,7 @@ class Shard:
         settled before any rule looks at them. `lists` are those in force, for the whole batch, or what they said when
         they were `screened`, since asking them blocks.
         """
-        verdicts, rows = settled(keys, rejected)
+        verdicts, rows = verdicts_without_rules(keys, rejected)
         given = keys.keys.take(rows)
         digests = self._digests(given)
         blocked = lists.screen(rows, given, digests)
@@ -157,7 +167,7 @@ class Shard:
             self._grows.grow()
 
     def _digests(self, keys: Column) -> Digests:
-        return self.seen.hash.of_column(keys)
+        return self.filter.hash.of_column(keys)
 
     def _move(self, steps: Iterator[None]) -> Iterator[None]:
         self.moving = True
@@ -166,7 +176,7 @@ class Shard:
         finally:
             self.moving = False
 
-    def _count(self, verdicts: Verdicts, blocked: Blocked, fresh: int) -> None:
+    def _count(self, verdicts: Verdicts, blocked: BlockedRows, fresh: int) -> None:
         self._counted.by_verdict += np.bincount(verdicts, minlength=len(Verdict))
         self._counted.late += self._rule.late
         if blocked.lists.block is not None:
@@ -174,11 +184,11 @@ class Shard:
             self._counted.exempt += len(blocked.exempt)
             answers = blocked.verified.answers
             self._counted.by_answer += np.bincount(answers, minlength=len(Answer))
-        error = self.seen.error_rate_now
+        error = self.filter.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
 
 
-def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
+def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
     """The verdicts (n,) that no rule has a say in, PASS for all others; and the rows, ascending, that rules judge."""
     verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
     verdicts[list(keys.malformed)] = Verdict.MALFORMED
@@ -189,11 +199,11 @@ def settled(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
     return verdicts, np.flatnonzero(open_)
 
 
-def screened(
+def screen(
     keys: Keys, rejected: Sequence[int], lists: Lists, hash_: Hash
-) -> Screened | Suspected:
+) -> ScreenResult | NeedsStore:
     """What `lists` say, in memory, of the events for which `Shard.decide` would ask them."""
-    _, rows = settled(keys, rejected)
+    _, rows = verdicts_without_rules(keys, rejected)
     asked = keys.keys.take(rows)
     digests = hash_.of_column(asked)
     return lists.ask(rows, asked, digests)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from streamdedup.delivery.transactions import Part
+from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.events import EventBatch, Headers, Integers
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import ENVELOPE_BYTES_MAX, Limits
@@ -43,7 +43,7 @@ class Letters(NamedTuple):
             yield self._replace(rows=self.rows[turn], which=self.which[turn])
 
 
-async def send(writer: Writer, limits: Limits, part: Part, letters: Letters) -> None:
+async def send(writer: Writer, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
     """Send letters of events of `part`, in their order, to the topic of these `limits`."""
     if part.batch.bodies is None:
         await _send_each(writer, limits, part, letters)
@@ -57,14 +57,14 @@ async def send(writer: Writer, limits: Limits, part: Part, letters: Letters) -> 
             await _send_each(writer, limits, part, turn)
 
 
-async def _send_each(writer: Writer, limits: Limits, part: Part, letters: Letters) -> None:
+async def _send_each(writer: Writer, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
     """As objects, each as much as the topic takes."""
     for turn in letters.turns(OBJECTS_A_TURN):
         await writer.send(limits.topic, _cut(part, turn, limits), limits.bytes_max)
         await asyncio.sleep(0)
 
 
-def _lettered(part: Part, letters: Letters) -> EventBatch:
+def _lettered(part: DecidedBatch, letters: Letters) -> EventBatch:
     """The events that letters are of, stamped now, with the headers that say where they came from and why."""
     batch = part.batch
     few = batch.take(letters.rows)
@@ -87,7 +87,7 @@ def _is_small(lettered: EventBatch, bytes_max: int) -> bool:
     return bodies is not None and bool(bodies.sizes.max() + ENVELOPE_BYTES_MAX <= bytes_max)
 
 
-def _cut(part: Part, letters: Letters, limits: Limits) -> list[Record]:
+def _cut(part: DecidedBatch, letters: Letters, limits: Limits) -> list[Record]:
     """Each as much as the topic takes."""
     batch, made, cut = part.batch, [], []
     lettered = _lettered(part, letters)

@@ -236,15 +236,15 @@ class ShardSnapshots:
         """None where the table is changed otherwise than by setting bits: a window turns, a chain grows."""
         if shard.moving:
             return None
-        seen, label, end_label = shard.seen, shard.label, shard.end_label
-        live, structure = seen.only_sets_bits, _structure(seen)
+        filter_, label, end_label = shard.filter, shard.label, shard.end_label
+        live, structure = filter_.only_sets_bits, _structure(filter_)
 
         def end() -> int:
-            if live and _structure(seen) != structure:
+            if live and _structure(filter_) != structure:
                 raise _MovedError
             return shard.end_label if live else end_label
 
-        parts = _Parts.live(seen) if live else _Parts.point_in_time(seen)
+        parts = _Parts.live(filter_) if live else _Parts.point_in_time(filter_)
         write = partial(
             self._store.save,
             parts,
@@ -260,9 +260,9 @@ class ShardSnapshots:
             return None
 
 
-def _structure(seen: Filter) -> tuple[int, bool]:
+def _structure(filter_: Filter) -> tuple[int, bool]:
     """Changes with more than bits: where a window turns, a chain grows, and with the first time of a window."""
-    return seen.layout, isinstance(seen, Windowed) and seen.watermark is None
+    return filter_.layout, isinstance(filter_, Windowed) and filter_.watermark is None
 
 
 def _age(refusal: Refusal) -> Path:
@@ -281,19 +281,22 @@ class _Parts:
     buffers: Callable[[], list[memoryview]]
 
     @classmethod
-    def live(cls, seen: Filter) -> "_Parts":
+    def live(cls, filter_: Filter) -> "_Parts":
         """The filter itself, over the buffers that it has now.
 
         A window's time is that of the label: what is folded from there takes it further once more.
         """
-        buffers, header = seen.buffers(), seen.header()
-        timed = isinstance(seen, Windowed)
-        return cls((lambda: header) if timed else seen.header, lambda: buffers)
+        buffers, header = filter_.buffers(), filter_.header()
+        timed = isinstance(filter_, Windowed)
+        return cls((lambda: header) if timed else filter_.header, lambda: buffers)
 
     @classmethod
-    def point_in_time(cls, seen: Filter) -> "_Parts":
+    def point_in_time(cls, filter_: Filter) -> "_Parts":
         """A copy, for which the loop stands still, some 0.3 ms a MB: the kind moves or counts what it holds."""
-        header, copies = seen.header(), [memoryview(bytearray(part)) for part in seen.buffers()]
+        header, copies = (
+            filter_.header(),
+            [memoryview(bytearray(part)) for part in filter_.buffers()],
+        )
         return cls(lambda: header, lambda: copies)
 
 

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from streamdedup.events import EventBatch, Verdicts
 from streamdedup.kafka.sink import DoubtError
-from streamdedup.rules.listed import NOTHING_BLOCKED, Blocked
+from streamdedup.rules.lists import NOTHING_BLOCKED, BlockedRows
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DecidedBatch:
     """Events that were decided together: row -> reason for the malformed and rejected ones, and when that was.
 
     `blocked` are those that the lists blocked.
@@ -28,7 +28,7 @@ class Part:
     malformed: dict[int, str]
     rejected: dict[int, str]
     now_ms: int
-    blocked: Blocked = NOTHING_BLOCKED
+    blocked: BlockedRows = NOTHING_BLOCKED
 
 
 class Transaction:
@@ -42,14 +42,14 @@ class Transaction:
         self.next_offset = 0
         self.watermark: int | None = None
         self.events = self.size_bytes = 0
-        self._parts: asyncio.Queue[Part | None] = asyncio.Queue()
+        self._parts: asyncio.Queue[DecidedBatch | None] = asyncio.Queue()
         self._begun = asyncio.Event()
 
     async def begun(self) -> None:
         """Wait until something was decided, or it is closed: to decide may wait for a disk."""
         await self._begun.wait()
 
-    def add(self, part: Part) -> None:
+    def add(self, part: DecidedBatch) -> None:
         """Take `part` along."""
         self.events += len(part.batch)
         self.size_bytes += part.batch.size_bytes
@@ -63,13 +63,13 @@ class Transaction:
         self._parts.put_nowait(None)
         self._begun.set()
 
-    async def parts(self) -> AsyncIterator[Part]:
+    async def parts(self) -> AsyncIterator[DecidedBatch]:
         """Its parts, as they come, until it is closed."""
         while (part := await self._parts.get()) is not None:
             yield part
 
 
-class Flights:
+class InFlight:
     """The transactions in flight of one shard, at most `most` of them."""
 
     def __init__(self, most: int) -> None:
@@ -131,7 +131,7 @@ class Flights:
         self._waiting.put_nowait(None)
 
 
-async def together(*parts: Coroutine[Any, Any, None]) -> None:
+async def run_together(*parts: Coroutine[Any, Any, None]) -> None:
     """Run `parts` side by side to their ends; the first that fails ends the others, and its error is raised."""
     tasks = [asyncio.create_task(part) for part in parts]
     waiting = set(tasks)

@@ -34,6 +34,6 @@ __all__ = [
 
 def build(config: Mapping[str, Any]) -> "Addable":
     """Make an empty filter from its configuration. `streamdedup.build` documents the options and the errors."""
-    from streamdedup.filters import building
+    from streamdedup.filters import factory
 
-    return building.build(config)
+    return factory.build(config)

@@ -14,7 +14,7 @@ from streamdedup.filters.dleft import dlcbf, dleft
 from streamdedup.filters.dleft.shape import shape_for
 from streamdedup.filters.exact import exact
 from streamdedup.filters.fuse import fuse
-from streamdedup.filters.fuse.peeling import LINE_WORDS, words_of
+from streamdedup.filters.fuse.peel import LINE_WORDS, words_of
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
     BLOCKED_ERROR_MIN,

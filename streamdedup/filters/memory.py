@@ -68,7 +68,7 @@ def writable(table: npt.NDArray[Any]) -> None:
         raise ConfigError(READ_ONLY)
 
 
-def touch(table: memoryview) -> None:
+def touch_pages(table: memoryview) -> None:
     """Have the pages of a new table put in place now, by the calling thread, instead of at their first use."""
     for piece in pieces(table):
         np.frombuffer(piece, dtype=np.uint8)[::PAGE_BYTES] |= 0

@@ -17,7 +17,7 @@ from pydantic import (
 
 from streamdedup.filters.kinds import GROWABLE
 from streamdedup.filters.sizing import BLOCKED_ERROR_MIN
-from streamdedup.secret import ReadableFile, read_secret, set_twice
+from streamdedup.secret import ReadableFile, conflicting_secrets, read_secret
 from streamdedup.units import count, milliseconds, size_bytes
 
 # The kinds that take keys one after the other.
@@ -174,7 +174,7 @@ class FilterOptions(BaseModel):
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the options concerned, the faulty one first, and the reason."""
-        yield from set_twice(self, "filter", "hash_key")
+        yield from conflicting_secrets(self, "filter", "hash_key")
         if self.hash == "siphash" and self.hash_key is None:
             yield (
                 ("hash_key", "hash_key_file", "hash"),

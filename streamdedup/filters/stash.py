@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamdedup.filters.base import Mask
 from streamdedup.filters.memory import aligned_words, words_over
-from streamdedup.filters.probing import finalised, high_word
+from streamdedup.filters.probes import finalised, high_word
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests, checked
 

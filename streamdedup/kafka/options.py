@@ -20,7 +20,7 @@ from pydantic import (
 
 from streamdedup.kafka.passthrough import Client, PassThrough, read_client_options
 from streamdedup.keys.options import Tombstones
-from streamdedup.secret import ReadableFile, read_secret, set_twice
+from streamdedup.secret import ReadableFile, conflicting_secrets, read_secret
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
 MARK = "streamdedup.verdict"  # the header of the output that names the verdict
@@ -185,7 +185,7 @@ class KafkaOptions(BaseModel):
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
-        yield from set_twice(self, "kafka", "ssl_password", "sasl_plain_password")
+        yield from conflicting_secrets(self, "kafka", "ssl_password", "sasl_plain_password")
         yield from self._ssl_conflicts()
         if self.security_protocol.startswith("SASL"):
             yield from self._sasl_conflicts()

@@ -34,7 +34,7 @@ from streamdedup.kafka.client.connection import client_arguments, let_go
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
-from streamdedup.kafka.records.wire import DamagedError
+from streamdedup.kafka.records.wire import DamagedBatchError
 
 # What is fetched of a partition at once: the largest record batch that a broker takes by default.
 FETCH_BYTES = 1_048_588
@@ -163,7 +163,7 @@ class KafkaSource:
             if isinstance(error, _OF_WHAT_IS_THERE):
                 raise UnreadableError(type(error).__name__) from error
             raise
-        except DamagedError as error:
+        except DamagedBatchError as error:
             raise UnreadableError(str(error)) from error
         except Exception as error:
             raise UnreadableError(type(error).__name__) from error

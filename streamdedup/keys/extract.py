@@ -16,7 +16,7 @@ import orjson
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, HeaderColumn, Headers, Integers
 from streamdedup.keys.cells import completed, each
-from streamdedup.keys.formats.registry import looks_registered
+from streamdedup.keys.formats.schema_registry import looks_registered
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
 

@@ -9,7 +9,7 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.overlay import ADDED, REMOVED, Overlay
-from streamdedup.rules.listed import Match, Matches
+from streamdedup.rules.lists import Match, Matches
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from streamdedup.errors import ConfigError
-from streamdedup.lists.normalizing import Normalizing
+from streamdedup.lists.normalization import Normalizing
 from streamdedup.snapshot.header import field, number
 from streamdedup.units import counted
 
@@ -23,7 +23,7 @@ def check_name(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Counts:
+class EntryCounts:
     """What the inputs held: distinct `addresses` and keys of `domains`, those that came again, and `bad` lines.
 
     A filter tells what it added: of kinds that err as they are filled, some of what is new passes for a duplicate.
@@ -43,7 +43,7 @@ class Facts:
     built_at: int
     normalizing: Normalizing
     normalize: str
-    counts: Counts
+    counts: EntryCounts
     checksum: str
 
     @property
@@ -76,7 +76,9 @@ class Facts:
             built_at=number(raw, "built_at", 0, _LAST_SECOND),
             normalizing=Normalizing.from_header(field(raw, "normalization", dict)),
             normalize=field(raw, "normalize", str),
-            counts=Counts(**{each.name: number(counts, each.name, 0) for each in fields(Counts)}),
+            counts=EntryCounts(
+                **{each.name: number(counts, each.name, 0) for each in fields(EntryCounts)}
+            ),
             checksum=field(raw, "checksum", str),
         )
 

@@ -21,10 +21,10 @@ from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import domains
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.normalizers.domains import candidates
-from streamdedup.lists.facts import Counts, Facts, duplicates_told
-from streamdedup.lists.normalizing import Normalizing, id_of
+from streamdedup.lists.facts import EntryCounts, Facts, duplicates_told
+from streamdedup.lists.normalization import Normalizing, id_of
 from streamdedup.lists.progress import sized
-from streamdedup.rules.listed import Match, Matches
+from streamdedup.rules.lists import Match, Matches
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import field, number
 
@@ -50,7 +50,7 @@ class KeyList:
         name: str,
         built_at: int,
         normalizing: Normalizing,
-        counts: Counts,
+        counts: EntryCounts,
     ) -> Self:
         """The list of these filters, whose digests are of one hash; `built_at` is in Unix seconds."""
         content = blake2b(digest_size=CHECKSUM_BYTES)

@@ -15,20 +15,20 @@ LATEST_MAX = 16_384  # digests, which a thread puts in order in 4 ms
 
 
 class Overlay:
-    """What is ADDED or REMOVED, by digest: `latest` says, of what it does not know `settled`."""
+    """What is ADDED or REMOVED, by digest: `latest` says, of what it does not know `merged`."""
 
-    def __init__(self, settled: DigestMap = EMPTY, latest: DigestMap = EMPTY) -> None:
-        self._settled, self._latest = settled, latest
-        before = np.count_nonzero(settled.look_up(EMPTY, latest.rows[:, :2]))
+    def __init__(self, merged: DigestMap = EMPTY, latest: DigestMap = EMPTY) -> None:
+        self._merged, self._latest = merged, latest
+        before = np.count_nonzero(merged.look_up(EMPTY, latest.rows[:, :2]))
         after = np.count_nonzero(latest.rows[:, 2])
-        self._len = len(settled.rows) - int(before) + int(after)
+        self._len = len(merged.rows) - int(before) + int(after)
 
     def __len__(self) -> int:
         return self._len
 
     def look_up(self, digests: Digests) -> Bytes:
         """ADDED, REMOVED or UNCHANGED, shape (n,), dtype uint8, of `digests` (n, 2)."""
-        return self._latest.look_up(self._settled, digests)
+        return self._latest.look_up(self._merged, digests)
 
 
 class Changes:
@@ -36,13 +36,13 @@ class Changes:
 
     def __init__(self, latest_max: int = LATEST_MAX) -> None:
         self._latest_max = latest_max
-        self._settled = EMPTY
+        self._merged = EMPTY
         self._latest: dict[bytes, int] = {}
         self._overlay: Overlay | None = NO_CHANGES
 
     def more_than(self, most: int) -> bool:
         """Whether more than `most` digests are changed."""
-        held_max = len(self._settled.rows) + len(self._latest)
+        held_max = len(self._merged.rows) + len(self._latest)
         return held_max > most and len(self.overlay()) > most
 
     def apply(self, digests: Digests, change: int) -> None:
@@ -53,13 +53,13 @@ class Changes:
         self._latest |= dict.fromkeys(map(bytes, digests), change)
         self._overlay = None
         if len(self._latest) >= self._latest_max:
-            self._settled = DigestMap.of(self._latest).merged_into(self._settled)
+            self._merged = DigestMap.of(self._latest).merged_into(self._merged)
             self._latest = {}
 
     def overlay(self) -> Overlay:
         """All of them, as they are now. Blocking, for some milliseconds."""
         if self._overlay is None:
-            self._overlay = Overlay(self._settled, DigestMap.of(self._latest))
+            self._overlay = Overlay(self._merged, DigestMap.of(self._latest))
         return self._overlay
 
 

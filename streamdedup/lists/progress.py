@@ -11,7 +11,7 @@ UPDATE_S = 0.2
 _CLEAR = "\r\x1b[K"  # to the line's beginning, and what stood there is gone
 
 
-class Progress:
+class BuildProgress:
     """Updates on `out`, if it is `live`: one line that is written again on a terminal, else one after the other.
 
     The totals of each step are told in any case. `clock` is in seconds.

@@ -16,7 +16,7 @@ import crc32c
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.lists.key_list import KeyList
 from streamdedup.snapshot.files import blaming
-from streamdedup.snapshot.header import DamagedError, field, number, parse_object
+from streamdedup.snapshot.header import DamagedFileError, field, number, parse_object
 
 FACTS = "store.json"
 FORMAT = 1
@@ -155,11 +155,11 @@ def _no_store(place: Path) -> str:
 
 def _parsed(text: bytes) -> StoreFacts:
     if len(text) > FACTS_BYTES_MAX:
-        raise DamagedError(f"it has more than {FACTS_BYTES_MAX:,} bytes")
+        raise DamagedFileError(f"it has more than {FACTS_BYTES_MAX:,} bytes")
     raw = parse_object(bytearray(text))
     told = field(raw, "store", dict)
     if number(raw, "checksum", 0, CRC_MAX) != crc32c.crc32c(_json(told)):
-        raise DamagedError("its checksum does not hold")
+        raise DamagedFileError("its checksum does not hold")
     if (version := number(told, "format", 1)) != FORMAT:
         raise SnapshotError(f"it is of format {version}, and this streamdedup knows {FORMAT}")
     owner = field(told, "owner", dict)
@@ -172,7 +172,7 @@ def _parsed(text: bytes) -> StoreFacts:
 
 def _sized(name: str, file: Any) -> Sized:  # noqa: ANN401 - any JSON
     if not _NAME.fullmatch(name) or not isinstance(file, dict):
-        raise DamagedError("it names a file that no store has")
+        raise DamagedFileError("it names a file that no store has")
     return Sized(number(file, "size_bytes", 0), number(file, "checksum", 0, CRC_MAX))
 
 

@@ -16,7 +16,7 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Overlay
-from streamdedup.rules.listed import Answer, Answers, Match, Matches
+from streamdedup.rules.lists import Answer, Answers, Match, Matches
 
 _NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
 

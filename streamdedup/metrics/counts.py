@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK, TRANSACTION
-from streamdedup.rules.listed import Answer, Match
+from streamdedup.rules.lists import Answer, Match
 
 
 @dataclass

@@ -9,12 +9,12 @@ import numpy as np
 from streamdedup import filters
 from streamdedup.filters.base import Addable
 from streamdedup.filters.exact import digest_map
-from streamdedup.filters.nothing import Nothing
+from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.formats import json_column
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
-from streamdedup.keys.normalizers import domains, email_column, letters
-from streamdedup.rules import waiting
+from streamdedup.keys.normalizers import ascii_text, domains, email_column
+from streamdedup.rules import pending
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
 from streamdedup.rules.pass_all import PassAll
 from streamdedup.rules.window import DuplicatesWithin
@@ -22,11 +22,11 @@ from streamdedup.rules.window import DuplicatesWithin
 __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
 
 
-def duplicates_rule(seen: Addable | Windowed) -> DuplicatesRule:
-    """Return the duplicates rule over the filter `seen`, chosen by what that filter can do."""
-    if isinstance(seen, Nothing):
+def duplicates_rule(filter_: Addable | Windowed) -> DuplicatesRule:
+    """Return the duplicates rule over the filter `filter_`, chosen by what that filter can do."""
+    if isinstance(filter_, NoFilter):
         return PassAll()
-    return DuplicatesWithin(seen) if isinstance(seen, Windowed) else Duplicates(seen)
+    return DuplicatesWithin(filter_) if isinstance(filter_, Windowed) else Duplicates(filter_)
 
 
 def warm_up(scratch: Addable | Windowed) -> None:
@@ -35,7 +35,7 @@ def warm_up(scratch: Addable | Windowed) -> None:
     `scratch` cannot be used afterwards.
     """
     scratch.hash.warm_up()
-    waiting.warm_up()
+    pending.warm_up()
     one, time = np.zeros((1, 2), dtype=np.uint64), np.zeros(1, dtype=np.int64)
     rule = duplicates_rule(scratch)
     for _ in range(2):  # without pending keys, and with some
@@ -52,7 +52,7 @@ def warm_up_all() -> None:
     This is for the build of an image.
     """
     json_column.warm_up()
-    letters.warm_up()
+    ascii_text.warm_up()
     email_column.warm_up()
     domains.warm_up()
     digest_map.warm_up()

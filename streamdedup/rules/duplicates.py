@@ -13,7 +13,7 @@ from streamdedup.events import Integers, Verdicts
 from streamdedup.filters.base import Addable, Mask, Removable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
-from streamdedup.rules.waiting import Waiting
+from streamdedup.rules.pending import PendingDigests
 
 ROWS_A_STEP = 4096  # keys added in one step, while the event loop waits: at most a few ms
 
@@ -72,10 +72,10 @@ class Duplicates:
     watermark = None
     late = 0
 
-    def __init__(self, seen: Addable) -> None:
-        self._seen = seen
-        self._add = adder(seen)
-        self._waiting = Waiting()
+    def __init__(self, filter_: Addable) -> None:
+        self._filter = filter_
+        self._add = adder(filter_)
+        self._waiting = PendingDigests()
         # The number of pending keys of each sealed transaction, in the order in which they passed.
         self._sealed: deque[int] = deque()
         self._open = 0
@@ -88,13 +88,13 @@ class Duplicates:
     @property
     def room(self) -> int:
         """The capacity, less the admitted and the pending keys."""
-        return self._seen.capacity - len(self._seen) - self.pending
+        return self._filter.capacity - len(self._filter) - self.pending
 
     def judge(self, digests: Digests, _times: Integers, *, within_budget: bool) -> Verdicts:
         """Return the verdicts of the first events, within `room` if asked; keys that pass become pending."""
         most = max(self.room, 0) if within_budget else len(digests)
         waited = self.pending
-        verdicts = self._waiting.judge(digests, self._seen.contains_many(digests), most)
+        verdicts = self._waiting.judge(digests, self._filter.contains_many(digests), most)
         self._open += self.pending - waited
         return verdicts
 
@@ -132,20 +132,20 @@ class Duplicates:
         yield from ()
 
 
-def room_of(seen: Addable | Windowed) -> int:
-    """Return how many more keys `seen` can take within its error budget; below 0 beyond it."""
-    return seen.room() if isinstance(seen, Windowed) else seen.capacity - len(seen)
+def room_of(filter_: Addable | Windowed) -> int:
+    """Return how many more keys `filter_` can take within its error budget; below 0 beyond it."""
+    return filter_.room() if isinstance(filter_, Windowed) else filter_.capacity - len(filter_)
 
 
-def adder(seen: Addable) -> Callable[[Digests], Mask]:
+def adder(filter_: Addable) -> Callable[[Digests], Mask]:
     """Return the method that adds keys one after the other and returns which of them are new.
 
     A filter that counts copies of a key adds only absent keys. So the same keys make the same table, in whatever
     batches they come, live or folded.
     """
-    return seen.add_absent if isinstance(seen, Removable) else seen.add_many
+    return filter_.add_absent if isinstance(filter_, Removable) else filter_.add_many
 
 
-def rows_that_fit(seen: Addable, digests: Digests, room: int) -> int:
+def rows_that_fit(filter_: Addable, digests: Digests, room: int) -> int:
     """Return how many of the first `digests` (n, 2) can be added before more than `room` of them are new."""
-    return len(Waiting().judge(digests, seen.contains_many(digests), max(room, 0)))
+    return len(PendingDigests().judge(digests, filter_.contains_many(digests), max(room, 0)))

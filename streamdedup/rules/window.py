@@ -14,9 +14,9 @@ import numpy as np
 from streamdedup.events import Integers, Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Generations
-from streamdedup.filters.window.equals import keep_first
-from streamdedup.filters.window.judging import NOTHING, Judged, Pending
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.filters.window.row_index import keep_first
+from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP
 
@@ -24,10 +24,10 @@ from streamdedup.rules.duplicates import ROWS_A_STEP
 class DuplicatesWithin:
     """The rule over a window. The contracts are those of `DuplicatesRule`."""
 
-    def __init__(self, seen: Windowed) -> None:
-        self._seen = seen
+    def __init__(self, filter_: Windowed) -> None:
+        self._filter = filter_
         self.late = 0
-        self._pending = NOTHING._replace(watermark=seen.watermark)
+        self._pending = NO_PENDING._replace(watermark=filter_.watermark)
         # The number of pending rows, and the watermark, at each seal.
         self._sealed: deque[tuple[int, int | None]] = deque()
 
@@ -39,7 +39,7 @@ class DuplicatesWithin:
     @property
     def room(self) -> int:
         """What the window can still take within its error budget, less the pending keys."""
-        return self._seen.room() - self.pending
+        return self._filter.room() - self.pending
 
     @property
     def watermark(self) -> int | None:
@@ -58,7 +58,7 @@ class DuplicatesWithin:
             )
             digests, times = digests[: rows[fitting]], times[: rows[fitting]]
             judged, waits = self._judged(digests, times)
-        self._pending = Pending(
+        self._pending = PendingRows(
             np.concatenate((self._pending.digests, digests[waits])),
             np.concatenate((self._pending.generations, judged.generations[waits])),
             judged.watermark,
@@ -79,7 +79,7 @@ class DuplicatesWithin:
             self.seal()
         digests, generations, _ = self._pending
         rows, watermark = self._sealed[0]
-        yield from self._take(Pending(digests[:rows], generations[:rows], watermark))
+        yield from self._take(PendingRows(digests[:rows], generations[:rows], watermark))
         self._pending = self._pending._replace(
             digests=digests[rows:], generations=generations[rows:]
         )
@@ -88,46 +88,46 @@ class DuplicatesWithin:
     def forget(self) -> None:
         """Drop all pending keys, and the time that they had reached."""
         self._sealed.clear()
-        self._pending = NOTHING._replace(watermark=self._seen.watermark)
+        self._pending = NO_PENDING._replace(watermark=self._filter.watermark)
 
     def fold(self, digests: Digests, times: Integers) -> Iterator[None]:
         """Admit the keys of committed events, in their order, and drop all pending keys."""
         own = self._own(times)
         yield from self._take(
-            Pending(digests, *self._seen.folded(len(times) if own is None else own))
+            PendingRows(digests, *self._filter.folded(len(times) if own is None else own))
         )
         self.forget()
 
     def start_at(self, watermark: int | None) -> Iterator[None]:
         """Move the window's time to `watermark`, if that is later; drop all pending keys."""
-        at = self._seen.watermark
+        at = self._filter.watermark
         if watermark is not None and (at is None or watermark > at):
-            yield from self._seen.rotate(watermark)
+            yield from self._filter.rotate(watermark)
         self.forget()
 
-    def _judged(self, digests: Digests, times: Integers) -> tuple[Judged, Mask]:
+    def _judged(self, digests: Digests, times: Integers) -> tuple[WindowVerdicts, Mask]:
         """Return the verdicts, and which rows become pending.
 
         New keys do, and with `refresh` also known keys, once in each generation.
         """
-        judged = self._seen.judge(digests, self._own(times), self._pending)
-        waits = (judged.fresh | self._seen.refresh) & ~judged.late
-        if self._seen.refresh:
+        judged = self._filter.judge(digests, self._own(times), self._pending)
+        waits = (judged.fresh | self._filter.refresh) & ~judged.late
+        if self._filter.refresh:
             of_generation = digests.copy()
             of_generation[:, 1] += judged.generations.view(np.uint64)
             keep_first(of_generation, waits)
         return judged, waits
 
     def _fits(self, generations: Generations) -> bool:
-        return self._seen.fits(np.concatenate((self._pending.generations, generations)))
+        return self._filter.fits(np.concatenate((self._pending.generations, generations)))
 
     def _own(self, times: Integers) -> Integers | None:
         """Return the times; None if the window counts keys and has no use for them."""
-        return None if self._seen.clock.by_count else times
+        return None if self._filter.clock.by_count else times
 
-    def _take(self, keys: Pending) -> Iterator[None]:
-        yield from self._seen.rotate(keys.watermark)
+    def _take(self, keys: PendingRows) -> Iterator[None]:
+        yield from self._filter.rotate(keys.watermark)
         for start in range(0, len(keys.digests), ROWS_A_STEP):
             part = slice(start, start + ROWS_A_STEP)
-            self._seen.put_many(keys.digests[part], keys.generations[part])
+            self._filter.put_many(keys.digests[part], keys.generations[part])
             yield

@@ -22,7 +22,7 @@ from streamdedup.events import Verdict
 from streamdedup.metrics import catalogue
 from streamdedup.metrics.catalogue import Metric
 from streamdedup.metrics.counts import Histogram, ShardMeters
-from streamdedup.rules.listed import Answer, Match
+from streamdedup.rules.lists import Answer, Match
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Status
 from streamdedup.version import __version__
@@ -55,11 +55,11 @@ _BY_LABEL: dict[Metric, Callable[[ShardMeters], Iterable[tuple[str, int]]]] = {
 }
 _OF_SHARD: dict[Metric, Callable[[Shard], float]] = {
     catalogue.PENDING: lambda shard: shard.pending,
-    catalogue.FILTER_KEYS: lambda shard: len(shard.seen),
-    catalogue.FILTER_CAPACITY: lambda shard: shard.seen.capacity,
-    catalogue.FILL: lambda shard: shard.seen.fill_ratio,
-    catalogue.ERROR: lambda shard: shard.seen.error_rate_now,
-    catalogue.FILTER_BYTES: lambda shard: shard.seen.size_bytes,
+    catalogue.FILTER_KEYS: lambda shard: len(shard.filter),
+    catalogue.FILTER_CAPACITY: lambda shard: shard.filter.capacity,
+    catalogue.FILL: lambda shard: shard.filter.fill_ratio,
+    catalogue.ERROR: lambda shard: shard.filter.error_rate_now,
+    catalogue.FILTER_BYTES: lambda shard: shard.filter.size_bytes,
 }
 _OF_FOLD: dict[Metric, Callable[[Fold], float]] = {
     catalogue.FOLD_START: lambda fold: fold.start,

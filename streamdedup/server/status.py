@@ -14,7 +14,7 @@ from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.metrics.counts import Meters
-from streamdedup.rules.listed import InForce
+from streamdedup.rules.lists import ListsInForce
 
 
 class Phase(StrEnum):
@@ -42,7 +42,7 @@ class Status:
     epoch: int = -1
     port: int | None = None
     watch: Watch = field(default_factory=Watch)
-    lists: InForce = field(default_factory=InForce)
+    lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes
     began_at: float = field(default_factory=time.monotonic)
 

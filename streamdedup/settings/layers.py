@@ -50,7 +50,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Setting:
     """A value as it was written, with its place; None is an explicit `null`."""
 
     value: nodes.Raw
@@ -62,7 +62,7 @@ class Layer:
     """The values of one source by their paths, and the problems found while they were read."""
 
     file: Path | None = None
-    entries: dict[KeyPath, Entry] = field(default_factory=dict)
+    entries: dict[KeyPath, Setting] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     rejected: set[tuple[int | str, ...]] = field(default_factory=set)
     """Leaves whose value could not be read, or whose name was misspelled: they are not reported as missing, too."""
@@ -119,14 +119,14 @@ class Layer:
             self.refuse(place, path, f"the tag {tag} is not read; write the value itself")
         else:
             self.rejected.discard(path)
-            self.entries[path] = Entry(value, place)
+            self.entries[path] = Setting(value, place)
 
     def _remember_nothing(self, place: Place) -> None:
         """Read `filter: null`: reset all options of the filter but those of the hash, which lists need."""
         for path in LEAVES:
             if path[0] == "filter" and path[1] not in _OF_HASH:
-                self.entries[path] = Entry(None, place)
-        self.entries["filter", "kind"] = Entry("none", place)
+                self.entries[path] = Setting(None, place)
+        self.entries["filter", "kind"] = Setting("none", place)
 
     def _pairs(
         self, path: KeyPath, node: yaml.MappingNode, place: Place

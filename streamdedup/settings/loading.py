@@ -19,10 +19,10 @@ from streamdedup.filters.options import FilterOptions
 from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION
 from streamdedup.settings.layers import (
     MASK,
-    Entry,
     Layer,
     Place,
     Problem,
+    Setting,
     read_environment,
     read_file,
     read_overrides,
@@ -74,7 +74,7 @@ def _default_path(environ: Mapping[str, str]) -> Path:
 
 
 def _check(
-    layers: Sequence[Layer], written: Mapping[KeyPath, Entry], nowhere: Place
+    layers: Sequence[Layer], written: Mapping[KeyPath, Setting], nowhere: Place
 ) -> tuple[Settings | None, list[Problem]]:
     """Check the leaves, then the contradictions among those that are right.
 
@@ -125,7 +125,7 @@ def _path(detail: ErrorDetails) -> KeyPath:
     return (section, name, *rest[:1]) if (section, name) in PASS_THROUGH else (section, name)
 
 
-def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Entry], nowhere: Place) -> Problem:
+def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Setting], nowhere: Place) -> Problem:
     path = _path(detail)
     name = ".".join(path)
     entry = entries.get(path)

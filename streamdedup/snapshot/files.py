@@ -21,16 +21,16 @@ from streamdedup.filters.base import Filter, Parts
 from streamdedup.keys.hashing import HASHES, named
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import (
-    DamagedError,
+    DamagedFileError,
     ForeignError,
     Header,
     Log,
 )
-from streamdedup.snapshot.reading import (
+from streamdedup.snapshot.read import (
     Contents,
-    MapReader,
-    Reader,
-    Reading,
+    CopyingReader,
+    MappedReader,
+    SnapshotReader,
 )
 from streamdedup.version import __version__
 
@@ -130,7 +130,7 @@ def load(
 @contextmanager
 def reading(
     path: Path, *, mmap: bool, verify: bool = True, fs: FileSystem = os
-) -> Iterator[Reading]:
+) -> Iterator[SnapshotReader]:
     """Open the file and read its header; the rest is read within the context.
 
     SnapshotError, with the path, if the file cannot be read or is not intact.
@@ -148,7 +148,7 @@ def reading(
             raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from error
 
 
-def made_by(make: Make[Made], reader: Reading, hash_key: bytes, path: Path) -> Made:
+def made_by(make: Make[Made], reader: SnapshotReader, hash_key: bytes, path: Path) -> Made:
     """Return what `make` builds from the parts that `reader` reads, and from `hash_key`.
 
     ConfigError if `hash_key` is missing or wrong, which is checked first; SnapshotError if the parts do not fit
@@ -239,7 +239,7 @@ def opened(fs: FileSystem, path: Path, flags: int = 0) -> Iterator[tuple[int, in
             fs.close(fd)
 
 
-def read_from(fs: FileSystem, fd: int, size_bytes: int) -> Reader:
+def read_from(fs: FileSystem, fd: int, size_bytes: int) -> CopyingReader:
     """Return a reader of the file.
 
     It reads in pieces of at most a chunk, so that no other thread waits longer than that for the interpreter.
@@ -249,18 +249,18 @@ def read_from(fs: FileSystem, fd: int, size_bytes: int) -> Reader:
         while view:
             count = fs.readv(fd, [view])
             if count == 0:
-                raise DamagedError("it was cut short while it was read")
+                raise DamagedFileError("it was cut short while it was read")
             view = view[count:]
 
-    return Reader(read_into, size_bytes)
+    return CopyingReader(read_into, size_bytes)
 
 
-def _mapped(fd: int, *, verify: bool) -> MapReader:
+def _mapped(fd: int, *, verify: bool) -> MappedReader:
     try:
         mapped = map_file(fd, 0, access=ACCESS_READ)
     except ValueError as error:
-        raise DamagedError("it is cut short: it is empty") from error
-    return MapReader(memoryview(mapped), verify=verify)
+        raise DamagedFileError("it is cut short: it is empty") from error
+    return MappedReader(memoryview(mapped), verify=verify)
 
 
 def _check_key(header: Header, hash_key: bytes, path: Path) -> None:

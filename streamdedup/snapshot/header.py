@@ -16,11 +16,11 @@ _MAY_BE_UNKNOWN = ("cluster_id", "topic_id")
 T = TypeVar("T")
 
 
-class DamagedError(SnapshotError):
+class DamagedFileError(SnapshotError):
     """The bytes are not those that were written. A plain SnapshotError means: intact, but not for us."""
 
 
-class ForeignError(DamagedError):
+class ForeignError(DamagedFileError):
     """The file is none of ours: already its first bytes differ."""
 
 
@@ -157,11 +157,11 @@ def parse_header(text: bytearray) -> Header:
     raw = parse_object(text)
     sizes = field(raw, "buffer_sizes", list)
     if not all(type(size) is int and 0 <= size <= OFFSET_MAX for size in sizes):
-        raise DamagedError(
+        raise DamagedFileError(
             "its header's field 'buffer_sizes' contains something that is not a size"
         )
     if "log" not in raw:
-        raise DamagedError("its header's field 'log' is missing")
+        raise DamagedFileError("its header's field 'log' is missing")
     return Header(
         log=None if raw["log"] is None else _parse_log(field(raw, "log", dict)),
         filter=field(raw, "filter", dict),
@@ -213,9 +213,11 @@ def parse_object(text: bytearray) -> dict[str, object]:
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"its header or trailer is not JSON: {type(error).__name__}") from error
+        raise DamagedFileError(
+            f"its header or trailer is not JSON: {type(error).__name__}"
+        ) from error
     if not isinstance(raw, dict):
-        raise DamagedError("its header or trailer is not a JSON object")
+        raise DamagedFileError("its header or trailer is not a JSON object")
     return raw
 
 
@@ -227,7 +229,7 @@ def field(raw: Mapping[str, object], name: str, kind: type[T]) -> T:
     """Return the value of a field, which must be of exactly this type. DamagedError if it is missing or is not."""
     value = raw.get(name)
     if type(value) is not kind:  # `isinstance` would take True for an integer
-        raise DamagedError(f"its field {name!r} is missing or not of type {kind.__name__}")
+        raise DamagedFileError(f"its field {name!r} is missing or not of type {kind.__name__}")
     return value
 
 
@@ -235,14 +237,14 @@ def number(raw: Mapping[str, object], name: str, low: int, high: int = OFFSET_MA
     """Return an integer field. DamagedError if it is missing or out of range."""
     value = field(raw, name, int)
     if not low <= value <= high:
-        raise DamagedError(f"its field {name!r} is out of range")
+        raise DamagedFileError(f"its field {name!r} is out of range")
     return value
 
 
 def bounded_length(length: int, what: str) -> int:
     """Return `length`, before that much is read. DamagedError if it is above JSON_BYTES_MAX."""
     if length > JSON_BYTES_MAX:
-        raise DamagedError(
+        raise DamagedFileError(
             f"its {what} would take {length} bytes and the limit is {JSON_BYTES_MAX}"
         )
     return length

@@ -32,11 +32,11 @@ from streamdedup.snapshot.files import (
     words,
 )
 from streamdedup.snapshot.header import (
-    DamagedError,
+    DamagedFileError,
     Identity,
     Log,
 )
-from streamdedup.snapshot.reading import Reader
+from streamdedup.snapshot.read import CopyingReader
 
 INSTEAD = "set snapshot.directory to another place"
 
@@ -154,7 +154,7 @@ class Store:
                 return self._read(path, identity, end, hash_key)
             except FileNotFoundError:
                 continue
-            except DamagedError as error:
+            except DamagedFileError as error:
                 on_refusal(Refusal(path, f"{error}; {self._set_aside(path)}"))
             except SnapshotError as error:
                 on_refusal(Refusal(path, f"{error}; left in place"))
@@ -262,7 +262,7 @@ class Store:
         return f"set aside as {aside.name}"
 
     @contextmanager
-    def _opened(self, path: Path) -> Iterator[tuple[Reader, int]]:
+    def _opened(self, path: Path) -> Iterator[tuple[CopyingReader, int]]:
         # Read, not mapped: a mapped file that is truncated kills the process by SIGBUS.
         with opened(self._fs, path, os.O_NOFOLLOW) as (fd, size_bytes):
             yield read_from(self._fs, fd, size_bytes), size_bytes

@@ -24,7 +24,7 @@ REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may ta
 RETENTION_ANSWER_S_MAX = 10.0
 
 
-class Shards:
+class Assignment:
     """By partition; `deliveries` is the worker's, which others look at, too.
 
     In memory are, at most, the filters of this assignment, those that went to others with it, and, of those that went

@@ -20,7 +20,7 @@ from streamdedup.kafka.client.patience import Backoff
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.metrics.counts import Meters
-from streamdedup.rules.listed import InForce, Lists, Matcher
+from streamdedup.rules.lists import Lists, ListsInForce, Matcher
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.worker.list_changes import ControlTopic
 from streamdedup.worker.list_files import ALLOW, BLOCK, Loaded, load_list
@@ -56,14 +56,14 @@ class _File:
         return self.refusal is not None and now_s >= self.again_at
 
 
-class Reloading:
+class ListLoader:
     """Keeps `in_force` as the files and the control topic have them."""
 
     def __init__(
         self,
         recipe: Recipe,
         cluster: Cluster,
-        in_force: InForce,
+        in_force: ListsInForce,
         *,
         meters: Meters,
         threads: Threads,

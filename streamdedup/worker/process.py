@@ -11,7 +11,7 @@ from itertools import count
 
 import structlog
 
-from streamdedup.errors import StreamdedupError, trace
+from streamdedup.errors import StreamdedupError, traceback_without_messages
 from streamdedup.settings import Settings
 from streamdedup.worker.worker import Worker
 
@@ -41,7 +41,11 @@ def serve(settings: Settings) -> int:
         if not worker.hangs:
             raise
         status = 1
-        log.error("worker_failed", error=f"a fault of ours, report it: {trace(error)}", status=1)
+        log.error(
+            "worker_failed",
+            error=f"a fault of ours, report it: {traceback_without_messages(error)}",
+            status=1,
+        )
     if worker.hangs:
         os._exit(status)
     return status

@@ -34,8 +34,8 @@ from streamdedup.settings import Settings
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
-from streamdedup.worker.assignment import Shards
-from streamdedup.worker.lists import Reloading
+from streamdedup.worker.assignment import Assignment
+from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.startup import prepared_topics, try_filter
 from streamdedup.worker.tasks import beside
 
@@ -63,9 +63,9 @@ class Worker:
         self._settings, self._connect = settings, connect
         self._now_ms, self._fs = now_ms, fs
         self._source: Source | None = None
-        self._lists: Reloading | None = None
+        self._lists: ListLoader | None = None
         self._deliveries: dict[int, Delivery] = {}
-        self._shards = Shards(self._deliveries)
+        self._shards = Assignment(self._deliveries)
         self._threads = Threads()
         self._told_unseen = False
         self._trouble = RateLimit()
@@ -148,7 +148,7 @@ class Worker:
             threads=threads,
             lists=status.lists,
         )
-        self._lists = Reloading(
+        self._lists = ListLoader(
             recipe,
             cluster,
             status.lists,

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from streamdedup.lists.build import building
+from streamdedup.lists.build import builder
 from tests.golden.command import Ended, call
 
 DIRECTORY = Path(__file__).parent / "lists"
@@ -86,8 +86,8 @@ RECIPES: Sequence[Recipe] = [
 @contextmanager
 def _built_at_one_moment() -> Iterator[None]:
     """Have `lists build` stamp what it writes with one time."""
-    built: Callable[..., Any] = partial(building.build, wall_clock=lambda: BUILT_AT)
-    with patch.object(building, "build", built):
+    built: Callable[..., Any] = partial(builder.build, wall_clock=lambda: BUILT_AT)
+    with patch.object(builder, "build", built):
         yield
 
 

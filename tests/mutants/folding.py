@@ -14,7 +14,7 @@ from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import Identity
-from streamdedup.worker.assignment import Shards
+from streamdedup.worker.assignment import Assignment
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "retention-not-watched",
         "where the output begins is watched while a worker runs (rule 6)",
-        lambda: replaced(Shards.outrun_retention, _unwatched),
+        lambda: replaced(Assignment.outrun_retention, _unwatched),
         ("test_a_snapshot_is_taken_before_retention_takes_the_last_but_one",),
     ),
     Mutant(

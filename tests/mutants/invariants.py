@@ -9,24 +9,24 @@ from unittest.mock import patch
 import numpy as np
 
 from streamdedup.commands.reset import _Group, note_after
-from streamdedup.delivery.commit import Committing
-from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.commit import Committer
+from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.shard import Decided, Shard
 from streamdedup.delivery.snapshots import _structure
-from streamdedup.delivery.transactions import Part, Transaction
+from streamdedup.delivery.transactions import DecidedBatch, Transaction
 from streamdedup.delivery.turns import in_turns
 from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.counts import ShardMeters
-from streamdedup.rules.waiting import Waiting, _put_new
+from streamdedup.rules.pending import PendingDigests, _put_new
 from streamdedup.snapshot import Identity, files
 from streamdedup.snapshot.files import FileSystem, publish
 from streamdedup.snapshot.format import Sums
-from streamdedup.snapshot.reading import Reading
+from streamdedup.snapshot.read import SnapshotReader
 from streamdedup.snapshot.store import _check_not_ahead
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "admit-before-commit",
         "a key enters the filter only when its event is committed (invariant 2)",
-        lambda: replaced(Committing._settle, _admitting),
+        lambda: replaced(Committer._settle, _admitting),
         ("test_the_next_is_decided_while_one_commits",),
     ),
     Mutant(
@@ -47,19 +47,19 @@ MUTANTS = (
     Mutant(
         "twice-in-a-batch",
         "a key passes once within what is judged together (invariant 2)",
-        lambda: replaced(Waiting.judge, _as_its_first),
+        lambda: replaced(PendingDigests.judge, _as_its_first),
         ("test_a_duplicate_is_seen_before_its_first_is_committed",),
     ),
     Mutant(
         "label-ahead",
         "a label is never ahead of what is folded (invariant 3)",
-        lambda: replaced(Committing._settle, _ahead),
+        lambda: replaced(Committer._settle, _ahead),
         ("test_the_label_is_behind_our_last_event[exactly_once]",),
     ),
     Mutant(
         "label-behind-the-marker",
         "what a second writer puts before our marker is folded (invariant 3, rule 3)",
-        lambda: replaced(Committing._settle, _behind_the_marker),
+        lambda: replaced(Committer._settle, _behind_the_marker),
         ("test_the_label_is_behind_our_last_event[exactly_once]",),
     ),
     Mutant(
@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         "dropped-unasked",
         "nothing is dropped that nobody asked to drop (invariant 4)",
-        lambda: replaced(Emission._reasons, _never_stopping),
+        lambda: replaced(Emitter._reasons, _never_stopping),
         ("test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard",),
     ),
     Mutant(
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "damaged-byte-trusted",
         "a damaged byte is found (invariant 9)",
-        lambda: replaced(Reading._compare, _passed_over),
+        lambda: replaced(SnapshotReader._compare, _passed_over),
         ("test_a_damaged_generation_is_set_aside_and_the_one_before_used[5000]",),
     ),
     Mutant(
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         "floor-not-carried-on",
         "every commit carries the floor of `reset --forget` on",
-        lambda: replaced(Committing._commit, _without_the_floor),
+        lambda: replaced(Committer._commit, _without_the_floor),
         ("test_forgetting_emits_every_first_again_once",),
     ),
     Mutant(
@@ -160,27 +160,27 @@ MUTANTS = (
     ),
 )
 
-_settle, _commit, _restore = Committing._settle, Committing._commit, FoldedMemory._restore
-_decide, _count, _judge = Shard.decide, Shard._count, Waiting.judge
-_reasons, _close = Emission._reasons, Transaction.close
+_settle, _commit, _restore = Committer._settle, Committer._commit, FoldedMemory._restore
+_decide, _count, _judge = Shard.decide, Shard._count, PendingDigests.judge
+_reasons, _close = Emitter._reasons, Transaction.close
 
 
-async def _admitting(self: Committing, shard: Shard, transaction: Transaction) -> int | None:
+async def _admitting(self: Committer, shard: Shard, transaction: Transaction) -> int | None:
     end = await _settle(self, shard, transaction)
     await in_turns(Shard.admit(shard, shard.label if end is None else end))
     vars(shard)["admit"] = lambda _label: iter(())  # it is done
     return end
 
 
-async def _ahead(self: Committing, shard: Shard, transaction: Transaction) -> int | None:
+async def _ahead(self: Committer, shard: Shard, transaction: Transaction) -> int | None:
     return (await _settle(self, shard, transaction) or shard.label) + 3
 
 
-async def _behind_the_marker(self: Committing, shard: Shard, transaction: Transaction) -> int:
+async def _behind_the_marker(self: Committer, shard: Shard, transaction: Transaction) -> int:
     return (await _settle(self, shard, transaction) or shard.label - 1) + 1
 
 
-async def _without_the_floor(self: Committing, *arguments: Any) -> None:
+async def _without_the_floor(self: Committer, *arguments: Any) -> None:
     with patch.object(self, "_ground", replace(self._ground, floor=None)):
         await _commit(self, *arguments)
 
@@ -196,7 +196,7 @@ def _in_a_copy(slots: Any, *rest: Any) -> int:
     return _put_new(slots.copy(), *rest)
 
 
-def _as_its_first(self: Waiting, digests: Digests, known: Mask, most: int) -> Verdicts:
+def _as_its_first(self: PendingDigests, digests: Digests, known: Mask, most: int) -> Verdicts:
     verdicts = _judge(self, digests, known, most)
     judged = digests[: len(verdicts)]
     _, first, same = np.unique(judged, axis=0, return_index=True, return_inverse=True)
@@ -212,7 +212,7 @@ def _past_the_budget(self: Shard, *arguments: Any, **more: Any) -> Decided:
         return _decide(self, *arguments, **more)
 
 
-def _never_stopping(self: Emission, part: Part) -> dict[int, str]:
+def _never_stopping(self: Emitter, part: DecidedBatch) -> dict[int, str]:
     with patch.object(self, "_sink", self._sink.model_copy(update={"on_rejected": "dead_letter"})):
         return _reasons(self, part)
 
@@ -249,7 +249,7 @@ def _for_all(fs: FileSystem, *rest: Any) -> int:
     return publish(changed, *rest)
 
 
-def _passed_over(self: Reading, sums: Sums) -> None:
+def _passed_over(self: SnapshotReader, sums: Sums) -> None:
     self._take(sums.nbytes)
 
 

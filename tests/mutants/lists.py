@@ -7,32 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.delivery.decide import Deciding
-from streamdedup.delivery.shard import Decided, Shard, screened, settled
+from streamdedup.delivery.decide import Decider
+from streamdedup.delivery.shard import Decided, Shard, screen, verdicts_without_rules
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Mask
 from streamdedup.filters.exact.digest_map import Rows, _0, _1, _is_below, _merge, _put
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.normalizers.email import EXACT, EmailNormalizer
-from streamdedup.lists.build.storing import Storing
+from streamdedup.lists.build.store import StoreBuilder
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.progress import Progress
+from streamdedup.lists.progress import BuildProgress
 from streamdedup.lists.store_facts import check_files, refuse_other
-from streamdedup.rules.listed import (
+from streamdedup.rules.lists import (
     NO_LISTS,
-    Blocked,
+    BlockedRows,
     Lists,
     Match,
     Matches,
-    Screened,
-    Suspected,
+    NeedsStore,
+    ScreenResult,
 )
 from streamdedup.snapshot import files
 from streamdedup.worker.list_files import Loaded
-from streamdedup.worker.lists import Reloading, _File
+from streamdedup.worker.lists import ListLoader, _File
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import recompiled, replaced
 
@@ -74,13 +74,13 @@ MUTANTS = (
     Mutant(
         "version-before-its-list",
         "the version that is told is that of the list which judged",
-        lambda: replaced(Reloading._load, _facts_first),
+        lambda: replaced(ListLoader._load, _facts_first),
         ("test_no_event_is_judged_by_half_a_list",),
     ),
     Mutant(
         "refused-list-forgotten",
         "where a list is refused, the one before stays in force",
-        lambda: replaced(Reloading._refuse, _forgetting),
+        lambda: replaced(ListLoader._refuse, _forgetting),
         ("test_a_list_that_does_not_do_is_refused[cut]",),
     ),
     Mutant(
@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         "asked-on-the-loop",
         "the loop waits for no disk (invariant 8)",
-        lambda: replaced(Deciding._lists, _on_the_loop),
+        lambda: replaced(Decider._lists, _on_the_loop),
         ("test_a_disk_that_does_not_answer_holds_up_its_partition_only",),
     ),
     Mutant(
@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "list-before-its-store",
         "the list in force has its store, whatever is killed when",
-        lambda: replaced(Storing.publish, _list_first),
+        lambda: replaced(StoreBuilder.publish, _list_first),
         ("test_a_build_that_is_killed_leaves_list_and_store_as_they_were",),
     ),
     Mutant(
@@ -125,18 +125,18 @@ MUTANTS = (
     Mutant(
         "store-before-gone",
         "who reads a list that is just being replaced still finds its store",
-        lambda: replaced(Storing._clean_up, _remembering_none),
+        lambda: replaced(StoreBuilder._clean_up, _remembering_none),
         ("test_the_store_of_the_list_before_stays_until_the_next_build",),
     ),
 )
 
 _exempted, _decide, _count = Lists.exempted, Shard.decide, Shard._count
 _match, _of_domain_entry = ChangedList.match, EmailNormalizer.of_domain_entry
-_load, _refuse = Reloading._load, Reloading._refuse
-_publish, _clean_up = Storing.publish, Storing._clean_up
+_load, _refuse = ListLoader._load, ListLoader._refuse
+_publish, _clean_up = StoreBuilder.publish, StoreBuilder._clean_up
 
 
-def _exempting_nothing(self: Lists, *arguments: Any) -> Blocked:
+def _exempting_nothing(self: Lists, *arguments: Any) -> BlockedRows:
     without = _exempted(replace(self, allow=None), *arguments)
     return without._replace(exempt=_exempted(self, *arguments).exempt, lists=self)
 
@@ -146,10 +146,10 @@ def _duplicates_first(
     keys: Keys,
     times: Integers,
     rejected: Any = (),
-    lists: Lists | Screened = NO_LISTS,
+    lists: Lists | ScreenResult = NO_LISTS,
 ) -> Decided:
     verdicts, _ = _decide(self, keys, times, rejected)
-    _, rows = settled(keys, rejected)
+    _, rows = verdicts_without_rules(keys, rejected)
     given = keys.keys.take(rows)
     return Decided(verdicts, lists.screen(rows, given, self._digests(given)).head(len(verdicts)))
 
@@ -182,7 +182,7 @@ def _all_alone(self: EmailNormalizer, entry: bytes) -> list[bytes]:
     return [EXACT + domain.lstrip(EXACT) for domain in _of_domain_entry(self, entry)]
 
 
-async def _facts_first(self: Reloading, file: _File) -> Loaded:
+async def _facts_first(self: ListLoader, file: _File) -> Loaded:
     new = await _load(self, file)
     if file.loaded is None:
         return new
@@ -191,7 +191,7 @@ async def _facts_first(self: Reloading, file: _File) -> Loaded:
     return Loaded(mixed, file.loaded.store)
 
 
-def _forgetting(self: Reloading, file: _File, reason: str, *, is_new: bool) -> None:
+def _forgetting(self: ListLoader, file: _File, reason: str, *, is_new: bool) -> None:
     _refuse(self, file, reason, is_new=is_new)
     if is_new:
         self._in_force.now = Lists()
@@ -202,11 +202,11 @@ def _believing(_self: ExactStore, digests: Digests) -> Mask:
 
 
 async def _on_the_loop(
-    self: Deciding, _partition: int, keys: Keys, rejected: list[int]
-) -> Lists | Screened:
+    self: Decider, _partition: int, keys: Keys, rejected: list[int]
+) -> Lists | ScreenResult:
     lists, hash_ = self._services.lists.now, self._recipe.hash
-    said = await asyncio.to_thread(screened, keys, rejected, lists, hash_)
-    return said.verified() if isinstance(said, Suspected) else said
+    said = await asyncio.to_thread(screen, keys, rejected, lists, hash_)
+    return said.verified() if isinstance(said, NeedsStore) else said
 
 
 def _counted_at_once(self: Shard, *arguments: Any) -> None:
@@ -216,10 +216,10 @@ def _counted_at_once(self: Shard, *arguments: Any) -> None:
     self._counted.by_answer[:] = before
 
 
-def _list_first(self: Storing, listed: KeyList, progress: Progress) -> Path:
+def _list_first(self: StoreBuilder, listed: KeyList, progress: BuildProgress) -> Path:
     files.save(listed, self._output)
     return _publish(self, listed, progress)
 
 
-def _remembering_none(self: Storing, _in_force: str | None) -> None:
+def _remembering_none(self: StoreBuilder, _in_force: str | None) -> None:
     _clean_up(self, "none")

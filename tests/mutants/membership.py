@@ -7,7 +7,7 @@ from unittest.mock import ANY, patch
 from aiokafka import TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from streamdedup.delivery.consume import Reading
+from streamdedup.delivery.consume import InputReader
 from streamdedup.events import EventBatch
 from streamdedup.kafka import source
 from streamdedup.kafka.client.patience import Patience
@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant(
         "drain-waits-for-the-interval",
         "a drain commits what is in hand at once (rule 17)",
-        lambda: replaced(Reading.read_until, _read_to_the_end),
+        lambda: replaced(InputReader.read_until, _read_to_the_end),
         ("test_a_drain_does_not_wait_for_the_commit_interval",),
     ),
 )
@@ -65,7 +65,7 @@ MUTANTS = (
 HOURS_S = 100_000.0
 
 _init, _read, _poll = KafkaSource.__init__, KafkaSource.read, KafkaSource._poll
-_read_until, _shut_down = Reading.read_until, Worker._shut_down
+_read_until, _shut_down = InputReader.read_until, Worker._shut_down
 
 
 async def _unasked(_self: KafkaSource, _epoch: int) -> bool:
@@ -104,6 +104,6 @@ async def _shut_down_at_leisure(self: Worker) -> None:
 
 
 async def _read_to_the_end(
-    self: Reading, ends_at: float, events_max: int, _leaving: asyncio.Event
+    self: InputReader, ends_at: float, events_max: int, _leaving: asyncio.Event
 ) -> EventBatch | None:
     return await _read_until(self, ends_at, events_max, asyncio.Event())

@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from streamdedup.delivery.commit import Committing
-from streamdedup.delivery.emit import Emission
-from streamdedup.delivery.shard import Shard, settled
+from streamdedup.delivery.commit import Committer
+from streamdedup.delivery.emit import Emitter
+from streamdedup.delivery.shard import Shard, verdicts_without_rules
 from streamdedup.delivery.transactions import Transaction
 from streamdedup.events import Integers, Verdicts
 from streamdedup.kafka import sink
@@ -42,19 +42,19 @@ MUTANTS = (
     Mutant(
         "rejected-waits",
         "what is rejected never enters pending (rule 8)",
-        lambda: replaced(settled, _rejected_judged),
+        lambda: replaced(verdicts_without_rules, _rejected_judged),
         ("test_what_is_rejected_never_waits",),
     ),
     Mutant(
         "unjudged-waits",
         "what passes unjudged never enters pending (rule 8)",
-        lambda: replaced(settled, _unjudged_judged),
+        lambda: replaced(verdicts_without_rules, _unjudged_judged),
         ("test_what_has_no_key_never_waits",),
     ),
     Mutant(
         "limits-read-once",
         "limits are read again at each doubt (rule 8)",
-        lambda: replaced(Emission.observe, _observe_once),
+        lambda: replaced(Emitter.observe, _observe_once),
         ("test_limits_are_read_anew_at_a_doubt",),
     ),
     Mutant(
@@ -90,21 +90,21 @@ MUTANTS = (
     Mutant(
         "at-least-once-stopped",
         "at least once, what came between is folded, and delivery goes on (rule 18)",
-        lambda: replaced(Committing._settle, _settle_as_exactly_once),
+        lambda: replaced(Committer._settle, _settle_as_exactly_once),
         ("test_at_least_once_folds_a_foreign_event_and_goes_on",),
     ),
     Mutant(
         "committed-before-the-output",
         "at least once, the offset is committed after the output (rule 18)",
-        lambda: replaced(Committing.commit, _commit_first),
+        lambda: replaced(Committer.commit, _commit_first),
         ("test_at_least_once_commits_what_the_output_holds",),
     ),
 )
 
-_encode, _observe = Note.encode, Emission.observe
+_encode, _observe = Note.encode, Emitter.observe
 _settle, _post = KafkaWriter.settle, KafkaWriter._post
-_commit_one, _commit_offset = Committing.commit, Committing._commit
-_settle_one = Committing._settle
+_commit_one, _commit_offset = Committer.commit, Committer._commit
+_settle_one = Committer._settle
 
 
 async def _settled_anywhere(self: KafkaWriter, _label: int | None) -> int | None:
@@ -116,15 +116,15 @@ def _encode_without_output(self: Note) -> str:
 
 
 def _rejected_judged(keys: Keys, rejected: Any) -> tuple[Verdicts, Integers]:
-    verdicts, rows = settled(keys, rejected)
+    verdicts, rows = verdicts_without_rules(keys, rejected)
     return verdicts, np.union1d(rows, np.array(rejected, np.int64))
 
 
 def _unjudged_judged(keys: Keys, rejected: Any) -> tuple[Verdicts, Integers]:
-    return settled(replace(keys, unjudged=()), rejected)
+    return verdicts_without_rules(replace(keys, unjudged=()), rejected)
 
 
-def _observe_once(self: Emission, topology: Topology) -> None:
+def _observe_once(self: Emitter, topology: Topology) -> None:
     if not self._limits:
         _observe(self, topology)
 
@@ -139,7 +139,7 @@ def _forget_the_open(self: Duplicates) -> None:
 
 
 async def _settle_as_exactly_once(
-    self: Committing, shard: Shard, transaction: Transaction
+    self: Committer, shard: Shard, transaction: Transaction
 ) -> int | None:
     try:
         return await _settle_one(self, shard, transaction)
@@ -149,7 +149,7 @@ async def _settle_as_exactly_once(
 
 
 async def _commit_first(
-    self: Committing, shard: Shard, topology: Topology, one: Transaction
+    self: Committer, shard: Shard, topology: Topology, one: Transaction
 ) -> None:
     async def settle(*arguments: Any) -> int | None:
         await _commit_offset(self, topology, one)

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamdedup.delivery import fence, lifecycle, resume
-from streamdedup.delivery.emit import Emission
+from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.shard import Shard
@@ -42,7 +42,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "copy of a moment left out": patch.object(_Parts, "point_in_time", _Parts.live),
         "copy over a rotation": patch.object(Window, "layout", 0),
         "side topics beside the transaction": patch.object(MemoryWriter, "_flush", _beside),
-        "duplicates dropped": patch.object(Emission, "_copy", _without_duplicates),
+        "duplicates dropped": patch.object(Emitter, "_copy", _without_duplicates),
         "rejected after the rules": patch.object(Shard, "decide", _rejecting_last),
         "a window's time without pending": patch.object(DuplicatesWithin, "_judged", _behind),
         "a window folded by the clock": patch.object(Shard, "fold", _stamped),
@@ -57,7 +57,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
 
 
 _decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
-_fold, _judged, _copy = Shard.fold, DuplicatesWithin._judged, Emission._copy
+_fold, _judged, _copy = Shard.fold, DuplicatesWithin._judged, Emitter._copy
 _flush = MemoryWriter._flush
 _save, _fence = Store.save, fence.fence
 _init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
@@ -100,7 +100,7 @@ async def _beside(self: MemoryWriter, topic: str, batch: list[Record]) -> None:
         await _flush(self, topic, batch)
 
 
-async def _without_duplicates(self: Emission, topic: str, *events: Any) -> None:
+async def _without_duplicates(self: Emitter, topic: str, *events: Any) -> None:
     if topic != self._sink.duplicates_topic:
         await _copy(self, topic, *events)
 
@@ -112,7 +112,7 @@ def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any, lists: An
 
 
 def _behind(self: DuplicatesWithin, *arguments: Any) -> Any:
-    with patch.object(self, "_pending", self._pending._replace(watermark=self._seen.watermark)):
+    with patch.object(self, "_pending", self._pending._replace(watermark=self._filter.watermark)):
         return _judged(self, *arguments)
 
 

@@ -11,7 +11,7 @@ from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import Digests, digests
 from streamdedup.snapshot.files import built
-from streamdedup.snapshot.reading import MapReader
+from streamdedup.snapshot.read import MappedReader
 from streamdedup.testing import Logged
 from tests.simulation.stream import (
     BLOCKED,
@@ -204,12 +204,12 @@ class Oracle:
             raise BreachError(
                 f"partition {partition}: the label {shard.label} is beyond {log.end_decided}"
             )
-        self._check_filter(partition, shard.seen, shard.label, shard.label, "the filter")
+        self._check_filter(partition, shard.filter, shard.label, shard.label, "the filter")
 
     def _check_snapshot(self, partition: int, content: bytes) -> None:
         """It holds all keys of the output below its label, and none that stands at or above its end label."""
         try:
-            reader = MapReader(memoryview(content), verify=True)
+            reader = MappedReader(memoryview(content), verify=True)
             label, parts = reader.header.of_log().label, reader.contents()
             seen = cast("Addable", built(parts, b""))
         except SnapshotError as error:

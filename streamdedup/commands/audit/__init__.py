@@ -1,6 +1,6 @@
 """`streamdedup audit`: whether the output holds what was promised, read back from the topics, in bounded memory."""
 
-from streamdedup.commands.audit.auditing import audit
-from streamdedup.commands.audit.report import Counts, Report
+from streamdedup.commands.audit.report import PartitionCounts, Report
+from streamdedup.commands.audit.run import audit
 
-__all__ = ["Counts", "Report", "audit"]
+__all__ = ["PartitionCounts", "Report", "audit"]

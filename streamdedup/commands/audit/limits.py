@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamdedup.commands.audit.extents import Extent
-from streamdedup.commands.audit.matching import Matches
+from streamdedup.commands.audit.match import Matches
 from streamdedup.settings import Settings
 
 FINDINGS = ("lost", "missing", "wrongly_dropped", "doubled", "foreign")

@@ -14,7 +14,7 @@ from streamdedup.units import counted
 
 
 @dataclass(frozen=True)
-class Counts:
+class PartitionCounts:
     """Of one partition, or of all (`partition` is None then). Offsets are of the input (`committed`) and the output.
 
     Counted in keys are `keys`, `missing` and `wrongly_dropped`; all else in events. `missing` are keys that are due and
@@ -61,8 +61,8 @@ class Report:
     sink: str
     guarantee: str
     error_rate: float
-    partitions: tuple[Counts, ...]
-    total: Counts
+    partitions: tuple[PartitionCounts, ...]
+    total: PartitionCounts
     breaches: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -97,7 +97,7 @@ class Report:
         return "\n".join((*lines, f"{verdict}{known}")) + "\n"
 
 
-def judged(settings: Settings, capacity: int, partitions: Sequence[Counts]) -> Report:
+def judged(settings: Settings, capacity: int, partitions: Sequence[PartitionCounts]) -> Report:
     """What follows from the counts of all partitions, whose filters are for `capacity` keys each."""
     rate = settings.filter.error_rate
     if settings.filter.kind == "exact":  # it errs with n / 2^64
@@ -117,7 +117,9 @@ def judged(settings: Settings, capacity: int, partitions: Sequence[Counts]) -> R
     )
 
 
-def _with_budget(settings: Settings, counts: Counts, rate: float, capacity: int) -> Counts:
+def _with_budget(
+    settings: Settings, counts: PartitionCounts, rate: float, capacity: int
+) -> PartitionCounts:
     if settings.filter.on_full == "warn" and counts.keys > capacity:
         beyond = Limit(
             "beyond_capacity",
@@ -128,7 +130,7 @@ def _with_budget(settings: Settings, counts: Counts, rate: float, capacity: int)
     return replace(counts, explained_max=most_explained(counts.keys * rate))
 
 
-def _total(partitions: Sequence[Counts], rate: float) -> Counts:
+def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCounts:
     summed: dict[str, Any] = dict.fromkeys(_PLACES)
     for name in (
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
@@ -140,13 +142,15 @@ def _total(partitions: Sequence[Counts], rate: float) -> Counts:
     told = [c for c in partitions if c.missing is not None and c.explained_max is not None]
     keys = sum(c.keys for c in told)
     explained = most_explained(keys * rate) if told else None
-    return Counts(**summed, explained_max=explained, offsets={})
+    return PartitionCounts(**summed, explained_max=explained, offsets={})
 
 
 _PLACES = ("partition", "input_start", "committed", "output_start", "output_end", "floor")
 
 
-def _breaches(settings: Settings, partitions: Sequence[Counts], total: Counts) -> Iterator[str]:
+def _breaches(
+    settings: Settings, partitions: Sequence[PartitionCounts], total: PartitionCounts
+) -> Iterator[str]:
     source, sink = settings.source.topic, settings.sink.topic
     if total.lost:
         yield f"{counted(total.lost, 'event')} lost, of {_where(source, partitions, 'lost')}"
@@ -170,7 +174,9 @@ def _breaches(settings: Settings, partitions: Sequence[Counts], total: Counts) -
         )
 
 
-def _beyond_chance(partitions: Sequence[Counts], total: Counts) -> tuple[str, Counts] | None:
+def _beyond_chance(
+    partitions: Sequence[PartitionCounts], total: PartitionCounts
+) -> tuple[str, PartitionCounts] | None:
     """The finding, and of which partition or all, that has more false duplicates than the error rate explains."""
     for counts in (total, *partitions):
         name = _dropped_by(counts)
@@ -180,12 +186,12 @@ def _beyond_chance(partitions: Sequence[Counts], total: Counts) -> tuple[str, Co
     return None
 
 
-def _dropped_by(counts: Counts) -> str:
+def _dropped_by(counts: PartitionCounts) -> str:
     """What counts against the error rate: the proven false duplicates where all that is missing is told apart."""
     return "wrongly_dropped" if counts.missing == counts.wrongly_dropped else "missing"
 
 
-def _where(topic: str, partitions: Sequence[Counts], name: str) -> str:
+def _where(topic: str, partitions: Sequence[PartitionCounts], name: str) -> str:
     """The first few events of a finding."""
     places = [
         f"{topic}/{c.partition} at offset {', '.join(map(str, offsets))}"
@@ -196,7 +202,9 @@ def _where(topic: str, partitions: Sequence[Counts], name: str) -> str:
     return f"first: {'; '.join(places[:4])}{more}"
 
 
-def _notes(settings: Settings, partitions: Sequence[Counts], total: Counts) -> Iterator[str]:
+def _notes(
+    settings: Settings, partitions: Sequence[PartitionCounts], total: PartitionCounts
+) -> Iterator[str]:
     limits: dict[str, list[int]] = {}
     for counts in partitions:
         for limit in counts.limits:
@@ -240,7 +248,7 @@ _COLUMNS = {
 }
 
 
-def _table(rows: Sequence[Counts]) -> Iterator[str]:
+def _table(rows: Sequence[PartitionCounts]) -> Iterator[str]:
     seldom = ("blocked", "unjudged")  # shown where there are any
     columns = {
         n: t for n, t in _COLUMNS.items() if n not in seldom or any(getattr(c, n) for c in rows)

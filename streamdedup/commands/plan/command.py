@@ -8,8 +8,8 @@ from typing import Any, BinaryIO, cast
 
 from streamdedup.commands.lines import LineSource
 from streamdedup.commands.plan import report, sample
+from streamdedup.commands.plan.compare import plan
 from streamdedup.commands.plan.job import Asked, job_of
-from streamdedup.commands.plan.planning import plan
 from streamdedup.errors import ConfigError
 from streamdedup.kernel import compiling
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamdedup.commands.plan.choice import Row
-from streamdedup.commands.plan.planning import Plan, grouped
+from streamdedup.commands.plan.compare import Comparison, grouped
 from streamdedup.commands.plan.sample import Sample
 from streamdedup.commands.plan.speed import TABLE_BYTES_MAX
 from streamdedup.filters.sizing import TABLE_HASHES_MAX, false_positive_table
@@ -13,7 +13,7 @@ from streamdedup.units import counted
 COLUMN_GAP = "  "
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
+def as_json(plan: Comparison) -> dict[str, Any]:
     """The plan as plain JSON values; names and units are stable."""
     job, sample = plan.job, plan.sample
     return {
@@ -48,7 +48,7 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _row_json(plan: Plan, row: Row) -> dict[str, Any]:
+def _row_json(plan: Comparison, row: Row) -> dict[str, Any]:
     bits = plan.bits_a_key(row)
     return {
         "kind": row.kind,
@@ -67,12 +67,12 @@ def _row_json(plan: Plan, row: Row) -> dict[str, Any]:
     }
 
 
-def as_text(plan: Plan) -> str:
+def as_text(plan: Comparison) -> str:
     """The plan for people: what is planned for, a table, and which kind to pick."""
     return "\n\n".join("\n".join(part) for part in (_head(plan), _table(plan), _foot(plan)))
 
 
-def _head(plan: Plan) -> Iterator[str]:
+def _head(plan: Comparison) -> Iterator[str]:
     job = plan.job
     if plan.sample:
         yield _sample_text(plan.sample)
@@ -104,7 +104,7 @@ def _sample_text(sample: Sample) -> str:
     )
 
 
-def _table(plan: Plan) -> Iterator[str]:
+def _table(plan: Comparison) -> Iterator[str]:
     lines = [_titles(plan), *(_cells(plan, row) for row in plan.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for kind, *cells, abilities in lines:
@@ -112,14 +112,14 @@ def _table(plan: Plan) -> Iterator[str]:
         yield COLUMN_GAP.join([kind.ljust(widths[0]), *middle, abilities])
 
 
-def _titles(plan: Plan) -> list[str]:
+def _titles(plan: Comparison) -> list[str]:
     drops = [] if plan.job.rate is None else ["drops/day"]
     return [
         "kind", "bits/key", "memory", "x bound", "hashes", "error", "add ns", "contains ns", "pause", *drops, "can",
     ]  # fmt: skip
 
 
-def _cells(plan: Plan, row: Row) -> list[str]:
+def _cells(plan: Comparison, row: Row) -> list[str]:
     bits, drops = plan.bits_a_key(row), plan.false_drops_a_day(row)
     return [
         row.kind,
@@ -136,7 +136,7 @@ def _cells(plan: Plan, row: Row) -> list[str]:
     ]
 
 
-def _foot(plan: Plan) -> Iterator[str]:
+def _foot(plan: Comparison) -> Iterator[str]:
     yield f"pick {plan.pick.kind}: {'; '.join(plan.pick.because)}."
     if plan.job.partitions:
         picked = next(row for row in plan.rows if row.kind == plan.pick.kind)

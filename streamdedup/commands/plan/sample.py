@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.commands.lines import LineSource, judged, key_reader, texts
+from streamdedup.commands.lines import LineSource, digests_of_lines, key_reader, texts
 from streamdedup.errors import ConfigError
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.keys.options import Normalization
@@ -43,7 +43,7 @@ def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "no
     count = keyed = 0
     reason = ""
     for text, _ in texts(source):
-        found = judged(text, take, MURMUR3)
+        found = digests_of_lines(text, take, MURMUR3)
         hashes = found.digests[:, 0].view(np.int64).tolist()
         deque(map(sketch.update, hashes), maxlen=0)  # at the speed of C
         count, keyed, reason = count + len(found.rows), keyed + len(hashes), reason or found.reason

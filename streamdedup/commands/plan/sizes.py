@@ -24,7 +24,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Entry:
+class SizeEntry:
     """What `plan` knows of a kind. `options` takes capacity and error rate, and gives what else to build it with.
 
     `only_sets_bits` is the kind's; `feed` adds digests to a filter, which is how its speed is measured.
@@ -33,7 +33,7 @@ class Entry:
     abilities: tuple[str, ...]  # of add, remove, union, window, static
     only_sets_bits: bool = False
     options: Callable[[int, float], Mapping[str, int]] = lambda _capacity, _error_rate: {}
-    feed: Callable[[Any, Digests], object] = lambda seen, digests: seen.add_many(digests)
+    feed: Callable[[Any, Digests], object] = lambda filter_, digests: filter_.add_many(digests)
 
 
 def size_of(kind: str, capacity: int, error_rate: float) -> Size:
@@ -52,15 +52,15 @@ def _fingerprint(capacity: int, error_rate: float) -> Mapping[str, int]:
 _UNITES = ("add", "union")
 _REMOVES = ("add", "remove")
 
-ENTRIES: Mapping[str, Entry] = {
-    "bitmap": Entry(_UNITES, only_sets_bits=True),
-    "blocked": Entry(_UNITES, only_sets_bits=True),
-    "bloom": Entry(_UNITES, only_sets_bits=True),
-    "counting": Entry(("add", "remove", "union")),
-    "cuckoo": Entry(_REMOVES),
-    "dlcbf": Entry(_REMOVES),
-    "dleft": Entry(_REMOVES),
-    "exact": Entry(_REMOVES, options=_fingerprint),
-    "fuse": Entry(("static",)),
-    "window": Entry(("add", "window"), only_sets_bits=True),
+ENTRIES: Mapping[str, SizeEntry] = {
+    "bitmap": SizeEntry(_UNITES, only_sets_bits=True),
+    "blocked": SizeEntry(_UNITES, only_sets_bits=True),
+    "bloom": SizeEntry(_UNITES, only_sets_bits=True),
+    "counting": SizeEntry(("add", "remove", "union")),
+    "cuckoo": SizeEntry(_REMOVES),
+    "dlcbf": SizeEntry(_REMOVES),
+    "dleft": SizeEntry(_REMOVES),
+    "exact": SizeEntry(_REMOVES, options=_fingerprint),
+    "fuse": SizeEntry(("static",)),
+    "window": SizeEntry(("add", "window"), only_sets_bits=True),
 }

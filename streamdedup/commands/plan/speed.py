@@ -15,7 +15,7 @@ import numpy as np
 
 from streamdedup.commands.plan.sizes import ENTRIES, size_of
 from streamdedup.filters import build, kind_of
-from streamdedup.filters.memory import touch
+from streamdedup.filters.memory import touch_pages
 from streamdedup.keys.hashing import Digests, Hash
 
 TABLE_BYTES_MAX = 64 << 20
@@ -76,13 +76,13 @@ def _filled(
 ) -> tuple[list[float], list[float]]:
     """Nanoseconds an addition, then a look-up, of each part of `digests`, in a table for `capacity` keys."""
     options = size_of(kind, capacity, error_rate).options
-    seen = build({"kind": kind, "capacity": capacity, "error_rate": error_rate, **options})
-    for table in seen.buffers():
-        touch(table)
+    filter_ = build({"kind": kind, "capacity": capacity, "error_rate": error_rate, **options})
+    for table in filter_.buffers():
+        touch_pages(table)
     feed = ENTRIES[kind].feed
     return (
-        [_ns(partial(feed, seen), part) for part in _parts(digests)],
-        [_ns(seen.contains_many, part) for part in _parts(digests)],
+        [_ns(partial(feed, filter_), part) for part in _parts(digests)],
+        [_ns(filter_.contains_many, part) for part in _parts(digests)],
     )
 
 

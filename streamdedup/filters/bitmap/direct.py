@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Mask
 from streamdedup.filters.bitmap.bit_table import BitTable, Places
-from streamdedup.filters.keyed import ROWS_A_CALL, described, same
+from streamdedup.filters.digest_filter import ROWS_A_CALL, check_unionable, describe
 from streamdedup.filters.sizing import TABLE_BITS_MAX
 from streamdedup.keys.hashing import MURMUR3, Hash
 
@@ -53,7 +53,7 @@ class DirectBitmap(BitTable):
         self._allocate(size, remedy="narrow filter.range")
 
     def __repr__(self) -> str:
-        return described(cast("Filter", self), self.kind)
+        return describe(cast("Filter", self), self.kind)
 
     @property
     def hash(self) -> Hash:
@@ -135,7 +135,7 @@ class DirectBitmap(BitTable):
         return self._clear_all(self._places(values), len(values))
 
     def __ior__(self, other: Self) -> Self:
-        same(self, other, "range")
+        check_unionable(self, other, "range")
         self._take_in(other._words)
         return self
 

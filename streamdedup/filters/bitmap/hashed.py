@@ -9,14 +9,14 @@ from typing_extensions import override
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
 from streamdedup.filters.bitmap.bit_table import BitTable, Places
-from streamdedup.filters.keyed import Keyed, number, same, sliced
-from streamdedup.filters.probing import PROBES, begin, is_double, position, stated_probe
+from streamdedup.filters.digest_filter import DigestFilter, check_unionable, number, slices
+from streamdedup.filters.probes import PROBES, begin, is_double, position, stated_probe
 from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
 from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
 
-class HashedBitmap(BitTable, Keyed):
+class HashedBitmap(BitTable, DigestFilter):
     """A bitmap for `capacity` keys of any kind, with at most `error_rate` false positives at capacity.
 
     It takes about 1/p bits a key: 100 at 1 %, for which a Bloom filter takes 10. So the default
@@ -61,7 +61,7 @@ class HashedBitmap(BitTable, Keyed):
         return self._look_up(self._places(digests), len(checked(digests)))
 
     def __ior__(self, other: Self) -> Self:
-        same(self, other, "bits", "probe", "range")
+        check_unionable(self, other, "bits", "probe", "range")
         self._take_in(other._words)
         return self
 
@@ -88,7 +88,7 @@ class HashedBitmap(BitTable, Keyed):
 
     def _places(self, digests: Digests) -> Iterator[tuple[Places, slice]]:
         """Yield the positions of the bits of `digests` in slices, each with its rows."""
-        for part, rows in sliced(digests):
+        for part, rows in slices(digests):
             places = np.empty(len(part), dtype=np.uint64)
             _find(part, np.uint64(self.bits), self._double, places)
             yield places, rows

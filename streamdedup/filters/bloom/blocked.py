@@ -14,9 +14,16 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
-from streamdedup.filters.keyed import KEYS, Keyed, answered, number, same, stated_sizes
+from streamdedup.filters.digest_filter import (
+    KEYS,
+    DigestFilter,
+    ask_in_slices,
+    check_unionable,
+    number,
+    sizes_from_header,
+)
 from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
-from streamdedup.filters.probing import advance, high_word
+from streamdedup.filters.probes import advance, high_word
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
     BLOCKED_ERROR_MIN,
@@ -37,7 +44,7 @@ AHEAD = 32  # rows between the prefetch of a block and its use; a larger distanc
 LOADS = 1
 
 
-class Blocked(Keyed):
+class BlockedBloom(DigestFilter):
     """A Bloom filter in blocks, for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "blocked"
@@ -87,14 +94,14 @@ class Blocked(Keyed):
     def add_many(self, digests: Digests) -> Mask:
         """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         writable(self._words)
-        return answered(digests, partial(_add, self._words, self._m, self._k, self._counts))
+        return ask_in_slices(digests, partial(_add, self._words, self._m, self._k, self._counts))
 
     def contains_many(self, digests: Digests) -> Mask:
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
-        return answered(digests, partial(_contains, self._words, self._m, self._k))
+        return ask_in_slices(digests, partial(_contains, self._words, self._m, self._k))
 
     def __ior__(self, other: Self) -> Self:
-        same(self, other, "blocks", "hashes")
+        check_unionable(self, other, "blocks", "hashes")
         writable(self._words)
         np.bitwise_or(self._words, other._words, out=self._words)
         self._recount()
@@ -120,7 +127,7 @@ class Blocked(Keyed):
         restored = cls._of_header(header, hash_)
         if restored.error_rate < BLOCKED_ERROR_MIN:
             raise ValueError(f"error_rate {restored.error_rate} is below {BLOCKED_ERROR_MIN}")
-        blocks, hashes = stated_sizes(
+        blocks, hashes = sizes_from_header(
             header, blocked_size, blocks=BLOCKS_MAX, hashes=BLOCKED_HASHES_MAX
         )
         (table,) = buffers

@@ -9,18 +9,18 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
-from streamdedup.filters.keyed import (
+from streamdedup.filters.digest_filter import (
     KEYS,
     PROBES_A_CALL,
     ROWS_A_CALL,
-    Keyed,
-    answered,
+    DigestFilter,
+    ask_in_slices,
+    check_unionable,
     number,
-    same,
-    stated_sizes,
+    sizes_from_header,
 )
 from streamdedup.filters.memory import Counts, Words, aligned_words, bits_over, ones_in, writable
-from streamdedup.filters.probing import (
+from streamdedup.filters.probes import (
     PROBES,
     advance,
     ask,
@@ -45,7 +45,7 @@ AHEAD = 16  # rows between the prefetch of the words of a digest and their use
 BITS_SET = 1  # index in `counts` of the number of bits that are set, after that of the keys
 
 
-class Bloom(Keyed):
+class Bloom(DigestFilter):
     """A Bloom filter for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "bloom"
@@ -89,14 +89,14 @@ class Bloom(Keyed):
     def add_many(self, digests: Digests) -> Mask:
         """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         writable(self._words)
-        return answered(digests, partial(_add, *self._table, self._counts), self._rows)
+        return ask_in_slices(digests, partial(_add, *self._table, self._counts), self._rows)
 
     def contains_many(self, digests: Digests) -> Mask:
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
-        return answered(digests, partial(_contains, *self._table), self._rows)
+        return ask_in_slices(digests, partial(_contains, *self._table), self._rows)
 
     def __ior__(self, other: Self) -> Self:
-        same(self, other, "bits", "hashes", "probe")
+        check_unionable(self, other, "bits", "hashes", "probe")
         writable(self._words)
         np.bitwise_or(self._words, other._words, out=self._words)
         self._recount()
@@ -122,7 +122,7 @@ class Bloom(Keyed):
         Raises ValueError if the parts contradict one another.
         """
         restored = cls._of_header(header, hash_)
-        bits, hashes = stated_sizes(
+        bits, hashes = sizes_from_header(
             header, bloom_size, bits=TABLE_BITS_MAX, hashes=BLOOM_HASHES_MAX
         )
         restored._double = stated_probe(header)

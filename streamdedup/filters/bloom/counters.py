@@ -6,9 +6,9 @@ A counter that reaches 15 is saturated: it never changes again.
 import numpy as np
 
 from streamdedup.filters.base import Mask
-from streamdedup.filters.keyed import KEYS
+from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts, Words, word_pieces
-from streamdedup.filters.probing import advance, ask, begin, position
+from streamdedup.filters.probes import advance, ask, begin, position
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests
 

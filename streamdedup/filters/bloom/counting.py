@@ -26,17 +26,17 @@ from streamdedup.filters.bloom.counters import (
     remove_row,
     remove_rows,
 )
-from streamdedup.filters.keyed import (
+from streamdedup.filters.digest_filter import (
     KEYS,
     PROBES_A_CALL,
-    Keyed,
-    answered,
+    DigestFilter,
+    ask_in_slices,
+    check_unionable,
     number,
-    same,
-    stated_sizes,
+    sizes_from_header,
 )
 from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
-from streamdedup.filters.probing import PROBES, is_double, stated_probe
+from streamdedup.filters.probes import PROBES, is_double, stated_probe
 from streamdedup.filters.sizing import (
     BLOOM_HASHES_MAX,
     TABLE_BITS_MAX,
@@ -50,7 +50,7 @@ COUNTERS_MAX = TABLE_BITS_MAX // 4
 COUNT_MAX = 15
 
 
-class Counting(Keyed):
+class Counting(DigestFilter):
     """A counting Bloom filter for `capacity` keys, with at most `error_rate` false positives at capacity.
 
     A key that was added 15 times can never be removed, since all of its counters are saturated then. Other
@@ -118,7 +118,7 @@ class Counting(Keyed):
 
     def contains_many(self, digests: Digests) -> Mask:
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
-        return answered(digests, partial(contains_rows, *self._table), self._rows)
+        return ask_in_slices(digests, partial(contains_rows, *self._table), self._rows)
 
     def remove_many(self, digests: Digests) -> Mask:
         """Take back one addition of each of `digests` (n, 2).
@@ -126,7 +126,7 @@ class Counting(Keyed):
         Return a mask, shape (n,): True for each digest that was present.
         """
         writable(self._words)
-        return answered(digests, partial(remove_rows, *self._table, self._counts), self._rows)
+        return ask_in_slices(digests, partial(remove_rows, *self._table, self._counts), self._rows)
 
     def discard(self, key: Key) -> bool:
         """Take back one addition of `key`. Return False, and change nothing, if it was absent.
@@ -143,7 +143,7 @@ class Counting(Keyed):
 
         After it, `len` is an estimate. Raises ConfigError if the two filters do not fit together.
         """
-        same(self, other, "counters", "hashes", "probe")
+        check_unionable(self, other, "counters", "hashes", "probe")
         writable(self._words)
         add_counts(self._words, other._words)
         self._recount()
@@ -177,7 +177,7 @@ class Counting(Keyed):
         Raises ValueError if the parts contradict one another.
         """
         restored = cls._of_header(header, hash_)
-        counters, hashes = stated_sizes(
+        counters, hashes = sizes_from_header(
             header, bloom_size, counters=COUNTERS_MAX, hashes=BLOOM_HASHES_MAX
         )
         restored._double = stated_probe(header)
@@ -206,7 +206,9 @@ class Counting(Keyed):
 
     def _add_all(self, digests: Digests, *, once: bool) -> Mask:
         writable(self._words)
-        return answered(digests, partial(add_rows, *self._table, self._counts, once), self._rows)
+        return ask_in_slices(
+            digests, partial(add_rows, *self._table, self._counts, once), self._rows
+        )
 
     @override
     def _add_one(self, a: int, b: int) -> bool:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.filters.memory import Words
-from streamdedup.filters.packing import lanes_set, mask, read, write
-from streamdedup.filters.probing import finalised, high_word
+from streamdedup.filters.packed_cells import lanes_set, mask, read, write
+from streamdedup.filters.probes import finalised, high_word
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.kernel import inlined, kernel
 
@@ -18,7 +18,7 @@ NOWHERE = ~np.uint64(0)  # no cell
 _CELLS, _1, _0 = np.uint64(CUCKOO_CELLS), np.uint64(1), np.uint64(0)
 
 
-class Layout(NamedTuple):
+class CuckooLayout(NamedTuple):
     """The sizes of a table, as its kernels need them."""
 
     buckets: np.uint64
@@ -29,20 +29,20 @@ class Layout(NamedTuple):
 
 
 def layout_fields(buckets: int, bits: int, searched: int) -> Words:
-    """Return the fields of a `Layout` as an array. In a kernel, `layout_of` makes the `Layout` of it."""
+    """Return the fields of a `CuckooLayout` as an array. In a kernel, `layout_of` makes the `CuckooLayout` of it."""
     group = next(n for n in (4, 2, 1) if n * bits <= 64)
     ones = sum(1 << i * bits for i in range(group))
     return np.array([buckets, bits, group, ones, searched], dtype=np.uint64)
 
 
 @inlined
-def layout_of(fields: Words) -> Layout:
-    """Return the `Layout` of these fields. One array is passed to a kernel faster than five numbers."""
-    return Layout(fields[0], fields[1], fields[2], fields[3], fields[4])
+def layout_of(fields: Words) -> CuckooLayout:
+    """Return the `CuckooLayout` of these fields. One array is passed to a kernel faster than five numbers."""
+    return CuckooLayout(fields[0], fields[1], fields[2], fields[3], fields[4])
 
 
 @inlined
-def fingerprint_of(b: np.uint64, layout: Layout) -> np.uint64:
+def fingerprint_of(b: np.uint64, layout: CuckooLayout) -> np.uint64:
     """Return the fingerprint of a digest, from its second word: 1 to 2^bits - 1, each equally likely.
 
     The bucket comes from the first word, so the two are independent.
@@ -51,26 +51,26 @@ def fingerprint_of(b: np.uint64, layout: Layout) -> np.uint64:
 
 
 @inlined
-def partner(mark: np.uint64, bucket: np.uint64, layout: Layout) -> np.uint64:
+def partner(mark: np.uint64, bucket: np.uint64, layout: CuckooLayout) -> np.uint64:
     """Return the other bucket of a fingerprint. The sum of its two buckets depends on the fingerprint alone."""
     total = high_word(finalised(mark), layout.buckets)
     return np.uint64(total - bucket if total >= bucket else total + (layout.buckets - bucket))
 
 
 @inlined
-def get(words: Words, layout: Layout, cell: np.uint64) -> np.uint64:
+def get(words: Words, layout: CuckooLayout, cell: np.uint64) -> np.uint64:
     """Return the content of a cell: a fingerprint, or 0 if the cell is free."""
     return read(words, cell * layout.bits) & mask(layout.bits)
 
 
 @inlined
-def put(words: Words, layout: Layout, cell: np.uint64, mark: np.uint64) -> None:
+def put(words: Words, layout: CuckooLayout, cell: np.uint64, mark: np.uint64) -> None:
     """Overwrite a cell."""
     write(words, cell * layout.bits, layout.bits, mark)
 
 
 @inlined
-def find(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
+def find(words: Words, layout: CuckooLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
     """Return the first cell of a bucket that holds `mark`, NOWHERE if none does. A `mark` of 0 finds a free cell."""
     first, found = bucket * _CELLS, NOWHERE
     cell = first + _CELLS
@@ -84,13 +84,15 @@ def find(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> np
 
 
 @inlined
-def held(words: Words, layout: Layout, mark: np.uint64, one: np.uint64, other: np.uint64) -> bool:
+def held(
+    words: Words, layout: CuckooLayout, mark: np.uint64, one: np.uint64, other: np.uint64
+) -> bool:
     """Return whether one of the two buckets holds `mark`."""
     return bool((_holds(words, layout, one, mark) | _holds(words, layout, other, mark)) != _0)
 
 
 @inlined
-def spare_cell(words: Words, layout: Layout, one: np.uint64, other: np.uint64) -> np.uint64:
+def spare_cell(words: Words, layout: CuckooLayout, one: np.uint64, other: np.uint64) -> np.uint64:
     """Return a free cell of the emptier bucket; NOWHERE if both buckets are full.
 
     The choice of the emptier bucket delays the moment from which on searches are needed.
@@ -100,7 +102,7 @@ def spare_cell(words: Words, layout: Layout, one: np.uint64, other: np.uint64) -
 
 
 @inlined
-def free(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
+def free(words: Words, layout: CuckooLayout, bucket: np.uint64) -> np.uint64:
     """Return how many cells of a bucket are free."""
     cell, count = bucket * _CELLS, _0
     end = cell + _CELLS
@@ -112,7 +114,7 @@ def free(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
 
 
 @inlined
-def _holds(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
+def _holds(words: Words, layout: CuckooLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
     """Return a number that is not 0 if a cell of the bucket holds `mark`."""
     cell, holding = bucket * _CELLS, _0
     end = cell + _CELLS
@@ -123,7 +125,7 @@ def _holds(words: Words, layout: Layout, bucket: np.uint64, mark: np.uint64) -> 
 
 
 @inlined
-def _holding(words: Words, layout: Layout, cell: np.uint64, mark: np.uint64) -> np.uint64:
+def _holding(words: Words, layout: CuckooLayout, cell: np.uint64, mark: np.uint64) -> np.uint64:
     """Return the highest bit of each cell that holds `mark`, in the group that begins at `cell`.
 
     All cells of the group are compared at once (Lamport 1975).

@@ -26,7 +26,14 @@ from streamdedup.filters.cuckoo.rows import (
     remove_rows,
 )
 from streamdedup.filters.cuckoo.search import search_queue
-from streamdedup.filters.keyed import KEYS, Keyed, answered, empty_mask, number, sliced
+from streamdedup.filters.digest_filter import (
+    KEYS,
+    DigestFilter,
+    ask_in_slices,
+    empty_mask,
+    number,
+    slices,
+)
 from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
 from streamdedup.filters.sizing import CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_error, cuckoo_size
 from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
@@ -38,7 +45,7 @@ ROWS_A_CALL = 1 << 12  # rows in one call of a kernel that changes cells
 BUCKETS_A_SLICE = 1 << 17
 
 
-class Cuckoo(Keyed):
+class Cuckoo(DigestFilter):
     """A cuckoo filter for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "cuckoo"
@@ -96,7 +103,7 @@ class Cuckoo(Keyed):
 
     def contains_many(self, digests: Digests) -> Mask:
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
-        return answered(digests, self._look_up)
+        return ask_in_slices(digests, self._look_up)
 
     def discard(self, key: str | bytes) -> bool:
         """Take back one addition of `key`. Return False if it was absent."""
@@ -116,7 +123,7 @@ class Cuckoo(Keyed):
         writable(self._words)
         stash = self._stash
         table = self._words, self._fields, stash.table, stash.used, self._counts
-        return answered(digests, partial(remove_rows, *table), ROWS_A_CALL)
+        return ask_in_slices(digests, partial(remove_rows, *table), ROWS_A_CALL)
 
     def header(self) -> dict[str, Any]:
         """Return the kind, the parameters, the sizes and the number of keys."""
@@ -175,7 +182,7 @@ class Cuckoo(Keyed):
     def _add_all(self, digests: Digests, *, once: bool) -> Mask:
         writable(self._words)
         fresh = empty_mask(digests)
-        for part, rows in sliced(digests, ROWS_A_CALL):
+        for part, rows in slices(digests, ROWS_A_CALL):
             self._stash.feed(partial(self._add_from, part, once, fresh[rows]), len(part))
         return fresh
 

@@ -9,7 +9,7 @@ import numpy as np
 from streamdedup.filters.base import Mask
 from streamdedup.filters.cuckoo.buckets import (
     NOWHERE,
-    Layout,
+    CuckooLayout,
     find,
     fingerprint_of,
     held,
@@ -19,9 +19,9 @@ from streamdedup.filters.cuckoo.buckets import (
     spare_cell,
 )
 from streamdedup.filters.cuckoo.search import make_room
-from streamdedup.filters.keyed import KEYS
+from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts, Words
-from streamdedup.filters.probing import high_word
+from streamdedup.filters.probes import high_word
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.filters.stash import (
     COPIES,
@@ -175,7 +175,7 @@ def _places() -> Words:
 
 
 @inlined
-def _locate(words: Words, layout: Layout, digests: Digests, places: Words) -> None:
+def _locate(words: Words, layout: CuckooLayout, digests: Digests, places: Words) -> None:
     """Write the place of each digest into `places`, and prefetch both of its buckets.
 
     A bucket may lie in two cache lines, so the kernel asks for both of its ends.
@@ -196,7 +196,7 @@ def _place(places: Words, row: int) -> Place:
 
 
 @inlined
-def _place_of(a: np.uint64, b: np.uint64, layout: Layout) -> Place:
+def _place_of(a: np.uint64, b: np.uint64, layout: CuckooLayout) -> Place:
     mark, one = fingerprint_of(b, layout), high_word(a, layout.buckets)
     return mark, one, partner(mark, one, layout)
 
@@ -205,7 +205,7 @@ def _place_of(a: np.uint64, b: np.uint64, layout: Layout) -> Place:
 
 
 @inlined
-def _added(words: Words, layout: Layout, counts: Counts, place: Place, once: bool) -> int:
+def _added(words: Words, layout: CuckooLayout, counts: Counts, place: Place, once: bool) -> int:
     """Add a row if a cell is free. Return SEEN or NEW; or NOT_DONE, without any change, if none is."""
     mark, one, other = place
     said = NOT_DONE
@@ -222,7 +222,7 @@ def _added(words: Words, layout: Layout, counts: Counts, place: Place, once: boo
 @inlined
 def _inserted(
     words: Words,
-    layout: Layout,
+    layout: CuckooLayout,
     stash: Rows,
     used: Used,
     queue: Words,
@@ -259,7 +259,7 @@ def _inserted(
 @inlined
 def _taken(
     words: Words,
-    layout: Layout,
+    layout: CuckooLayout,
     stash: Rows,
     used: Used,
     counts: Counts,

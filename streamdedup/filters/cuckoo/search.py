@@ -6,7 +6,7 @@ fails has changed nothing. Nothing is random: the same additions give the same t
 
 import numpy as np
 
-from streamdedup.filters.cuckoo.buckets import NOWHERE, Layout, find, get, partner, put
+from streamdedup.filters.cuckoo.buckets import NOWHERE, CuckooLayout, find, get, partner, put
 from streamdedup.filters.memory import Words
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.kernel import inlined, kernel
@@ -24,7 +24,7 @@ def search_queue() -> Words:
 
 @kernel
 def make_room(
-    words: Words, layout: Layout, queue: Words, one: np.uint64, other: np.uint64
+    words: Words, layout: CuckooLayout, queue: Words, one: np.uint64, other: np.uint64
 ) -> tuple[np.uint64, int]:
     """Free a cell of one of two full buckets by moving fingerprints.
 
@@ -52,7 +52,7 @@ def make_room(
 
 @inlined
 def _shift(
-    words: Words, layout: Layout, queue: Words, way: np.uint64, free: np.uint64
+    words: Words, layout: CuckooLayout, queue: Words, way: np.uint64, free: np.uint64
 ) -> np.uint64:
     """Move each fingerprint of the path into the next cell, from the end of the path on. Return its first cell.
 

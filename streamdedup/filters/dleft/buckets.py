@@ -6,9 +6,9 @@ buckets at once.
 
 import numpy as np
 
-from streamdedup.filters.dleft.shape import Layout, layout_of
+from streamdedup.filters.dleft.shape import DLeftLayout, layout_of
 from streamdedup.filters.memory import Counts, Words
-from streamdedup.filters.packing import lanes_set, mask, read, write
+from streamdedup.filters.packed_cells import lanes_set, mask, read, write
 from streamdedup.kernel import inlined, kernel
 
 NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -18,7 +18,7 @@ _PAIRS, _FOURS, _SUM_OF_FOURS, _FOUR = (np.uint64(i) for i in (0x5555, 0x3333, 0
 
 @inlined
 def matches(
-    words: Words, layout: Layout, bucket: np.uint64, run: np.uint64, remainder: np.uint64
+    words: Words, layout: DLeftLayout, bucket: np.uint64, run: np.uint64, remainder: np.uint64
 ) -> np.uint64:
     """Return the highest bits of the lanes of a run that have the remainder; 0 if none has it.
 
@@ -31,7 +31,9 @@ def matches(
 
 
 @inlined
-def holding(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) -> np.uint64:
+def holding(
+    words: Words, layout: DLeftLayout, bucket: np.uint64, remainder: np.uint64
+) -> np.uint64:
     """Return a number that is not 0 if a cell has the remainder.
 
     The cell is in use; if the remainder is 0, it may also be a free one.
@@ -43,7 +45,7 @@ def holding(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint6
 
 
 @inlined
-def find(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) -> np.uint64:
+def find(words: Words, layout: DLeftLayout, bucket: np.uint64, remainder: np.uint64) -> np.uint64:
     """Return the first cell in use that has the remainder; NOWHERE if none has it."""
     cell = NOWHERE
     run = _0
@@ -58,7 +60,7 @@ def find(words: Words, layout: Layout, bucket: np.uint64, remainder: np.uint64) 
 
 
 @inlined
-def load(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
+def load(words: Words, layout: DLeftLayout, bucket: np.uint64) -> np.uint64:
     """Return how many cells of the bucket are in use."""
     if layout.counter_bits != _0:
         in_use = _counters_in_use(words, layout, bucket)
@@ -68,7 +70,7 @@ def load(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
 
 
 @inlined
-def _counters_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
+def _counters_in_use(words: Words, layout: DLeftLayout, bucket: np.uint64) -> np.uint64:
     """Return how many of the bucket's counters, of two bits each, are not 0."""
     counters = read(words, bucket * layout.bucket_bits) & mask(layout.cells << _1)
     pairs = (counters | (counters >> _1)) & _PAIRS
@@ -77,7 +79,7 @@ def _counters_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint
 
 
 @inlined
-def _remainders_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.uint64:
+def _remainders_in_use(words: Words, layout: DLeftLayout, bucket: np.uint64) -> np.uint64:
     """Return how many of the bucket's remainders are not 0.
 
     A lane of r bits is not 0 if its highest bit is set, or if the sum of its other bits and 2^(r-1) - 1
@@ -94,7 +96,7 @@ def _remainders_in_use(words: Words, layout: Layout, bucket: np.uint64) -> np.ui
 
 @inlined
 def fill_cell(
-    words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64, remainder: np.uint64
+    words: Words, layout: DLeftLayout, bucket: np.uint64, cell: np.uint64, remainder: np.uint64
 ) -> None:
     """Write a remainder into the first free cell, `cell`, as its first addition."""
     write(words, _remainder(layout, bucket, cell), layout.remainder_bits, remainder)
@@ -102,7 +104,7 @@ def fill_cell(
 
 
 @inlined
-def free_cell(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> None:
+def free_cell(words: Words, layout: DLeftLayout, bucket: np.uint64, cell: np.uint64) -> None:
     """Remove the content of a cell in use: the last cell in use moves there."""
     last = load(words, layout, bucket) - _1
     remainder = read(words, _remainder(layout, bucket, last))
@@ -114,7 +116,7 @@ def free_cell(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) 
 
 
 @inlined
-def count_up(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> bool:
+def count_up(words: Words, layout: DLeftLayout, bucket: np.uint64, cell: np.uint64) -> bool:
     """Count the cell up. A cell at the highest count stays there for good.
 
     Return False if cells have no counter.
@@ -127,7 +129,7 @@ def count_up(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -
 
 
 @inlined
-def count_down(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64) -> bool:
+def count_down(words: Words, layout: DLeftLayout, bucket: np.uint64, cell: np.uint64) -> bool:
     """Count the cell down, unless it is at the highest count.
 
     Return False, without any change, if the cell stands for one addition, so that the caller must free it.
@@ -140,18 +142,18 @@ def count_down(words: Words, layout: Layout, bucket: np.uint64, cell: np.uint64)
 
 
 @inlined
-def _tops(layout: Layout, run: np.uint64) -> np.uint64:
+def _tops(layout: DLeftLayout, run: np.uint64) -> np.uint64:
     return np.uint64(layout.tops if run + _1 < layout.runs else layout.tops_last)
 
 
 @inlined
-def _counter(layout: Layout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
+def _counter(layout: DLeftLayout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
     """Return the bit at which the cell's counter begins."""
     return np.uint64(bucket * layout.bucket_bits + cell * layout.counter_bits)
 
 
 @inlined
-def _remainder(layout: Layout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
+def _remainder(layout: DLeftLayout, bucket: np.uint64, cell: np.uint64) -> np.uint64:
     """Return the bit at which the cell's remainder begins."""
     counters = layout.cells * layout.counter_bits
     return np.uint64(bucket * layout.bucket_bits + counters + cell * layout.remainder_bits)

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from streamdedup.errors import ConfigError
+from streamdedup.filters.digest_filter import number
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.dleft.shape import Shape, shape_for
-from streamdedup.filters.keyed import number
 from streamdedup.keys.hashing import MURMUR3, Hash
 
 PERMUTATIONS = ("any", "published")

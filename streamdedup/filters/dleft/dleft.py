@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
+from streamdedup.filters.digest_filter import KEYS, DigestFilter, number
 from streamdedup.filters.dleft.rows import CELLS
 from streamdedup.filters.dleft.shape import Shape, shape_for
-from streamdedup.filters.dleft.table import Table
-from streamdedup.filters.keyed import KEYS, Keyed, number
+from streamdedup.filters.dleft.table import DLeftTable
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import DLEFT_CELLS, DLEFT_TABLES, TABLE_BITS_MAX, dleft_error
 from streamdedup.filters.stash import ROWS
@@ -23,7 +23,7 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 REMAINDER_BITS_MAX = 48
 
 
-class DLeft(Keyed):
+class DLeft(DigestFilter):
     """A d-left table for `capacity` keys, with at most `error_rate` false positives at capacity."""
 
     kind = "dleft"
@@ -32,7 +32,7 @@ class DLeft(Keyed):
 
     def __init__(self, capacity: int, error_rate: float = 1e-6, *, hash_: Hash = MURMUR3) -> None:
         super().__init__(capacity, error_rate, hash_)
-        self._table = Table(self._fitting(self._shape()))
+        self._table = DLeftTable(self._fitting(self._shape()))
 
     def _shape(self) -> Shape:
         return shape_for(self._capacity, self._error_rate, counter_bits=0)
@@ -157,7 +157,7 @@ class DLeft(Keyed):
                     f"{name} {follows} follows from capacity and error rate, not {header[name]}"
                 )
         cells, stash = buffers
-        restored._table = Table.over(shape, cells, stash)
+        restored._table = DLeftTable.over(shape, cells, stash)
         counts = restored._table.counts
         counts[KEYS] = restored._keys_of(header, int(counts[CELLS]))
         return restored

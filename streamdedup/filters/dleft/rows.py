@@ -7,6 +7,7 @@ of them, so that the cache misses overlap.
 import numpy as np
 
 from streamdedup.filters.base import Mask
+from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.dleft.buckets import (
     NOWHERE,
     count_down,
@@ -17,11 +18,10 @@ from streamdedup.filters.dleft.buckets import (
     holding,
     load,
 )
-from streamdedup.filters.dleft.shape import PERMUTATIONS, Layout, layout_of
-from streamdedup.filters.keyed import KEYS
+from streamdedup.filters.dleft.shape import PERMUTATIONS, DLeftLayout, layout_of
 from streamdedup.filters.memory import Counts, Words
-from streamdedup.filters.packing import mask
-from streamdedup.filters.probing import finalised, high_word
+from streamdedup.filters.packed_cells import mask
+from streamdedup.filters.probes import finalised, high_word
 from streamdedup.filters.stash import (
     NEW,
     NOT_DONE,
@@ -170,7 +170,7 @@ def remove_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> b
 
 
 @kernel
-def _places(layout: Layout, rows: int) -> Words:
+def _places(layout: DLeftLayout, rows: int) -> Words:
     """Return the memory into which `_locate` writes, shape (rows, d, 2).
 
     A place is the number of a bucket, counted through all subtables, and a remainder.
@@ -179,7 +179,7 @@ def _places(layout: Layout, rows: int) -> Words:
 
 
 @inlined
-def _locate(words: Words, layout: Layout, digests: Digests, places: Words) -> None:
+def _locate(words: Words, layout: DLeftLayout, digests: Digests, places: Words) -> None:
     """Write the places of each digest into `places`, and prefetch their buckets.
 
     A bucket may lie in two cache lines, so the kernel asks for both of its ends.
@@ -193,7 +193,7 @@ def _locate(words: Words, layout: Layout, digests: Digests, places: Words) -> No
 
 
 @inlined
-def _permute(layout: Layout, a: np.uint64, b: np.uint64, places: Words, row: int) -> None:
+def _permute(layout: DLeftLayout, a: np.uint64, b: np.uint64, places: Words, row: int) -> None:
     """Write the bucket and the remainder of a digest for each subtable.
 
     Its fingerprint is (bucket, remainder); each subtable has a permutation of all fingerprints.
@@ -227,7 +227,9 @@ def _permute(layout: Layout, a: np.uint64, b: np.uint64, places: Words, row: int
 
 
 @inlined
-def _matching(words: Words, layout: Layout, places: Words, row: int) -> tuple[np.uint64, np.uint64]:
+def _matching(
+    words: Words, layout: DLeftLayout, places: Words, row: int
+) -> tuple[np.uint64, np.uint64]:
     """Look for the digest's remainder in its buckets. Return two numbers.
 
     The first is not 0 if a cell in use has the remainder. The second is not 0 if the remainder is 0 and a
@@ -243,7 +245,9 @@ def _matching(words: Words, layout: Layout, places: Words, row: int) -> tuple[np
 
 
 @inlined
-def _search(words: Words, layout: Layout, places: Words, row: int) -> tuple[np.uint64, np.uint64]:
+def _search(
+    words: Words, layout: DLeftLayout, places: Words, row: int
+) -> tuple[np.uint64, np.uint64]:
     """Return the bucket and its cell in use that has the remainder; the cell is NOWHERE if none has it."""
     bucket = cell = NOWHERE
     i = _0
@@ -255,7 +259,7 @@ def _search(words: Words, layout: Layout, places: Words, row: int) -> tuple[np.u
 
 
 @inlined
-def _held(words: Words, layout: Layout, places: Words, row: int) -> bool:
+def _held(words: Words, layout: DLeftLayout, places: Words, row: int) -> bool:
     """Return whether the digest is in a cell."""
     surely, perhaps = _matching(words, layout, places, row)
     held = surely != _0
@@ -266,7 +270,7 @@ def _held(words: Words, layout: Layout, places: Words, row: int) -> bool:
 
 @inlined
 def _counted(
-    words: Words, layout: Layout, places: Words, row: int, once: bool
+    words: Words, layout: DLeftLayout, places: Words, row: int, once: bool
 ) -> tuple[bool, bool]:
     """Return whether the digest is in a cell, and whether nothing remains to be done.
 
@@ -283,7 +287,7 @@ def _counted(
 
 @inlined
 def _placed(
-    words: Words, layout: Layout, places: Words, row: int, counts: Counts, known: bool
+    words: Words, layout: DLeftLayout, places: Words, row: int, counts: Counts, known: bool
 ) -> bool:
     """Put the digest into the least loaded of its buckets, the leftmost on ties.
 
@@ -304,7 +308,7 @@ def _placed(
 
 
 @inlined
-def _taken(words: Words, layout: Layout, places: Words, row: int, counts: Counts) -> bool:
+def _taken(words: Words, layout: DLeftLayout, places: Words, row: int, counts: Counts) -> bool:
     """Take back one addition of the digest from its cell. Return False if it is in none."""
     bucket, cell = _search(words, layout, places, row)
     held = cell != NOWHERE

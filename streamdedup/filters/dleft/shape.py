@@ -17,7 +17,7 @@ PERMUTATIONS = ("any", "published", "none")
 REMAINDER_BITS_MIN = 4
 
 
-class Layout(NamedTuple):
+class DLeftLayout(NamedTuple):
     """The sizes that the kernels need, derived from a `Shape`."""
 
     tables: np.uint64
@@ -87,13 +87,13 @@ class Shape:
 
     @property
     def layout(self) -> Words:
-        """The fields of a `Layout` as an array. In a kernel, `layout_of` makes the `Layout` of it."""
+        """The fields of a `DLeftLayout` as an array. In a kernel, `layout_of` makes the `DLeftLayout` of it."""
         runs = -(-self.cells // (64 // self.remainder_bits))
         lanes = -(-self.cells // runs)
         last = self.cells - (runs - 1) * lanes
         ones = sum(1 << lane * self.remainder_bits for lane in range(lanes))
         tops = ones << (self.remainder_bits - 1)
-        fields = Layout(
+        fields = DLeftLayout(
             tables=np.uint64(self.tables),
             buckets=np.uint64(self.buckets),
             remainders=np.uint64(self.remainders),
@@ -126,13 +126,13 @@ def shape_for(
 
 
 @inlined
-def layout_of(fields: Words) -> Layout:
-    """Return the `Layout` of these fields.
+def layout_of(fields: Words) -> DLeftLayout:
+    """Return the `DLeftLayout` of these fields.
 
     One array is passed to a kernel faster than thirteen numbers, and in the kernel numbers are faster than
     an array.
     """
-    return Layout(
+    return DLeftLayout(
         fields[0],
         fields[1],
         fields[2],

@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from streamdedup.filters.base import Mask
+from streamdedup.filters.digest_filter import KEYS, ask_in_slices, empty_mask, slices
 from streamdedup.filters.dleft.buckets import census
 from streamdedup.filters.dleft.rows import (
     add_row,
@@ -21,7 +22,6 @@ from streamdedup.filters.dleft.rows import (
     remove_rows,
 )
 from streamdedup.filters.dleft.shape import Shape
-from streamdedup.filters.keyed import KEYS, answered, empty_mask, sliced
 from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, Stash
 from streamdedup.keys.hashing import Digests
@@ -29,7 +29,7 @@ from streamdedup.keys.hashing import Digests
 BUCKETS_A_CALL = 1 << 15  # buckets in one call of `census`: below 10 ms
 
 
-class Table:
+class DLeftTable:
     """The cells, packed into `words`, and the stash: a multiset of digests of shape (n, 2), dtype uint64."""
 
     def __init__(self, shape: Shape) -> None:
@@ -88,7 +88,7 @@ class Table:
         """
         self.writable()
         fresh = empty_mask(digests)
-        for part, rows in sliced(digests):
+        for part, rows in slices(digests):
             self.stash.feed(partial(self._add_from, part, once, fresh[rows]), len(part))
         return fresh
 
@@ -112,14 +112,14 @@ class Table:
         """Return a mask, shape (n,): True for each digest that is present."""
         stash = self.stash
         table = self.words, self._fields, stash.table, stash.used
-        return answered(digests, partial(contains_rows, *table))
+        return ask_in_slices(digests, partial(contains_rows, *table))
 
     def remove(self, digests: Digests) -> Mask:
         """Take back one addition of each digest. Return a mask, shape (n,): True for each that was present."""
         self.writable()
         stash = self.stash
         table = self.words, self._fields, stash.table, stash.used, self.counts
-        return answered(digests, partial(remove_rows, *table))
+        return ask_in_slices(digests, partial(remove_rows, *table))
 
     def add_one(self, a: int, b: int) -> bool:
         """Add one digest, given as signed integers. Return True if it was absent."""

@@ -16,6 +16,13 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
+from streamdedup.filters.digest_filter import (
+    DigestFilter,
+    ask_in_slices,
+    empty_mask,
+    number,
+    slices,
+)
 from streamdedup.filters.exact.rows import (
     NEW,
     NO_ROOM,
@@ -28,7 +35,6 @@ from streamdedup.filters.exact.rows import (
     remove_rows,
 )
 from streamdedup.filters.exact.scan import fingerprints_in, move
-from streamdedup.filters.keyed import Keyed, answered, empty_mask, number, sliced
 from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
 from streamdedup.filters.sizing import TABLE_BITS_MAX, exact_error, exact_size
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -38,7 +44,7 @@ LOAD_MIN, LOAD_MAX, LOAD = 0.5, 0.9, 0.8  # LOAD is the default
 WORDS_MAX = TABLE_BITS_MAX // 64
 
 
-class Exact(Keyed):
+class Exact(DigestFilter):
     """An exact set for `capacity` keys. It takes more: each time its room is used up it grows by half, at once.
 
     While it grows, the old and the new table are in memory, 2.5 times the old one, and buffers that
@@ -118,7 +124,7 @@ class Exact(Keyed):
         """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
         writable(self._words)
         fresh = empty_mask(digests)
-        for part, rows in sliced(digests):
+        for part, rows in slices(digests):
             done = self._add(part, fresh[rows])
             while done < len(part):
                 self._grow()
@@ -131,7 +137,7 @@ class Exact(Keyed):
 
     def contains_many(self, digests: Digests) -> Mask:
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
-        return answered(digests, partial(contains_rows, self._words, self._w, self._m))
+        return ask_in_slices(digests, partial(contains_rows, self._words, self._w, self._m))
 
     def discard(self, key: Key) -> bool:
         """Remove `key`. Return False if it was absent."""
@@ -146,7 +152,7 @@ class Exact(Keyed):
         """
         writable(self._words)
         table = self._words, self._w, self._m, self._counts
-        return answered(digests, partial(remove_rows, *table))
+        return ask_in_slices(digests, partial(remove_rows, *table))
 
     def header(self) -> dict[str, Any]:
         """Return the kind, the parameters, the sizes and the number of keys."""

@@ -7,9 +7,9 @@ cache misses overlap.
 import numpy as np
 
 from streamdedup.filters.base import Mask
-from streamdedup.filters.keyed import KEYS
+from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts, Words
-from streamdedup.filters.probing import high_word
+from streamdedup.filters.probes import high_word
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 

@@ -13,11 +13,20 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
-from streamdedup.filters.fuse.peeling import (
+from streamdedup.filters.digest_filter import (
+    CAPACITY_MAX,
+    DigestFilter,
+    empty_mask,
+    from_header,
+    is_rate,
+    number,
+    slices,
+)
+from streamdedup.filters.fuse.peel import (
     LENGTH_MAX,
     LINE_WORDS,
     SEEDS_MAX,
-    Part,
+    FusePart,
     State,
     build_part,
     fingerprint,
@@ -25,17 +34,8 @@ from streamdedup.filters.fuse.peeling import (
     slots,
     words_of,
 )
-from streamdedup.filters.keyed import (
-    CAPACITY_MAX,
-    Keyed,
-    empty_mask,
-    is_rate,
-    number,
-    sliced,
-    stated,
-)
 from streamdedup.filters.memory import Words, aligned_words, fill, words_over
-from streamdedup.filters.packing import mask, read
+from streamdedup.filters.packed_cells import mask, read
 from streamdedup.filters.sizing import fuse_bits
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
@@ -48,7 +48,7 @@ PARTS_MAX = -(-CAPACITY_MAX // PART_KEYS)
 START, KEYS, SEED, LENGTH, SEGMENTS, COLUMNS = 0, 1, 2, 3, 4, 5
 
 
-class Fuse(Keyed):
+class Fuse(DigestFilter):
     """A list of keys, built by `from_digests` and never changed.
 
     `error_rate` is the filter's own, 2^-bits, which is at most the rate that was asked for. `len` is the
@@ -103,7 +103,7 @@ class Fuse(Keyed):
         return cls.of_parts((build_part(_joined(held, i), bits) for i in range(parts)), bits, hash_)
 
     @classmethod
-    def of_parts(cls, parts: Iterable[Part], bits: int, hash_: Hash = MURMUR3) -> Self:
+    def of_parts(cls, parts: Iterable[FusePart], bits: int, hash_: Hash = MURMUR3) -> Self:
         """Return the filter of all parts, in order: `build_part` of each range of keys that `divided` returns."""
         rows, tables, start = [], [], 0
         for part in parts:
@@ -124,7 +124,7 @@ class Fuse(Keyed):
     def _over(cls, words: Words, directory: Words, bits: int, hash_: Hash) -> Self:
         made = cls.__new__(cls)
         made._keys = int(directory[:, KEYS].sum())
-        Keyed.__init__(made, max(1, made._keys), 2.0**-bits, hash_)
+        DigestFilter.__init__(made, max(1, made._keys), 2.0**-bits, hash_)
         made._bits, made._words, made._directory = np.uint64(bits), words.view(), directory.view()
         made._words.flags.writeable = made._directory.flags.writeable = False
         return made
@@ -166,7 +166,7 @@ class Fuse(Keyed):
     def contains_many(self, digests: Digests) -> Mask:
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         present = empty_mask(digests)
-        for part, rows in sliced(digests):
+        for part, rows in slices(digests):
             _contains(self._words, self._directory, self._bits, part, present[rows])
         return present
 
@@ -194,7 +194,7 @@ class Fuse(Keyed):
         """
         if header.get("kind") != cls.kind:
             raise ValueError(f"kind {header.get('kind')!r} is not {cls.kind}")
-        capacity, error_rate = stated(header, hash_)
+        capacity, error_rate = from_header(header, hash_)
         bits, keys = number(header, "bits", 1, BITS_MAX), number(header, "keys", 0, CAPACITY_MAX)
         if (capacity, error_rate) != (max(1, keys), 2.0**-bits):
             raise ValueError(
@@ -223,11 +223,11 @@ def divided(digests: Digests, parts: int) -> tuple[Words, State]:
     Part i has the words from `ends[i]` to `ends[i + 1]`; `ends` has shape (parts + 1,).
     """
     ends: State = np.zeros(parts + 1, dtype=np.int64)
-    for some, _ in sliced(digests):
+    for some, _ in slices(digests):
         _count_parts(some, np.uint64(parts), ends)
     np.cumsum(ends, out=ends)
     keys, filled = np.empty(len(digests), dtype=np.uint64), ends.copy()
-    for some, _ in sliced(digests):
+    for some, _ in slices(digests):
         _divide(some, np.uint64(parts), keys, filled)
     return keys, ends
 

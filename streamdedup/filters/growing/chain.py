@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Mask, Removable
+from streamdedup.filters.digest_filter import DigestFilter, describe, empty_mask, number, slices
 from streamdedup.filters.growing.stages import (
     Stage,
     adding_up,
@@ -26,9 +27,8 @@ from streamdedup.filters.growing.stages import (
     stated_stages,
     within,
 )
-from streamdedup.filters.keyed import Keyed, described, empty_mask, number, sliced
 from streamdedup.filters.kinds import OPTIONS, kind_of
-from streamdedup.filters.memory import READ_ONLY, touch
+from streamdedup.filters.memory import READ_ONLY, touch_pages
 from streamdedup.filters.sizing import any_of
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.units import counted
@@ -37,14 +37,14 @@ Rows = npt.NDArray[np.intp]
 
 
 class _Stage(Addable, Protocol):
-    """What a chain uses of a stage. The kinds that are `GROWABLE` have it from `Keyed`."""
+    """What a chain uses of a stage. The kinds that are `GROWABLE` have it from `DigestFilter`."""
 
     def _add_one(self, a: int, b: int) -> bool: ...
 
     def _contains_one(self, a: int, b: int) -> bool: ...
 
 
-class Chain(Keyed):
+class Chain(DigestFilter):
     """A filter of kind `of` that begins with `capacity` keys and stays within `error_rate` while it grows.
 
     `of` is one of `filters.GROWABLE`, and `options` are those of that kind. `max_size`, in bytes or as text ("4GiB"),
@@ -101,7 +101,7 @@ class Chain(Keyed):
 
     @override
     def __repr__(self) -> str:
-        return described(self, self.stages)
+        return describe(self, self.stages)
 
     @property
     @override
@@ -171,7 +171,7 @@ class Chain(Keyed):
             return
         made = self._made(due)
         for buffer in made.buffers():
-            touch(buffer)
+            touch_pages(buffer)
         self._parked[due] = made
         if due < len(self._stages):  # `add_many` has made it meanwhile
             self._parked.pop(due, None)
@@ -180,14 +180,14 @@ class Chain(Keyed):
         """Add all of `digests` (n, 2); return True, shape (n,), for each that was absent."""
         self._writable()
         fresh = empty_mask(digests)
-        for part, rows in sliced(digests):
+        for part, rows in slices(digests):
             self._add(part, fresh[rows])
         return fresh
 
     def contains_many(self, digests: Digests) -> Mask:
         """Whether each of `digests` (n, 2) is present, shape (n,)."""
         present = empty_mask(digests)
-        for part, rows in sliced(digests):
+        for part, rows in slices(digests):
             present[rows] = self._stages[-1].contains_many(part)
             for stage in reversed(self._stages[:-1]):
                 left = np.flatnonzero(~present[rows])

@@ -11,8 +11,8 @@ from itertools import count
 from typing import Any
 
 from streamdedup.errors import ConfigError
+from streamdedup.filters.digest_filter import CAPACITY_MAX
 from streamdedup.filters.footprint import footprint
-from streamdedup.filters.keyed import CAPACITY_MAX
 from streamdedup.filters.kinds import GROWABLE, GROWTH
 from streamdedup.filters.sizing import beside
 from streamdedup.units import parse_bytes

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Times
-from streamdedup.filters.keyed import ROWS_A_CALL
+from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import named
 

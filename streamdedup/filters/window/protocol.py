@@ -12,7 +12,7 @@ from streamdedup.keys.hashing import Digests
 
 if TYPE_CHECKING:  # they bring numba
     from streamdedup.filters.window.clock import Clock
-    from streamdedup.filters.window.judging import Judged, Pending
+    from streamdedup.filters.window.verdicts import PendingRows, WindowVerdicts
 
 
 @runtime_checkable
@@ -66,7 +66,9 @@ class Windowed(Addable, Protocol):
     def generations_many(self, digests: Digests) -> npt.NDArray[np.unsignedinteger[Any]]:
         """The live generations that hold each digest, shape (n,), as bits: generation g is bit g % G."""
 
-    def judge(self, digests: Digests, times: Times | None, pending: "Pending") -> "Judged":
+    def judge(
+        self, digests: Digests, times: Times | None, pending: "PendingRows"
+    ) -> "WindowVerdicts":
         """What `add_many` would do if `pending` were in the filter. Nothing is added."""
 
     def folded(self, times: Times | int) -> tuple[npt.NDArray[np.int64], int | None]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.filters.keyed import PROBES_A_CALL, sliced
+from streamdedup.filters.digest_filter import PROBES_A_CALL, slices
 from streamdedup.filters.memory import (
     PIECE_BYTES,
     Counts,
@@ -19,7 +19,7 @@ from streamdedup.filters.memory import (
     words_over,
     writable,
 )
-from streamdedup.filters.probing import advance, ask, begin, position
+from streamdedup.filters.probes import advance, ask, begin, position
 from streamdedup.filters.sizing import any_of
 from streamdedup.filters.window.clock import Generations
 from streamdedup.kernel import inlined, kernel
@@ -89,13 +89,13 @@ class Ring:
         """The bits, shape (n,), of the generations that hold each of `digests` (n, 2)."""
         self.settle()
         found: Cells = np.zeros(len(checked(digests)), dtype=self.cells.dtype)
-        for part, rows in sliced(digests, self.rows_a_call):
+        for part, rows in slices(digests, self.rows_a_call):
             _find(self.cells, self.sizes, part, found[rows])
         return found
 
     def put(self, digests: Digests, generations: Generations, oldest: int) -> None:
         """Set the bits of `digests` (n, 2) in their `generations` (n,), except in those before `oldest`."""
-        for part, rows in sliced(digests, self.rows_a_call):
+        for part, rows in slices(digests, self.rows_a_call):
             _put(
                 self.cells,
                 self.sizes,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.keyed import number
+from streamdedup.filters.digest_filter import number
 from streamdedup.filters.sizing import window_share
 from streamdedup.filters.window.clock import GENERATIONS_MAX, SPAN_MAX, UNLIMITED, Clock
 from streamdedup.units import parse_milliseconds

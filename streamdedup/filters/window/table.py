@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.filters.base import Mask, Times
-from streamdedup.filters.keyed import empty_mask, number, sliced
+from streamdedup.filters.digest_filter import empty_mask, number, slices
 from streamdedup.filters.sizing import TABLE_BITS_MAX
 from streamdedup.filters.window.clock import FRESH, NEVER, TIME_MAX, Generations, clipped, told
 from streamdedup.filters.window.ring import BITS_SET, KEYS, Ring
@@ -28,7 +28,7 @@ from streamdedup.filters.window.rules import Rules
 from streamdedup.keys.hashing import Digests, checked
 
 
-class Table:
+class WindowTable:
     """`ring` under `rules`; at first it is empty and has no watermark."""
 
     def __init__(self, rules: Rules, ring: Ring) -> None:
@@ -58,7 +58,7 @@ class Table:
         ring = self.ring
         ring.change()
         fresh = empty_mask(digests)
-        for part, rows in sliced(digests, ring.rows_a_call):
+        for part, rows in slices(digests, ring.rows_a_call):
             args = ring.cells, ring.counts, self._state, part, moments[rows]
             start = 0
             while (stop := add_rows(*args, start, fresh[rows])) < len(part):

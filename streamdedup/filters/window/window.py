@@ -14,8 +14,8 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask, Times
-from streamdedup.filters.keyed import CAPACITY_MAX, Keyed, stated_sizes
-from streamdedup.filters.probing import PROBES, is_double, stated_probe
+from streamdedup.filters.digest_filter import CAPACITY_MAX, DigestFilter, sizes_from_header
+from streamdedup.filters.probes import PROBES, is_double, stated_probe
 from streamdedup.filters.sizing import (
     TABLE_BITS_MAX,
     bloom_error,
@@ -24,17 +24,17 @@ from streamdedup.filters.sizing import (
     window_size,
 )
 from streamdedup.filters.window.clock import Clock, Generations, checked_time, folded, given_times
-from streamdedup.filters.window.judging import NOTHING, Judged, Pending, judge
 from streamdedup.filters.window.ring import KEYS, Cells, Ring, cell_bytes
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
-from streamdedup.filters.window.table import Table
+from streamdedup.filters.window.table import WindowTable
+from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts, judge
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
 ERROR_RATE_MIN = 1e-17  # takes 63 hashes with 64 generations
 HASHES_MAX = 64
 
 
-class Window(Keyed):
+class Window(DigestFilter):
     """Remembers the keys of the last `retention` ms (or text, as "7d"), or at least the last `capacity` keys added.
 
     - `error_rate` holds as long as no `retention` brings more than `capacity` keys.
@@ -79,7 +79,7 @@ class Window(Keyed):
         self._hold(rules, Ring(size, hashes, generations, double=is_double(probe)))
 
     def _hold(self, rules: Rules, ring: Ring) -> None:
-        self._ring, self._table = ring, Table(rules, ring)
+        self._ring, self._table = ring, WindowTable(rules, ring)
 
     @property
     def clock(self) -> Clock:
@@ -235,8 +235,8 @@ class Window(Keyed):
         return self._ring.find(digests)
 
     def judge(
-        self, digests: Digests, times: Times | None = None, pending: Pending = NOTHING
-    ) -> Judged:
+        self, digests: Digests, times: Times | None = None, pending: PendingRows = NO_PENDING
+    ) -> WindowVerdicts:
         """What `add_many` would do with `digests` (n, 2) if all of `pending` were in the filter. Nothing is added.
 
         To add the keys later, `rotate` to the watermark, then give the fresh ones and their generations to `put_many`,
@@ -312,7 +312,7 @@ class Window(Keyed):
         restored = cls._of_header(header, hash_)
         rules = stated_rules(header, restored.capacity)
         generations = rules.clock.generations
-        cells, hashes = stated_sizes(
+        cells, hashes = sizes_from_header(
             header,
             partial(window_size, generations=generations),
             cells=TABLE_BITS_MAX // (8 * cell_bytes(generations)),

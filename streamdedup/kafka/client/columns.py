@@ -23,8 +23,8 @@ from aiokafka.consumer import fetcher
 from typing_extensions import override
 
 from streamdedup.events import Column, EventBatch, Origin
-from streamdedup.kafka.client import answers
-from streamdedup.kafka.records.decoding import Decoding, first_of, origins
+from streamdedup.kafka.client import responses
+from streamdedup.kafka.records.decoding import PendingDecode, first_of, origins
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records.records import EventConsumer, to_batch
@@ -32,7 +32,7 @@ from streamdedup.kafka.records.wire import (
     LENGTH_END,
     MAGIC,
     MAGIC_AT,
-    DamagedError,
+    DamagedBatchError,
     RecordBatch,
     Records,
     check_first,
@@ -66,7 +66,7 @@ class ColumnarConsumer(EventConsumer):
         self._events_max: dict[TopicPartition, int] = {}  # the limit of the next EventBatch
         self._own_fetcher: Any = None
         super().__init__(**options)
-        answers.read_in_one_piece(self._client)
+        responses.read_in_one_piece(self._client)
 
     @override
     async def next_batch(
@@ -76,7 +76,7 @@ class ColumnarConsumer(EventConsumer):
         while True:
             polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
             [found] = polled.get(where, [None])
-            if not isinstance(found, Decoding):
+            if not isinstance(found, PendingDecode):
                 return found or None
             await found.done()
 
@@ -110,7 +110,7 @@ def unfit() -> str | None:
         "Fetcher._proc_fetch_request uses other names": not set(code.co_names) >= _USED,
         "Fetcher._proc_fetch_request is a closure": bool(code.co_freevars),
     }
-    return next((what for what, is_so in changed.items() if is_so), None) or answers.lacking()
+    return next((what for what, is_so in changed.items() if is_so), None) or responses.lacking()
 
 
 class RawRecords:
@@ -162,7 +162,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
         super().__init__(*arguments)
 
     @override
-    def _unpack_records(self) -> Iterator[EventBatch | Decoding]:
+    def _unpack_records(self) -> Iterator[EventBatch | PendingDecode]:
         """Yield the events; after many hidden record batches, yield an empty EventBatch.
 
         `next_fetch_offset` is after an EventBatch before that is yielded. At the end it is after all bytes.
@@ -225,7 +225,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
                 together.append(batch)
                 events, size_bytes = events + batch.count, size_bytes + len(batch.raw)
                 behind = batch.last_offset + 1
-        except DamagedError:
+        except DamagedBatchError:
             if passed:  # the batches before the damaged one are sound
                 yield together, behind
             raise
@@ -234,13 +234,13 @@ class _PartitionColumns(fetcher.PartitionRecords):
 
     def _decoded(
         self, together: Sequence[RecordBatch], behind: int
-    ) -> Iterator[EventBatch | Decoding]:
+    ) -> Iterator[EventBatch | PendingDecode]:
         """Yield the events of consecutive record batches, as many at once as one turn of the loop may decompress."""
         while together:
             if parts := first_of(together):
                 records = columns_of(parts)
             else:
-                large = Decoding(together[0])
+                large = PendingDecode(together[0])
                 while not large.is_done:
                     yield large
                 records = large.records

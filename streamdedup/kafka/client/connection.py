@@ -23,7 +23,12 @@ from aiokafka.errors import (
 )
 from aiokafka.helpers import create_ssl_context
 
-from streamdedup.errors import ConfigError, DeliveryError, StreamdedupError, trace
+from streamdedup.errors import (
+    ConfigError,
+    DeliveryError,
+    StreamdedupError,
+    traceback_without_messages,
+)
 from streamdedup.kafka.options import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -102,7 +107,7 @@ def describe_error(error: BaseException) -> dict[str, Any]:
         return {"error": str(error)}  # it begins with the name
     if isinstance(error, OSError | StreamdedupError):
         return {"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__}
-    return {"error": type(error).__name__, "where": trace(error)}
+    return {"error": type(error).__name__, "where": traceback_without_messages(error)}
 
 
 def refusal(error: BaseException) -> DeliveryError | None:

@@ -12,7 +12,7 @@ import numpy as np
 from streamdedup.events import Integers, Origin
 from streamdedup.kafka.records.encoding import VERBATIM_BYTES_MIN
 from streamdedup.kafka.records.wire import (
-    DamagedError,
+    DamagedBatchError,
     RecordBatch,
     Records,
     Unpacked,
@@ -35,7 +35,7 @@ def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
             break
         try:
             parts.append(unpack(batch, LOOP_BYTES_MAX))
-        except DamagedError:
+        except DamagedBatchError:
             break
         size_bytes += parts[-1].end - parts[-1].start
     return parts
@@ -54,7 +54,7 @@ def origins(batches: Sequence[RecordBatch], size_bytes: Integers) -> list[Origin
     ]
 
 
-class Decoding:
+class PendingDecode:
     """A large record batch in place of an EventBatch, until a thread has decoded it."""
 
     def __init__(self, batch: RecordBatch) -> None:

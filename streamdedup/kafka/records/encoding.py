@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from streamdedup.events import Column, Integers
-from streamdedup.kafka.records import writing
+from streamdedup.kafka.records import write
 from streamdedup.kafka.records.codecs import NONE, compress
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import (
@@ -136,7 +136,7 @@ class BatchEncoder:
 
     def _append(self, rows: "_Rows", row: int, behind: int) -> int:
         """Append the rows from `row` to `behind` (exclusive) that fit; return the first row that does not."""
-        reached, self._end, last_ms = writing.emit(
+        reached, self._end, last_ms = write.emit(
             *rows, row, behind, self._base_ms, self._count, self._room, self._end
         )
         if reached == row and not self._count:

@@ -12,7 +12,7 @@ from aiokafka.record.util import encode_varint
 from typing_extensions import override
 
 from streamdedup.events import NULL, Column, HeaderColumn, Headers, Integers
-from streamdedup.kafka.records import walking, writing
+from streamdedup.kafka.records import walk, write
 from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys import cells
 from streamdedup.keys.hashing import frozen
@@ -56,7 +56,7 @@ class RawHeaders(HeaderColumn):
             count = len(self)
             return Column(b"", np.zeros(count, np.int64), np.full(count, NULL, np.int64))
         name_bytes = frozen(np.frombuffer(wanted, dtype=np.uint8), np.uint8)
-        return cells.located(self._column, partial(walking.last_header, name_bytes))
+        return cells.located(self._column, partial(walk.last_header, name_bytes))
 
     def appended(
         self,
@@ -94,7 +94,7 @@ def _appended(
     room = int((bodies.sizes + written.sizes[which] + besides).sum())
     out = np.empty(room, dtype=np.uint8)
     starts, sizes = np.empty((2, len(bodies)), dtype=np.int64)
-    done = writing.append_headers(
+    done = write.append_headers(
         frozen(np.frombuffer(bodies.buffer, dtype=np.uint8), np.uint8),
         frozen(bodies.starts, np.int64),
         frozen(bodies.sizes, np.int64),

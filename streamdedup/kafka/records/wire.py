@@ -36,7 +36,7 @@ from crc32c import crc32c
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Column, Integers
-from streamdedup.kafka.records import walking
+from streamdedup.kafka.records import walk
 from streamdedup.kafka.records.codecs import NAMES, NONE, RECORDS_BYTES_MAX, CodecError, decompress
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -54,7 +54,7 @@ _MARKER = struct.Struct(">hh")  # the key of a control record: version and type
 _ABORT = 0
 
 
-class DamagedError(StreamdedupError):
+class DamagedBatchError(StreamdedupError):
     """A record batch contradicts the format. The message names its base offset and the fault, and no data."""
 
 
@@ -130,8 +130,8 @@ def check_first(data: bytes) -> None:
         raise _damaged(base, f"its length is {length}, and {len(data)} bytes are present")
 
 
-def _damaged(base_offset: int, what: str) -> DamagedError:
-    return DamagedError(f"the record batch at offset {base_offset} is damaged: {what}")
+def _damaged(base_offset: int, what: str) -> DamagedBatchError:
+    return DamagedBatchError(f"the record batch at offset {base_offset} is damaged: {what}")
 
 
 def _parsed(raw: memoryview, position: int) -> RecordBatch:
@@ -217,22 +217,22 @@ def columns_of(batches: Sequence[Unpacked]) -> Records:
     """
     buffer, spans = _joined([one for one in batches if one.batch.count])
     rows = sum(span.batch.count for span in spans)
-    table = np.empty((walking.COLUMNS, rows), dtype=np.int64)
+    table = np.empty((walk.COLUMNS, rows), dtype=np.int64)
     numbers, row = np.frombuffer(buffer, dtype=np.uint8), 0
     for span in spans:
         _walk(numbers, table, row, span)
         row += span.batch.count
     keys, values, bodies = (
         Column(buffer, table[column], table[column + 1])
-        for column in (walking.KEY, walking.VALUE, walking.BODY)
+        for column in (walk.KEY, walk.VALUE, walk.BODY)
     )
     return Records(
-        offsets=table[walking.OFFSET],
-        timestamps=table[walking.TIMESTAMP],
+        offsets=table[walk.OFFSET],
+        timestamps=table[walk.TIMESTAMP],
         keys=keys,
         values=values,
         bodies=bodies,
-        header_starts=table[walking.HEADERS],
+        header_starts=table[walk.HEADERS],
     )
 
 
@@ -263,7 +263,7 @@ def _checked(spans: list[_Span]) -> list[_Span]:
     This must come first, because columns are allocated for as many records as a batch claims.
     """
     for batch, start, end in spans:
-        if batch.count * walking.RECORD_BYTES_MIN > end - start:
+        if batch.count * walk.RECORD_BYTES_MIN > end - start:
             raise _damaged(batch.base_offset, f"{batch.count} records in {end - start} bytes")
     return spans
 
@@ -274,7 +274,7 @@ def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span
     append_ms = batch.last_ms if batch.is_appended else -1
     rows = row + batch.count
     while row < rows:
-        row, position = walking.walk(
+        row, position = walk.walk(
             numbers,
             position,
             end,
@@ -286,9 +286,9 @@ def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span
             batch.first_ms,
             append_ms,
         )
-        if position == walking.DISORDER:
+        if position == walk.DISORDER:
             raise _damaged(batch.base_offset, "the offsets in it do not ascend")
-        if position == walking.MISFIT:
+        if position == walk.MISFIT:
             raise _damaged(batch.base_offset, "a record does not fit into it")
     if position != end:
         raise _damaged(batch.base_offset, "it contains more than its records")

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
-from streamdedup.keys.formats.registry import looks_registered
+from streamdedup.keys.formats.schema_registry import looks_registered
 
 NOT_UTF8 = "the key is not UTF-8"
 NO_TEXT = (

@@ -16,7 +16,7 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.cells import completed
 from streamdedup.keys.normalizers.base import characters_check, text_of, unknown
-from streamdedup.keys.normalizers.labels import LABELS_MAX
+from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.providers import providers, table_check
 from streamdedup.keys.options import EmailRules
 

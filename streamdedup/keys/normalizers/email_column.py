@@ -15,7 +15,7 @@ from email_validator import SPECIAL_USE_DOMAIN_NAMES
 from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
-from streamdedup.keys.normalizers.letters import stripped
+from streamdedup.keys.normalizers.ascii_text import stripped
 from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
@@ -39,7 +39,7 @@ _USES[list(_LETTERS_AND_DIGITS)] |= _HOST  # RFC 1123, 2.1; a dash only inside o
 _FROM, _SIZE, _TO, _TO_SIZE, _TAG, _IGNORES_DOTS = range(6)  # the columns of `rules`
 
 
-class _Table(NamedTuple):
+class _ProviderTable(NamedTuple):
     """The providers as the kernel looks them up.
 
     `slots`, a hash table by the domain's hash, has the number of a row of `rules`, or -1. A row has the
@@ -78,7 +78,7 @@ def warm_up() -> None:
 
 
 @cache
-def _table(rules: EmailRules) -> _Table:
+def _table(rules: EmailRules) -> _ProviderTable:
     found = providers(rules)
     names, rows = bytearray(), []
     for domain, provider in found.items():
@@ -93,7 +93,7 @@ def _table(rules: EmailRules) -> _Table:
             slot = (slot + 1) % size
         slots[slot] = number
     table = np.array(rows, dtype=np.int64).reshape(-1, 6)
-    return _Table(
+    return _ProviderTable(
         frozen(np.frombuffer(bytes(names), dtype=np.uint8), np.uint8),
         frozen(table, np.int64),
         frozen(slots, np.int64),

@@ -28,11 +28,11 @@ class TextNormalizer:
         Nulls stay nulls.
         """
         # Imported here, because this module imports numba.
-        from streamdedup.keys.normalizers.letters import lowered, trimmed
+        from streamdedup.keys.normalizers.ascii_text import lower_column, trim_column
 
-        found = trimmed(keys)
+        found = trim_column(keys)
         if self.lowers:
-            found = lowered(found)
+            found = lower_column(found)
         return completed(found, unknown(found, keys), cache(self.of_key), keys)
 
 

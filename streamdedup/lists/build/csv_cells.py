@@ -13,7 +13,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.lists.build.entries import NOT_UTF8, TOO_LONG, Entries
 from streamdedup.lists.build.inputs import CHUNK_BYTES, Input
-from streamdedup.lists.build.reading import LINE_BYTES_MAX, Block
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block
 
 NO_CSV = "the line is no CSV: its quotes do not match, or a field is too long"
 TOO_SHORT = "the line has fewer columns"

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Column, Integers
-from streamdedup.lists.build.reading import LINE_BYTES_MAX
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX
 
 TOO_LONG = f"the line is longer than {LINE_BYTES_MAX:,} bytes"
 NOT_UTF8 = "the line is not UTF-8"

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from streamdedup.events import Column, Integers
 from streamdedup.keys.extract import json_keys
-from streamdedup.keys.normalizers.letters import trimmed
+from streamdedup.keys.normalizers.ascii_text import trim_column
 from streamdedup.lists.build.csv_cells import csv_entries
 from streamdedup.lists.build.entries import NOT_UTF8, TOO_LONG, Entries, first_bytes, is_utf8
 from streamdedup.lists.build.inputs import Input
-from streamdedup.lists.build.reading import LINE_BYTES_MAX, Block, blocks
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block, blocks
 
 _COMMENT = ord("#")
 
@@ -54,7 +54,7 @@ def _of_json(block: Block, field: str) -> Entries:
 
 
 def _blank(lines: Column) -> npt.NDArray[np.bool_]:
-    sizes = trimmed(lines).sizes
+    sizes = trim_column(lines).sizes
     return np.equal(sizes, 0)
 
 

@@ -9,7 +9,7 @@ from streamdedup.filters.base import Key, Mask
 from streamdedup.keys.hashing import Digests, Hash
 
 
-class Nothing:
+class NoFilter:
     """A set that stays empty. It has all methods of `Addable`, but only its `hash` is of use."""
 
     kind: ClassVar[str] = "none"

@@ -60,11 +60,11 @@ class Verifier(Protocol):
     The list in memory is asked first. Only for its matches is the store asked, in a thread.
     """
 
-    def suspects(self, keys: Column, digests: Digests) -> "Suspects":
+    def suspects(self, keys: Column, digests: Digests) -> "StoreQuery":
         """Ask the list in memory. The arguments are those of `Matcher.match`."""
 
 
-class Suspects(Protocol):
+class StoreQuery(Protocol):
     """The matches of a `Verifier` in a batch. Only for these must its store be asked."""
 
     def __len__(self) -> int: ...
@@ -93,7 +93,7 @@ _NO_MATCHES: Matches = np.zeros(0, dtype=np.uint8)
 NOT_VERIFIED = Verified(_NO_ROWS, _NO_MATCHES)
 
 
-class Blocked(NamedTuple):
+class BlockedRows(NamedTuple):
     """The blocked rows of a batch, ascending, and which part of each key matched, both (k,); and the lists that judged.
 
     `exempt` are the rows, ascending, that the blocklist matches and the allowlist exempts. `verified` has no rows if
@@ -106,12 +106,12 @@ class Blocked(NamedTuple):
     lists: "Lists"
     verified: Verified = NOT_VERIFIED
 
-    def head(self, count: int) -> "Blocked":
+    def head(self, count: int) -> "BlockedRows":
         """Return the same for the first `count` rows of the batch."""
         kept = int(np.searchsorted(self.rows, count))
         exempt = self.exempt[: int(np.searchsorted(self.exempt, count))]
         verified = self.verified.head(count)
-        return Blocked(self.rows[:kept], self.matches[:kept], exempt, self.lists, verified)
+        return BlockedRows(self.rows[:kept], self.matches[:kept], exempt, self.lists, verified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +126,27 @@ class Lists:
         """Whether `screen` may wait for a disk."""
         return isinstance(self.block, Verifier)
 
-    def screen(self, rows: Integers, keys: Column, digests: Digests) -> Blocked:
+    def screen(self, rows: Integers, keys: Column, digests: Digests) -> BlockedRows:
         """Return which of `rows` (n,) of a batch, ascending, are blocked.
 
         `keys` (n,) and `digests` (n, 2) are those of the rows. This may wait for a disk: see `ask_a_disk`.
         """
         said = self.ask(rows, keys, digests)
-        return (said.verified() if isinstance(said, Suspected) else said).blocked
+        return (said.verified() if isinstance(said, NeedsStore) else said).blocked
 
-    def ask(self, rows: Integers, keys: Column, digests: Digests) -> "Screened | Suspected":
+    def ask(self, rows: Integers, keys: Column, digests: Digests) -> "ScreenResult | NeedsStore":
         """Do the same as `screen`, but read no disk: if a store must be asked, return what for."""
         if self.block is None:
-            return Screened(Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self))
+            return ScreenResult(BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self))
         if isinstance(self.block, Verifier):
-            said = Suspected(self, rows, keys, digests, self.block.suspects(keys, digests))
+            said = NeedsStore(self, rows, keys, digests, self.block.suspects(keys, digests))
             return said if len(said.suspects) else said.verified()
         matches = self.block.match(keys, digests)
-        return Screened(self.exempted(rows, keys, digests, matches, NOT_VERIFIED))
+        return ScreenResult(self.exempted(rows, keys, digests, matches, NOT_VERIFIED))
 
     def exempted(
         self, rows: Integers, keys: Column, digests: Digests, matches: Matches, verified: Verified
-    ) -> Blocked:
+    ) -> BlockedRows:
         """Return which rows are blocked: those that the blocklist matches, less those that the allowlist holds.
 
         `matches` (n,) are the blocklist's.
@@ -156,43 +156,43 @@ class Lists:
         if self.allow is not None and len(hits):  # only for the matches, which are few
             allowed = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
         blocked = hits[~allowed]
-        return Blocked(rows[blocked], matches[blocked], rows[hits[allowed]], self, verified)
+        return BlockedRows(rows[blocked], matches[blocked], rows[hits[allowed]], self, verified)
 
 
 @dataclass(frozen=True, slots=True)
-class Suspected:
+class NeedsStore:
     """A batch for which the lists were asked in memory; their exact store must still be asked for `suspects`."""
 
     lists: Lists
     rows: Integers
     keys: Column
     digests: Digests
-    suspects: Suspects
+    suspects: StoreQuery
 
-    def verified(self) -> "Screened":
+    def verified(self) -> "ScreenResult":
         """Ask the store, and return the result. This blocks while a disk is read."""
         matches, answers = self.suspects.verify()
         asked = self.rows, self.keys, self.digests
-        return Screened(self.lists.exempted(*asked, matches, Verified(self.rows, answers)))
+        return ScreenResult(self.lists.exempted(*asked, matches, Verified(self.rows, answers)))
 
 
 @dataclass(frozen=True, slots=True)
-class Screened:
+class ScreenResult:
     """Takes the place of lists that were asked in advance, in a thread: holds their result for the batch."""
 
-    blocked: Blocked
+    blocked: BlockedRows
 
-    def screen(self, _rows: Integers, _keys: Column, _digests: Digests) -> Blocked:
+    def screen(self, _rows: Integers, _keys: Column, _digests: Digests) -> BlockedRows:
         """Return that result."""
         return self.blocked
 
 
 NO_LISTS = Lists()
-NOTHING_BLOCKED = Blocked(_NO_ROWS, _NO_MATCHES, _NO_ROWS, NO_LISTS)
+NOTHING_BLOCKED = BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, NO_LISTS)
 
 
 @dataclass
-class InForce:
+class ListsInForce:
     """The only holder of a worker's lists in force. It is read once a batch, and replaced between two batches."""
 
     now: Lists = NO_LISTS

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from streamdedup.commands.audit.extents import Extent, fixed, topology_of
 from streamdedup.commands.audit.limits import FINDINGS, Limit, began_at_latest, limits_of
-from streamdedup.commands.audit.matching import Matches, first_read, match
-from streamdedup.commands.audit.reading import PartitionReader, Sorts
-from streamdedup.commands.audit.report import Counts, Report, judged
+from streamdedup.commands.audit.match import Matches, first_read, match
+from streamdedup.commands.audit.read import PartitionReader, Sorts
+from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
@@ -63,7 +63,7 @@ class _Audit:
         found = [await self._partition(recipe, extent) for extent in extents]
         return judged(self._settings, recipe.shard_capacity, found)
 
-    async def _partition(self, recipe: Recipe, extent: Extent) -> Counts:
+    async def _partition(self, recipe: Recipe, extent: Extent) -> PartitionCounts:
         clock = self._clock(recipe)
         until = extent.committed
         until = extent.found.input_start if until is None else until
@@ -116,7 +116,7 @@ class _Audit:
 
 def counts_of(
     settings: Settings, extent: Extent, sorts: Sorts, matches: Matches, limits: tuple[Limit, ...]
-) -> Counts:
+) -> PartitionCounts:
     """What was found of a partition, without what its limits hide."""
     sink, found = settings.sink, extent.found
     tells_duplicates = sink.duplicates_topic or sink.shadow
@@ -135,7 +135,7 @@ def counts_of(
     elif not tells_duplicates:
         findings["wrongly_dropped"] = None
     findings |= dict.fromkeys(name for limit in limits for name in limit.hides)
-    return Counts(
+    return PartitionCounts(
         partition=extent.partition,
         input_start=found.input_start,
         committed=extent.committed,

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable
-from streamdedup.filters.keyed import CAPACITY_MAX, is_rate
+from streamdedup.filters.digest_filter import CAPACITY_MAX, is_rate
 from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, OPTIONS, hash_of, kind_of
 from streamdedup.units import parse_count
 

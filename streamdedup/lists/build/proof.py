@@ -11,17 +11,17 @@ import numpy as np
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Integers
 from streamdedup.filters.base import Mask
-from streamdedup.lists.build.building import Recipe
+from streamdedup.lists.build.builder import BuildRequest
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.build.inputs import Input, size_bytes
 from streamdedup.lists.key_list import KeyList, load
-from streamdedup.lists.build.keying import Keyed
-from streamdedup.lists.progress import Progress
+from streamdedup.lists.build.keys import KeyedEntries
+from streamdedup.lists.progress import BuildProgress
 from streamdedup.lists.store_facts import place_of
-from streamdedup.rules.listed import Match
+from streamdedup.rules.lists import Match
 
 
-def prove(path: Path, recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> int:
+def prove(path: Path, recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress) -> int:
     """How many entries were looked for, and all found; StreamdedupError with the line of the first that was not."""
     listed = load(path, hash_key=recipe.hash.key)
     listed.refuse_unless(recipe.normalizing.normalizer())
@@ -41,7 +41,7 @@ def prove(path: Path, recipe: Recipe, inputs: Sequence[Input], progress: Progres
 
 
 def _missing(
-    listed: KeyList, store: ExactStore | None, keyed: Keyed
+    listed: KeyList, store: ExactStore | None, keyed: KeyedEntries
 ) -> Iterator[tuple[Path | None, Integers]]:
     """Where a key should be, and the rows of a piece, ascending, with one that is not there."""
     addresses = listed.match(keyed.keys, keyed.digests) == Match.ADDRESS
@@ -54,6 +54,6 @@ def _missing(
         yield store.path, _others(keyed, *there)
 
 
-def _others(keyed: Keyed, addresses: Mask, domains: Mask) -> Integers:
+def _others(keyed: KeyedEntries, addresses: Mask, domains: Mask) -> Integers:
     """The rows, ascending, of the addresses and the domains that are not marked."""
     return np.sort(np.concatenate([keyed.rows[~addresses], keyed.domain_rows[~domains]]))

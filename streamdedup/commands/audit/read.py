@@ -19,7 +19,7 @@ from streamdedup.commands.audit.rows import (
     Sorter,
     rows_of,
 )
-from streamdedup.commands.audit.timing import Latest, WindowTime
+from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict

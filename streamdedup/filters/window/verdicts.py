@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.filters.base import Mask, Times
-from streamdedup.filters.keyed import ROWS_A_CALL
+from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.filters.window.clock import (
     FRESH,
     LATE,
@@ -27,12 +27,12 @@ from streamdedup.filters.window.clock import (
     moment,
     told,
 )
-from streamdedup.filters.window.equals import Table, place, table_for
+from streamdedup.filters.window.row_index import RowIndex, place, table_for
 from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import Digests, checked
 
 
-class Pending(NamedTuple):
+class PendingRows(NamedTuple):
     """Keys that were judged fresh, or were refreshed, but are not in the filter yet.
 
     Their `digests` have shape (p, 2), their `generations` (p,). `watermark` is the watermark after these rows. It is
@@ -44,7 +44,7 @@ class Pending(NamedTuple):
     watermark: int | None
 
 
-class Judged(NamedTuple):
+class WindowVerdicts(NamedTuple):
     """Verdicts, each of shape (n,), and the watermark after them."""
 
     fresh: Mask
@@ -56,7 +56,7 @@ class Judged(NamedTuple):
     watermark: int | None
 
 
-NOTHING = Pending(np.empty((0, 2), dtype=np.uint64), np.empty(0, dtype=np.int64), None)
+NO_PENDING = PendingRows(np.empty((0, 2), dtype=np.uint64), np.empty(0, dtype=np.int64), None)
 
 
 def judge(
@@ -68,8 +68,8 @@ def judge(
     *,
     late_passes: bool,
     refresh: bool,
-    pending: Pending = NOTHING,
-) -> Judged:
+    pending: PendingRows = NO_PENDING,
+) -> WindowVerdicts:
     """Judge `digests` as `Window.judge` describes.
 
     `masks` (n,) has, for each digest, the bits of the generations that hold it and are live at `watermark`.
@@ -85,7 +85,9 @@ def judge(
     mark = np.array(
         [held if pending.watermark is None else max(held, pending.watermark)], dtype=np.int64
     )
-    judged = Judged(np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_), generations, 0)
+    judged = WindowVerdicts(
+        np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_), generations, 0
+    )
     for start in range(0, rows, ROWS_A_CALL):
         part = slice(start, start + ROWS_A_CALL)
         _judge(
@@ -110,7 +112,9 @@ _NONE = np.uint64(0)
 
 
 @kernel
-def _enter(digests: Digests, generations: Generations, table: Table, start: int, stop: int) -> None:
+def _enter(
+    digests: Digests, generations: Generations, table: RowIndex, start: int, stop: int
+) -> None:
     """Put pending rows into `table`. Of equal rows, the one with the newest generation stays."""
     for row in range(start, stop):
         at = place(digests, table, row)
@@ -128,7 +132,7 @@ def _judge(
     times: Times,
     digests: Digests,
     first: int,
-    table: Table,
+    table: RowIndex,
     generations: Generations,
     mark: Mark,
     fresh: Mask,

@@ -7,13 +7,13 @@ from streamdedup.filters.base import Mask
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests
 
-Table = npt.NDArray[np.int64]
+RowIndex = npt.NDArray[np.int64]
 
 _EMPTY = -1
 _NEXT = np.uint64(1)
 
 
-def table_for(rows: int) -> Table:
+def table_for(rows: int) -> RowIndex:
     """An empty table with room for `rows` rows."""
     return np.full(1 << max(4, (2 * rows).bit_length()), _EMPTY, dtype=np.int64)
 
@@ -24,7 +24,7 @@ def keep_first(digests: Digests, chosen: Mask) -> None:
 
 
 @inlined
-def place(digests: Digests, table: Table, row: int) -> np.uint64:
+def place(digests: Digests, table: RowIndex, row: int) -> np.uint64:
     """The index in `table` of the number of an equal row.
 
     If there is no equal row, this is the index at which the number of this row belongs, and the entry there is below 0.
@@ -38,7 +38,7 @@ def place(digests: Digests, table: Table, row: int) -> np.uint64:
 
 
 @kernel
-def _keep_first(digests: Digests, chosen: Mask, table: Table) -> None:
+def _keep_first(digests: Digests, chosen: Mask, table: RowIndex) -> None:
     for row in range(digests.shape[0]):
         if chosen[row]:
             at = place(digests, table, row)

@@ -20,7 +20,7 @@ ASKED = ("kind", "hash", "range", "capacity", "error_rate", "probe")
 KEYS = 0  # the index of the number of keys in a filter's `_counts`
 
 
-class Keyed:
+class DigestFilter:
     """A filter with `hash`, for `capacity` keys at `error_rate`. Subclasses give `_add_one` and `_contains_one`.
 
     A subclass that has a table and counts keeps them in `_words` and `_counts`. The first count is the number of keys.
@@ -80,7 +80,7 @@ class Keyed:
         return self._add_one(a, b)
 
     def __repr__(self) -> str:
-        return described(cast("Filter", self), self.kind)
+        return describe(cast("Filter", self), self.kind)
 
     def __contains__(self, key: Key) -> bool:
         a, b = self._hash.signed(key)
@@ -96,7 +96,7 @@ class Keyed:
     def _of_header(cls, header: Mapping[str, Any], hash_: Hash) -> Self:
         """A filter without a table, with what every header states. Raises ValueError if the header is wrong."""
         made = cls.__new__(cls)
-        Keyed.__init__(made, *stated(header, hash_), hash_)
+        DigestFilter.__init__(made, *from_header(header, hash_), hash_)
         return made
 
     def _header(self, **own: object) -> dict[str, Any]:
@@ -110,16 +110,16 @@ class Keyed:
         }
 
 
-def described(seen: Filter, name: str) -> str:
+def describe(filter_: Filter, name: str) -> str:
     """A description of the filter for people. It contains no key."""
-    size, unit = float(seen.size_bytes), "B"
+    size, unit = float(filter_.size_bytes), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if size < 1000:
             break
         size, unit = size / 1000, larger
     return (
-        f"<streamdedup {name}: {len(seen):,} of {seen.capacity:,} keys,"
-        f" {size:.{0 if unit == 'B' else 1}f} {unit}, error {seen.error_rate:g}>"
+        f"<streamdedup {name}: {len(filter_):,} of {filter_.capacity:,} keys,"
+        f" {size:.{0 if unit == 'B' else 1}f} {unit}, error {filter_.error_rate:g}>"
     )
 
 
@@ -128,7 +128,7 @@ def is_rate(given: object) -> bool:
     return isinstance(given, Real) and 0 < cast("float", given) < 1
 
 
-def stated(header: Mapping[str, Any], hash_: Hash) -> tuple[int, float]:
+def from_header(header: Mapping[str, Any], hash_: Hash) -> tuple[int, float]:
     """The capacity and the error rate of a header, checked before anything is allocated for them.
 
     Raises ValueError if one of them is wrong, or if the header was made with another hash than `hash_`.
@@ -151,7 +151,7 @@ def number(header: Mapping[str, Any], name: str, low: int, high: int) -> int:
     return value
 
 
-def stated_sizes(
+def sizes_from_header(
     header: Mapping[str, Any], size: Callable[[int, float], tuple[int, int]], **limits: int
 ) -> tuple[int, int]:
     """Two sizes of a header, each from 1 to its limit, that `size` computes from its capacity and error rate.
@@ -171,7 +171,7 @@ def stated_sizes(
     return first, second
 
 
-def sliced(digests: Digests, rows: int = ROWS_A_CALL) -> Iterator[tuple[Digests, slice]]:
+def slices(digests: Digests, rows: int = ROWS_A_CALL) -> Iterator[tuple[Digests, slice]]:
     """Check `digests`; yield slices of at most `rows`, each with its position, so that no kernel call takes long."""
     digests = checked(digests)
     for start in range(0, len(digests), rows):
@@ -179,7 +179,7 @@ def sliced(digests: Digests, rows: int = ROWS_A_CALL) -> Iterator[tuple[Digests,
         yield digests[part], part
 
 
-def answered(
+def ask_in_slices(
     digests: Digests, ask: Callable[[Digests, Mask], object], rows: int = ROWS_A_CALL
 ) -> Mask:
     """A kernel's answers, shape (n,), about `digests` (n, 2), which it gets in slices.
@@ -187,12 +187,12 @@ def answered(
     `ask` takes one slice, and the part of the answers that it must fill in.
     """
     answers = empty_mask(digests)
-    for part, where in sliced(digests, rows):
+    for part, where in slices(digests, rows):
         ask(part, answers[where])
     return answers
 
 
-def same(one: Parts, other: object, *sizes: str) -> None:
+def check_unionable(one: Parts, other: object, *sizes: str) -> None:
     """Raise ConfigError unless two filters agree in kind, hash and `sizes`; TypeError if `other` is not a filter.
 
     The message names an option that was asked for, if one differs, and otherwise a size that followed from the options.

@@ -17,9 +17,9 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.lists.exact_store import rows_of
 from streamdedup.lists.facts import Facts
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.progress import Progress
+from streamdedup.lists.progress import BuildProgress
 from streamdedup.lists.rocks import rocks_errors, rocksdict, table_options
-from streamdedup.lists.build.spilling import INSTEAD, Spill
+from streamdedup.lists.build.spill_files import INSTEAD, Spill
 from streamdedup.lists.store_facts import FACTS, VERSION, Owner, Sized, StoreFacts, place_of
 from streamdedup.snapshot import files
 
@@ -29,7 +29,7 @@ _KEPT = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.sst", re.ASCII)
 _FULL = "see that the disk has room, or " + INSTEAD
 
 
-class Storing:
+class StoreBuilder:
     """Takes the digests of all entries of the list that will be at `output`, and puts its store in place."""
 
     def __init__(self, output: Path) -> None:
@@ -63,7 +63,7 @@ class Storing:
         """Take the rows of `digests` (n, 2), of addresses or of domains."""
         self._spill.add(digests)
 
-    def publish(self, listed: KeyList, progress: Progress) -> Path:
+    def publish(self, listed: KeyList, progress: BuildProgress) -> Path:
         """Put the store of all that was taken in place, as that of `listed`; SnapshotError where it cannot be."""
         made = self._work / "store"
         with rocks_errors("write", made, _FULL):
@@ -99,7 +99,7 @@ class Storing:
             if path.name == _WORK or old:
                 _remove(path)
 
-    def _write(self, made: Path, progress: Progress) -> int:
+    def _write(self, made: Path, progress: BuildProgress) -> int:
         """RocksDB's files; how many keys they hold."""
         tables = _Tables(self._work)
         progress.begin("storing", None)

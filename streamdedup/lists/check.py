@@ -7,11 +7,11 @@ from pathlib import Path
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.lists.build.reading import LINE_BYTES_MAX, blocks
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.rules.listed import Answer, Answers, Match, Matches
+from streamdedup.rules.lists import Answer, Answers, Match, Matches
 
 _BLOCKED = {Match.ADDRESS: b"blocked\taddress", Match.DOMAIN: b"blocked\tdomain"}
 

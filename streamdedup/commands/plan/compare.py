@@ -18,7 +18,7 @@ LACKS = {"remove": "keys cannot be taken back", "window": "keys are never forgot
 
 
 @dataclass(frozen=True)
-class Plan:
+class Comparison:
     """`rows`, the smallest first; `left_out`, by kind, the reason."""
 
     job: Job
@@ -46,7 +46,7 @@ class Plan:
         return row.size.size_bytes * (self.job.partitions or 1)
 
 
-def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measured) -> Plan:
+def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measured) -> Comparison:
     """The plan for `job`. Takes about a second for `measure`; ConfigError where no kind can do it."""
     fitting: dict[str, Size] = {}
     left_out: dict[str, str] = {}
@@ -65,7 +65,7 @@ def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measur
         raise ConfigError(f"no kind of filter can do this: {'; '.join(reasons)}")
     rows = [_row(kind, size, job, measure) for kind, size in fitting.items()]
     rows.sort(key=lambda row: row.size.size_bytes)
-    return Plan(job, sample, tuple(rows), left_out, pick(rows, job))
+    return Comparison(job, sample, tuple(rows), left_out, pick(rows, job))
 
 
 def grouped(reasons: dict[str, str]) -> dict[str, list[str]]:

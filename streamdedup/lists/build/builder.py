@@ -21,15 +21,15 @@ from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.filters.memory import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.lists.exact_store import EXACT_KIND
-from streamdedup.lists.facts import Counts, check_name
+from streamdedup.lists.facts import EntryCounts, check_name
 from streamdedup.lists.build.inputs import STDIN, Input, size_bytes
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.build.keying import Keying
+from streamdedup.lists.build.keys import EntryKeys
 from streamdedup.lists.build.needs import Needs, available_bytes, needs
-from streamdedup.lists.normalizing import AS_THEY_ARE, Normalizing
-from streamdedup.lists.progress import Progress, sized
+from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
+from streamdedup.lists.progress import BuildProgress, sized
 from streamdedup.lists.build.rejects import Rejects
-from streamdedup.lists.build.storing import Storing
+from streamdedup.lists.build.store import StoreBuilder
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 from streamdedup.units import counted
@@ -43,7 +43,7 @@ Upper = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BuildRequest:
     """What is to be built. `capacity` is how many entries come at most; None has them counted.
 
     `exact`: an exact store beside it. ConfigError where the name will not do, or such a store would be of no use.
@@ -66,9 +66,9 @@ class Recipe:
             )
 
     @property
-    def keying(self) -> Keying:
+    def keying(self) -> EntryKeys:
         """How its entries become digests."""
-        return Keying(self.normalizing.normalizer(), self.hash)
+        return EntryKeys(self.normalizing.normalizer(), self.hash)
 
 
 class _Count(NamedTuple):
@@ -80,11 +80,11 @@ class _Count(NamedTuple):
 
 
 def build(
-    recipe: Recipe,
+    recipe: BuildRequest,
     inputs: Sequence[Input],
     output: Path,
     rejects: Rejects,
-    progress: Progress,
+    progress: BuildProgress,
     *,
     wall_clock: Callable[[], float] = time.time,
 ) -> KeyList:
@@ -95,7 +95,7 @@ def build(
     """
     files.check_target(output)
     _refuse_clashes(inputs, output, rejects.path)
-    storing = Storing(output) if recipe.exact else None
+    storing = StoreBuilder(output) if recipe.exact else None
     count = _counted(recipe, inputs, progress)
     needed = _state_needs(recipe, count, progress)
     with storing or nullcontext():
@@ -129,7 +129,7 @@ def _is_same(path: Path, given: Input) -> bool:
     return there and path.samefile(given.name)
 
 
-def _counted(recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> _Count | None:
+def _counted(recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress) -> _Count | None:
     """None where nobody knows: standard input can be read once only."""
     if recipe.capacity is not None:
         return _Count(recipe.capacity, 0, size_bytes(inputs))
@@ -151,7 +151,7 @@ def _counted(recipe: Recipe, inputs: Sequence[Input], progress: Progress) -> _Co
     return _Count(lines, marked if recipe.normalizing.name == "email" else 0, size)
 
 
-def _state_needs(recipe: Recipe, count: _Count | None, progress: Progress) -> Needs:
+def _state_needs(recipe: BuildRequest, count: _Count | None, progress: BuildProgress) -> Needs:
     """Tell what memory and disk it takes; ConfigError where there is not so much memory, or no such filter at all."""
     if count is None:
         least = needs(recipe.kind, 1, 0, recipe.error_rate, exact=recipe.exact)
@@ -167,7 +167,7 @@ def _state_needs(recipe: Recipe, count: _Count | None, progress: Progress) -> Ne
     return needed
 
 
-def _and_disk(recipe: Recipe, disk_bytes: int) -> str:
+def _and_disk(recipe: BuildRequest, disk_bytes: int) -> str:
     return f", and {sized(disk_bytes)} of disk for the exact store" if recipe.exact else ""
 
 
@@ -176,11 +176,11 @@ class _Gathered:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: BuildRequest,
         inputs: Sequence[Input],
         rejects: Rejects,
-        progress: Progress,
-        storing: Storing | None,
+        progress: BuildProgress,
+        storing: StoreBuilder | None,
     ) -> None:
         self._pieces = recipe.keying.pieces(inputs, progress)
         self.rejects, self.progress, self._storing = rejects, progress, storing
@@ -206,7 +206,7 @@ class _Gathered:
         self.progress.end()
 
 
-def _list_of(recipe: Recipe, count: _Count | None, gathered: _Gathered, built_at: int) -> KeyList:
+def _list_of(recipe: BuildRequest, count: _Count | None, gathered: _Gathered, built_at: int) -> KeyList:
     rejects = gathered.rejects
     with rejects.opened():
         entries = None if count is None else count.entries
@@ -225,17 +225,17 @@ def _list_of(recipe: Recipe, count: _Count | None, gathered: _Gathered, built_at
         name=recipe.name,
         built_at=built_at,
         normalizing=recipe.normalizing,
-        counts=Counts(*held, duplicates=gathered.keys - sum(held), bad=rejects.count),
+        counts=EntryCounts(*held, duplicates=gathered.keys - sum(held), bad=rejects.count),
     )
 
 
-def _filter(recipe: Recipe, chunks: Iterator[Digests], entries: int | None) -> Filter:
+def _filter(recipe: BuildRequest, chunks: Iterator[Digests], entries: int | None) -> Filter:
     """The filter of addresses of all rows of `chunks`, at most `entries` where that is known."""
     if recipe.kind in filters.STATIC:
         if entries is None:
             chunks, entries = _uncounted(chunks)
         return Fuse.from_chunks(chunks, entries, recipe.error_rate, recipe.hash)
-    seen = filters.build(
+    filter_ = filters.build(
         {
             "kind": recipe.kind,
             "capacity": max(1, entries or 0),
@@ -244,17 +244,17 @@ def _filter(recipe: Recipe, chunks: Iterator[Digests], entries: int | None) -> F
             "hash_key": recipe.hash.key,
         }
     )
-    _add(seen, chunks)
-    return seen
+    _add(filter_, chunks)
+    return filter_
 
 
-def _add(seen: Addable, chunks: Iterator[Digests]) -> None:
-    add = adder(seen)
+def _add(filter_: Addable, chunks: Iterator[Digests]) -> None:
+    add = adder(filter_)
     for digests in chunks:
         add(digests)
-        if len(seen) > seen.capacity:
+        if len(filter_) > filter_.capacity:
             raise ConfigError(
-                f"more than {seen.capacity:,} entries came, for which the filter was made; give a larger"
+                f"more than {filter_.capacity:,} entries came, for which the filter was made; give a larger"
                 " --capacity, or see that nobody writes to the inputs meanwhile"
             )
 

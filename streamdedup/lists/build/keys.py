@@ -10,18 +10,18 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
 from streamdedup.keys.normalizers.email import BELOW, EXACT, EmailNormalizer
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.keys.normalizers.letters import trimmed
+from streamdedup.keys.normalizers.ascii_text import trim_column
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.build.entries import Entries, first_bytes
 from streamdedup.lists.build.formats import entries
 from streamdedup.lists.build.inputs import Input
-from streamdedup.lists.progress import Progress
+from streamdedup.lists.progress import BuildProgress
 
 _MARKS = np.frombuffer(EXACT + BELOW, dtype=np.uint8)
 _TEXT_MARKS = (EXACT.decode(), BELOW.decode())
 
 
-class Keyed(NamedTuple):
+class KeyedEntries(NamedTuple):
     """The keys of a piece, and of which of its rows each is, ascending; `bad` has why others have none, ascending.
 
     `keys` (n,) of addresses have the digests (n, 2); domain entries have several, or one, each: (m, 2).
@@ -36,21 +36,21 @@ class Keyed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Keying:
+class EntryKeys:
     """How entries become digests: what is done to their text, and the hash."""
 
     normalizer: Normalizer | None
     hash: Hash
 
     def pieces(
-        self, inputs: Sequence[Input], progress: Progress
-    ) -> Iterator[tuple[Input, Entries, Keyed]]:
+        self, inputs: Sequence[Input], progress: BuildProgress
+    ) -> Iterator[tuple[Input, Entries, KeyedEntries]]:
         """All inputs, read once, piece by piece."""
         for given in inputs:
             for piece in entries(given, progress.through(given.chunks())):
                 yield given, piece, self.keyed(piece)
 
-    def keyed(self, piece: Entries) -> Keyed:
+    def keyed(self, piece: Entries) -> KeyedEntries:
         """The keys of one piece. What is empty, before or after it is normalized, is no key, and not bad."""
         cells, bad = piece.cells, dict(piece.bad)
         domains: list[bytes] = []
@@ -70,7 +70,7 @@ class Keying:
         keys, malformed = self.normalizer.of_column(cells) if self.normalizer else (cells, {})
         rows = np.flatnonzero(keys.sizes > 0)
         keys = keys.take(rows)
-        return Keyed(
+        return KeyedEntries(
             keys=keys,
             digests=self.hash.of_column(keys),
             rows=rows,
@@ -82,7 +82,7 @@ class Keying:
 
 def _marked(cells: Column) -> Integers:
     """The rows that begin, but for white space, as a domain entry does."""
-    found = trimmed(cells)
+    found = trim_column(cells)
     marked = np.isin(first_bytes(found), _MARKS)
     for row in np.flatnonzero((found.sizes < 0) & (cells.sizes > 0)).tolist():  # not ASCII
         marked[row] = (cells[row] or b"").decode(errors="replace").lstrip()[:1] in _TEXT_MARKS

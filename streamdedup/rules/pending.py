@@ -12,7 +12,7 @@ import numpy as np
 
 from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
-from streamdedup.filters.keyed import ROWS_A_CALL
+from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.filters.memory import Words
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests, checked
@@ -23,7 +23,7 @@ AHEAD = 16  # slots are prefetched this many rows before their use
 FIRST, COUNT = 0, 1  # the elements of `state`: where the queue begins, how many digests it holds
 
 
-class _Table(NamedTuple):
+class _PendingTable(NamedTuple):
     """A ring of digests (r, 2), r a power of two; an index (2r,) over them; in `state`, which rows of the ring wait."""
 
     slots: Words
@@ -41,7 +41,7 @@ class _Table(NamedTuple):
         return int(self.state[COUNT])
 
 
-class Waiting:
+class PendingDigests:
     """The digests that wait, each once. There is room for `rows` at first.
 
     A row takes 32 bytes of memory. There are fewer than four times as many rows as digests that waited, or came to be
@@ -126,16 +126,16 @@ class Waiting:
 
 def warm_up() -> None:
     """Compile, or load from the cache, the kernels of this module."""
-    waiting = Waiting(1)
+    waiting = PendingDigests(1)
     for word in range(2):  # the second digest needs another table
         waiting.judge(np.full((1, 2), word, dtype=np.uint64), np.zeros(1, dtype=np.bool_), 1)
     waiting.drop(1)
 
 
-def _table_for(rows: int) -> _Table:
+def _table_for(rows: int) -> _PendingTable:
     rows = 1 << (rows - 1).bit_length()
     ring = np.empty((rows, 2), dtype=np.uint64)
-    return _Table(np.zeros(2 * rows, dtype=np.uint64), ring, np.zeros(2, dtype=np.uint64))
+    return _PendingTable(np.zeros(2 * rows, dtype=np.uint64), ring, np.zeros(2, dtype=np.uint64))
 
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)

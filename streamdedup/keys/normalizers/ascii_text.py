@@ -21,7 +21,7 @@ _TAB, _CONTROLS = np.uint8(9), np.uint8(5)
 _FILE, _SEPARATORS = np.uint8(28), np.uint8(5)
 
 
-def trimmed(keys: Column) -> Column:
+def trim_column(keys: Column) -> Column:
     """Return the keys without white space at both ends, over the same buffer.
 
     A key that is not ASCII text becomes null.
@@ -29,7 +29,7 @@ def trimmed(keys: Column) -> Column:
     return located(keys, trim)
 
 
-def lowered(keys: Column) -> Column:
+def lower_column(keys: Column) -> Column:
     """Return the same keys, which are ASCII or null, in lowercase, over a new buffer that has nothing else."""
     buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
     sizes = frozen(keys.sizes, np.int64)
@@ -45,7 +45,7 @@ def lowered(keys: Column) -> Column:
 
 def warm_up() -> None:
     """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
-    lowered(trimmed(Column.of([b" "])))
+    lower_column(trim_column(Column.of([b" "])))
 
 
 @kernel

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.keyed import ROWS_A_CALL
+from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.filters.memory import Words, aligned_words
-from streamdedup.filters.packing import read, write
+from streamdedup.filters.packed_cells import read, write
 from streamdedup.filters.sizing import fuse_size
 from streamdedup.kernel import inlined, kernel
 
@@ -32,7 +32,7 @@ State = npt.NDArray[np.int64]
 _SCANNED, _WAITING, _PEELED = 0, 1, 2  # indexes in a `State`
 
 
-class Part(NamedTuple):
+class FusePart(NamedTuple):
     """`keys` distinct keys, hashed with `seed`, in `segments` + 2 segments of `length` slots.
 
     `table` is in whole cache lines and has one line more, because slots are read two words at a time.
@@ -45,7 +45,7 @@ class Part(NamedTuple):
     table: Words
 
 
-def build_part(keys: Words, bits: int, seed: int = 0) -> Part:
+def build_part(keys: Words, bits: int, seed: int = 0) -> FusePart:
     """Build the part of `keys` (n,), of which equal ones count once, with fingerprints of `bits` bits.
 
     `keys` is not changed. `seed` is the first seed that is tried. The build takes 24 bytes a key, and the
@@ -72,11 +72,11 @@ def words_of(length: int, segments: int, bits: int) -> int:
     return -(-slots_bits // (64 * LINE_WORDS)) * LINE_WORDS
 
 
-def _attempt(keys: Words, bits: np.uint64, seed: np.uint64) -> Part | None:
+def _attempt(keys: Words, bits: np.uint64, seed: np.uint64) -> FusePart | None:
     hashes = _distinct_hashes(keys, seed)
     length, segments = fuse_size(len(hashes))
     table = aligned_words(words_of(length, segments, int(bits)) + LINE_WORDS)
-    part = Part(len(hashes), int(seed), length, segments, table)
+    part = FusePart(len(hashes), int(seed), length, segments, table)
     if not part.keys:
         return part
     wide, first = np.uint64(length), np.uint64(length * segments)

@@ -28,7 +28,7 @@ from streamdedup.snapshot.format import (
     tail_crc,
 )
 from streamdedup.snapshot.header import (
-    DamagedError,
+    DamagedFileError,
     ForeignError,
     bounded_length,
     field,
@@ -47,7 +47,7 @@ class Contents:
     end_label: int
 
 
-class Reading:
+class SnapshotReader:
     """One snapshot, read in order: the header when this object is made, the rest once, by `contents()`.
 
     Subclasses implement access to the bytes. DamagedError if the bytes are not those that were written; SnapshotError
@@ -63,7 +63,7 @@ class Reading:
         text = self._take(bounded_length(length, "header"))
         self._salt = crc32c(text, crc32c(prefix))
         if self._take_u32() != self._salt:
-            raise DamagedError("its header is damaged: the checksum differs")
+            raise DamagedFileError("its header is damaged: the checksum differs")
         if version != FORMAT_VERSION:
             raise SnapshotError(
                 f"it has format version {version} and this streamdedup reads {FORMAT_VERSION}; "
@@ -78,7 +78,7 @@ class Reading:
         payload_bytes = sum(size + filler(size) for size in sizes)
         due = filler(self._at) + payload_bytes + chunks * U32.size
         if due > self._remaining:
-            raise DamagedError(
+            raise DamagedFileError(
                 f"it is cut short: {due} bytes are announced, {self._remaining} are there"
             )
         self._skip_filler()
@@ -108,35 +108,37 @@ class Reading:
         """Read the checksums in the file, and compare them with `sums`."""
         written = np.frombuffer(self._take(sums.nbytes), dtype=SUM)
         if (wrong := np.flatnonzero(written != sums)).size:
-            raise DamagedError(f"chunk {wrong[0]} of {len(sums)} is damaged: the checksum differs")
+            raise DamagedFileError(
+                f"chunk {wrong[0]} of {len(sums)} is damaged: the checksum differs"
+            )
 
     def _skip_filler(self) -> None:
         zeros = self._take(filler(self._at))
         if zeros != bytes(len(zeros)):
-            raise DamagedError(f"the filler before byte {self._at} is damaged: it is not zero")
+            raise DamagedFileError(f"the filler before byte {self._at} is damaged: it is not zero")
 
     def _closing(self, payload_bytes: int, chunks: int) -> tuple[dict[str, Any], int]:
         length = self._take_u32()
         if self._remaining != length + U32.size + len(CLOSING_MAGIC):
-            raise DamagedError("its length is not what its trailer says")
+            raise DamagedFileError("its length is not what its trailer says")
         text = self._take(bounded_length(length, "trailer"))
         if self._take_u32() != tail_crc(self._salt, text):
-            raise DamagedError("its trailer is damaged: the checksum differs")
+            raise DamagedFileError("its trailer is damaged: the checksum differs")
         if self._take(len(CLOSING_MAGIC)) != CLOSING_MAGIC:
-            raise DamagedError("it does not end like a snapshot")
+            raise DamagedFileError("it does not end like a snapshot")
         raw = parse_object(text)
         if (field(raw, "payload_bytes", int), field(raw, "chunks", int)) != (
             payload_bytes,
             chunks,
         ):
-            raise DamagedError("its trailer counts other bytes or chunks than its header")
+            raise DamagedFileError("its trailer counts other bytes or chunks than its header")
         header = self.header
         end_label = number(raw, "end_label", header.label_min, header.label_max)
         return field(raw, "filter", dict), end_label
 
     def _take(self, size: int) -> bytearray:
         if size > self._remaining:
-            raise DamagedError(
+            raise DamagedFileError(
                 f"it is cut short: {size} bytes are due, {self._remaining} are there"
             )
         taken = bytearray(size)
@@ -151,7 +153,7 @@ class Reading:
         return self._size_bytes - self._at
 
 
-class Reader(Reading):
+class CopyingReader(SnapshotReader):
     """A snapshot whose buffers are copied into new memory.
 
     `read_into` fills a whole view with the next bytes of the file.
@@ -175,7 +177,7 @@ class Reader(Reading):
         self._at += len(view)
 
 
-class MapReader(Reading):
+class MappedReader(SnapshotReader):
     """A snapshot that is mapped into memory. Its buffers are views of `file`.
 
     Without `verify`, the buffers are not read, so damage in them is not found. Everything else is still checked.

@@ -43,20 +43,20 @@ def lacking() -> str | None:
 
 
 def read_in_one_piece(client: Any) -> None:
-    """Make every connection that `client` opens from now on read its answers through `Answers`."""
+    """Make every connection that `client` opens from now on read its answers through `Responses`."""
     theirs = client._get_conn
 
     async def get(_client: Any, *arguments: Any, **options: Any) -> Any:
         connection = await theirs(*arguments, **options)
         if connection is not None and isinstance(connection._read_task, asyncio.Task):
             # Nothing was awaited since the connection was made, so no request has been sent on it.
-            Answers.take_over(connection)
+            Responses.take_over(connection)
         return connection
 
     client._get_conn = MethodType(get, client)
 
 
-class Answers(asyncio.BufferedProtocol):
+class Responses(asyncio.BufferedProtocol):
     """The reading half of a connection. The writing half stays with the protocol that the connection had before."""
 
     def __init__(self, connection: Any, writing: Any) -> None:

@@ -6,7 +6,7 @@
 import numpy as np
 
 from streamdedup.events import Integers
-from streamdedup.kafka.records.walking import INT32, Bytes, varint
+from streamdedup.kafka.records.walk import INT32, Bytes, varint
 from streamdedup.kernel import inlined, kernel
 
 LEAST_MS = -(1 << 63)
