@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # these import numpy, which reading the settings does not nee
 
 KINDS: dict[str, str] = {
     "bitmap": "streamdedup.filters.bitmap.bitmap:Bitmap",
-    "blocked": "streamdedup.filters.bloom.blocked:Blocked",
+    "blocked": "streamdedup.filters.bloom.blocked:BlockedBloom",
     "bloom": "streamdedup.filters.bloom.bloom:Bloom",
     "counting": "streamdedup.filters.bloom.counting:Counting",
     "cuckoo": "streamdedup.filters.cuckoo.cuckoo:Cuckoo",
