@@ -15,7 +15,7 @@ test: $(VENV)/.dev
 test-containers: $(VENV)/.dev
 	$(BIN)/python -m pytest --containers -m container $(PYTEST_ARGS)
 	STREAMDEDUP_TEST_BOOTSTRAP= STREAMDEDUP_TEST_RUNG=docker $(BIN)/python -m pytest \
-		-m 'broker and not private_broker' tests/test_broker_ladder.py tests/test_worker.py
+		-m 'broker and not private_broker' tests/broker/test_ladder.py tests/broker/test_worker.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -23,7 +23,7 @@ from bench.machine import machine
 from bench.report import put_between
 from streamdedup import lists
 from streamdedup.events import Column
-from tests.filter_cases import SIGMAS
+from tests.filters.cases import SIGMAS
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "blacklist.md"
 BEGIN, END = "<!-- written by `python -m bench.blacklist` -->", "<!-- end -->"

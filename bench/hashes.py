@@ -17,8 +17,8 @@ from bench.report import put_between
 from streamdedup import ClassicBloom
 from streamdedup.filters.bloom.classic import STRING_HASHES, salted_md5
 from streamdedup.keys.hashing import Hash
-from tests.filter_cases import SIGMAS
-from tests.key_families import FAMILIES, keys_of
+from tests.filters.cases import SIGMAS
+from tests.filters.key_families import FAMILIES, keys_of
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "hashes.md"
 BEGIN, END = "<!-- written by `python -m bench.hashes` -->", "<!-- end -->"

@@ -6,7 +6,7 @@ import pytest
 
 from streamdedup.keys.hashing import Digests, Hash
 
-pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.list_tools"]
+pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.lists.tools"]
 
 CONTAINERS = "--containers"
 KEYS = 1_400_000  # what tells 0.1 % from a quarter more, and the members
@@ -29,6 +29,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def family_digests() -> Callable[[str, Hash], Digests]:
     """Give digests by a family's name and a hash: the same (1,400,000, 2), of different keys, to all who ask."""
-    from tests.key_families import digests_of
+    from tests.filters.key_families import digests_of
 
     return lambda family, hash_: digests_of(family, hash_, KEYS)

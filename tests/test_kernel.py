@@ -44,7 +44,7 @@ from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
 from streamdedup.keys.options import EmailPreset, EmailRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
-from tests.filter_cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
+from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.watching import watched
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows

@@ -10,7 +10,7 @@ from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.memory import aligned_words
 from streamdedup.filters.sizing import bloom_error
 from streamdedup.keys.hashing import Digests
-from tests.filter_cases import SIGMAS, probes_for
+from tests.filters.cases import SIGMAS, probes_for
 
 SPOTS = {(8, 5): 0.0217, (10, 7): 0.00819, (16, 8): 0.000574, (20, 4): 0.00108, (32, 8): 5.73e-6}
 KEYS = 100_000

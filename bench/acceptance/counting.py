@@ -10,8 +10,8 @@ from bench.acceptance.report import Figure, Section, near, share
 from streamdedup.filters.bloom.counting import COUNT_MAX, Counting
 from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import bloom_error, bloom_size, counter_reaches
-from tests.dleft_tools import RESIDENT
-from tests.filter_cases import SIGMAS
+from tests.filters.cases import SIGMAS
+from tests.filters.dleft_tools import RESIDENT
 
 BOUND = (math.e * math.log(2) / 16) ** 16
 KEYS = 2_000_000

@@ -8,7 +8,7 @@ from bench.acceptance.chance import found_in, random_keys
 from bench.acceptance.report import Figure, Section, near, share
 from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.sizing import CUCKOO_CELLS, cuckoo_size
-from tests.filter_cases import probes_for
+from tests.filters.cases import probes_for
 
 BUCKETS = 1 << 18
 LOAD = 0.96

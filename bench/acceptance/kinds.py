@@ -6,8 +6,8 @@ from bench.acceptance.report import Figure, Section, share
 from streamdedup.filters.base import Filter
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.keys.hashing import MURMUR3
-from tests.filter_cases import CASES, Case, probes_for
-from tests.key_families import digests_of
+from tests.filters.cases import CASES, Case, probes_for
+from tests.filters.key_families import digests_of
 
 FAMILY = "suffix"
 CAPACITY = 400_000

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.filter_cases import SIGMAS
+from tests.filters.cases import SIGMAS
 
 WIDTH = 118
 

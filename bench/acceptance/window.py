@@ -10,7 +10,7 @@ from streamdedup import filters
 from streamdedup.filters.base import Times
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
-from tests.filter_cases import probes_for
+from tests.filters.cases import probes_for
 
 GENERATIONS = 8
 SLOT = 86_400_000  # ms

@@ -18,7 +18,7 @@ from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
 from streamdedup.snapshot.format import FORMAT_VERSION
 from streamdedup.snapshot.header import Identity, Log
-from tests.filter_cases import HASH_KEY, STATIC_KINDS
+from tests.filters.cases import HASH_KEY, STATIC_KINDS
 
 DIRECTORY = Path(__file__).parent
 MANIFEST = DIRECTORY / "manifest.json"

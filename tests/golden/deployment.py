@@ -24,7 +24,7 @@ from streamdedup.server.routes import pages
 from streamdedup.settings import Settings
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.worker.worker import Worker
-from tests.list_files import list_file
+from tests.lists.files import list_file
 
 NOW_MS = 1_700_000_000_000
 HASH_KEY = "000102030405060708090a0b0c0d0e0f"

@@ -30,7 +30,7 @@ from streamdedup.testing import VirtualLoop, connected_to
 from tests.golden import deployment
 from tests.golden.command import call
 from tests.golden.configuration import FILES, PLAIN
-from tests.list_files import list_file
+from tests.lists.files import list_file
 
 PACKAGE = Path(streamdedup.__file__).parent
 UNLOGGED = ("testing", "contrib")  # they are no part of a worker

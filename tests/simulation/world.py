@@ -27,7 +27,7 @@ from streamdedup.testing import (
 )
 from streamdedup.testing.clock import PROCESS
 from streamdedup.worker.worker import Worker
-from tests.list_files import list_file
+from tests.lists.files import list_file
 from tests.simulation.plan import LISTED, Plan
 
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""Tests of `bench/`, module by module."""

@@ -1,0 +1,284 @@
+"""A small part of the matrix of `make chaos`, in each run of the tests; and that its oracle sees a broken promise.
+
+What is played here is the table in tests/chaos/part.py; the whole is in docs/guarantees.md.
+"""
+
+import random
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.broker.base import Unavailable
+from tests.broker.plugin import NO_BROKER, do_without
+from tests.chaos.__main__ import main, write_page
+from tests.chaos.asking import patiently
+from tests.chaos.brokers import ProxiedBroker
+from tests.chaos.driver import ATTEMPTS_MAX, play, play_round
+from tests.chaos.feeding import REPEATED_SHARE, draw_keys
+from tests.chaos.hits import End, undecided
+from tests.chaos.matrix import SCENARIOS
+from tests.chaos.oracle import Finding
+from tests.chaos.part import (
+    BROKEN,
+    KEPT,
+    PART_S_MAX,
+    BrokenRound,
+    SmallRound,
+    in_words,
+    seconds_at_most,
+)
+from tests.chaos.report import write_report
+from tests.chaos.results import Result, Results
+from tests.chaos.segments import LogBatch, aborted, zombie_batches
+from tests.chaos.trial import Trial
+from tests.chaos.worker import broken
+
+ROOT = Path(__file__).parents[2]
+KEYS = 40_000
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[ProxiedBroker]:
+    """A broker whose log files can be read, with a way in for a proxy."""
+    try:
+        found = ProxiedBroker()
+    except Unavailable as unavailable:
+        do_without(f"{NO_BROKER}{unavailable}")
+    with closing(found):
+        yield found
+
+
+@pytest.mark.broker
+@pytest.mark.private_broker
+@pytest.mark.parametrize("small", KEPT, ids=lambda small: small.scenario)
+def test_a_small_round_keeps_its_promise(
+    brokers: ProxiedBroker, tmp_path: Path, small: SmallRound
+) -> None:
+    """Some faults of the matrix, really done, some of them to open transactions: nothing lost, nothing twice."""
+    scenario, number, size = SCENARIOS[small.scenario], small.number, small.size
+    for attempt in range(ATTEMPTS_MAX):
+        result = play_round(
+            scenario, number, attempt, brokers, tmp_path, seed="test", code="-", size=size
+        )
+        assert not result.failures
+        if result.counts:
+            break
+    assert result.counts, "no aborted record reached the output in any attempt"
+    assert sum(result.tried.values()) == size
+
+
+@pytest.mark.broker
+@pytest.mark.private_broker
+@pytest.mark.parametrize("small", BROKEN, ids=lambda small: small.promise)
+def test_the_oracle_sees_a_broken_promise(
+    brokers: ProxiedBroker, tmp_path: Path, small: BrokenRound
+) -> None:
+    """A worker that admits what was not committed loses events; one that does not fold its output doubles some."""
+    trial = Trial(brokers, tmp_path, f"broken {small.promise}", number=small.number)
+    trial.broken = broken(small.promise)
+    finding = play(SCENARIOS[small.scenario], trial, small.size)
+    assert finding is not None, trial.count.failures
+    assert getattr(finding, small.breach) > 0
+    assert any(small.breach in failure for failure in trial.count.failures)
+
+
+@pytest.mark.broker
+@pytest.mark.private_broker
+def test_a_trial_is_answered_after_its_broker_was_killed(
+    brokers: ProxiedBroker, tmp_path: Path
+) -> None:
+    """Its client asks with the leader's epoch of before: that alone leaves no round unjudged."""
+    with closing(Trial(brokers, tmp_path, "killed")) as trial:
+        assert not trial.open_transactions()
+        brokers.node.end(signal.SIGKILL)
+        brokers.node.start()
+        assert not trial.open_transactions()
+
+
+def test_what_passes_is_asked_again() -> None:
+    """Errors and silence alike, as often as there is time."""
+    answers: list[Exception | int] = [
+        KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)),
+        TimeoutError("nobody"),
+        KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)),
+        7,
+    ]
+
+    def ask() -> int:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    assert patiently(ask) == 7
+
+
+def test_what_does_not_pass_is_told() -> None:
+    """With the last error; one that has ended the client is told at once."""
+
+    def ask(*error: Any) -> NoReturn:
+        raise KafkaException(KafkaError(*error))
+
+    with pytest.raises(
+        TimeoutError, match=r"did not answer within 0 s, but: .*FENCED_LEADER_EPOCH"
+    ):
+        patiently(lambda: ask(KafkaError.FENCED_LEADER_EPOCH), within_s=0)
+    with pytest.raises(KafkaException, match="the end"):
+        patiently(lambda: ask(KafkaError._FATAL, "the end", True))
+
+
+def test_the_documents_name_what_is_played_here() -> None:
+    """What the tests play is told from the table, line by line, and fits its bound where every round is repeated."""
+    for document in ("docs/testing.md", "CONTRIBUTING.md"):
+        text = (ROOT / document).read_text("utf-8")
+        assert "\n".join(in_words()) in text, document
+    assert seconds_at_most() <= PART_S_MAX
+
+
+def test_only_what_stays_undecided_is_a_hit() -> None:
+    """A log that moves on between two questions is no hit, nor is a leader that changes; an open transaction is."""
+
+    def asked(*answers: Mapping[int, End]) -> bool:
+        left = iter(answers)
+        return undecided(lambda _: next(left))
+
+    assert not asked({0: End(10)}, {0: End(15)})
+    assert not asked({0: End(10)}, {0: End(10)})
+    assert not asked({0: End(10, epoch=1)}, {0: End(8, epoch=2)})
+    assert asked({0: End(10), 1: End(7)}, {0: End(12), 1: End(4)})
+
+
+def test_repeated_keys_are_as_many_as_the_page_says() -> None:
+    """The share of events that repeat an earlier key is that of the feeder's arithmetic."""
+    keys = draw_keys(random.Random(1))
+    drawn = [next(keys) for _ in range(KEYS)]
+    assert 1 - len(set(drawn)) / KEYS == pytest.approx(REPEATED_SHARE, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SCALE", "abc"),
+        ("SCALE", "0"),
+        ("SCALE", "-1"),
+        ("SCALE", "nan"),
+        ("SCALE", "inf"),
+        ("SEED", "x"),
+        ("SEED", "-1"),
+        ("ONLY", "kill,nothing"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with the variable, its value and what it takes; status 2; nothing is played."""
+    monkeypatch.setenv(variable, value)
+    assert main() == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{variable}=")
+    assert value.removeprefix("kill,") in line
+
+
+def test_a_part_leaves_the_page_of_the_whole_alone(tmp_path: Path) -> None:
+    """While a round is missing, the page goes beside the rounds; with the last, over several runs, it is written."""
+    rounds = [(s.name, n) for s in SCENARIOS.values() for n in range(s.rounds)]
+    whole, part = tmp_path / "whole.md", tmp_path / "part.md"
+    whole.write_text("as it was")
+    results = Results(tmp_path / "results.jsonl", "7")
+    for name, number in rounds[1:]:
+        results.add(_result(name, results, number=number, counts=True))
+    results.add(_result(rounds[0][0], results, number=rounds[0][1], counts=False))
+    write_page(results, whole, part)
+    assert whole.read_text() == "as it was"
+    assert "Guarantees" in part.read_text("utf-8")
+    resumed = Results(tmp_path / "results.jsonl", "7")
+    resumed.add(_result(rounds[0][0], resumed, number=rounds[0][1], counts=True))
+    write_page(resumed, whole, part)
+    assert "not run" not in whole.read_text("utf-8")
+
+
+def test_the_page_names_the_scenarios_that_must_abort(tmp_path: Path) -> None:
+    """Each scenario stands in the one list or the other; where nobody asked for hits, no number is told."""
+    results = Results(tmp_path / "results.jsonl", "7")
+    results.add(_result("once", results, counts=True, hits=None))
+    write_report(results, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text("utf-8")
+    must, need_not = (
+        next(line for line in page.splitlines() if line.startswith(f"`{first}`,"))
+        for first in ("kill", "remade")
+    )
+    for scenario in SCENARIOS.values():
+        assert (f"`{scenario.name}`" in must) is scenario.must_abort
+        assert (f"`{scenario.name}`" in need_not) is not scenario.must_abort
+    row = next(line for line in page.splitlines() if line.startswith("| `once`: "))
+    assert "| 3 | \N{EN DASH} | 40 |" in row
+    assert "\n".join(in_words()) in page
+
+
+def test_aborted_records_are_those_before_an_abort_marker() -> None:
+    """Of two producers in one log, the records of the transaction that was aborted count, and no others."""
+    batches = [
+        LogBatch(0, 10, producer_id=1, epoch=0, abort=None),
+        LogBatch(10, 5, producer_id=2, epoch=0, abort=None),
+        LogBatch(15, 1, producer_id=2, epoch=0, abort=True),
+        LogBatch(16, 1, producer_id=1, epoch=0, abort=False),
+        LogBatch(17, 1, producer_id=1, epoch=1, abort=True),  # of a transaction that wrote nothing
+    ]
+    left = aborted(batches)
+    assert (left.transactions, left.records) == (1, 5)
+
+
+def test_a_batch_after_its_successors_is_a_zombies() -> None:
+    """A batch of an earlier epoch counts once a later one has written; markers and other producers do not."""
+    batches = [
+        LogBatch(0, 1, producer_id=1, epoch=0, abort=None),
+        LogBatch(1, 1, producer_id=1, epoch=1, abort=None),
+        LogBatch(2, 1, producer_id=2, epoch=0, abort=None),
+        LogBatch(3, 1, producer_id=1, epoch=0, abort=True),
+    ]
+    assert zombie_batches(batches) == 0
+    late = LogBatch(4, 1, producer_id=1, epoch=0, abort=None)
+    assert zombie_batches([*batches, late]) == 1
+
+
+def test_rounds_are_played_once_and_the_page_tells_the_rest(tmp_path: Path) -> None:
+    """A round that counts is done for its seed alone; what is missing stands on the page as not run."""
+    results = Results(tmp_path / "results.jsonl", "7")
+    assert not results.done("kill", 0)
+    results.add(_result("kill", results, counts=False))
+    assert not results.done("kill", 0)
+    results.add(_result("kill", results, counts=True))
+    again = Results(tmp_path / "results.jsonl", "7")
+    assert again.done("kill", 0)
+    assert not Results(tmp_path / "results.jsonl", "8").done("kill", 0)
+    write_report(again, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text("utf-8")
+    kill = SCENARIOS["kill"]
+    row = next(line for line in page.splitlines() if line.startswith("| `kill`: "))
+    assert f"kept in 1 of 1 rounds; {kill.rounds - 1} not run" in row
+    assert "| 3 | 2 | 40 |" in row
+    assert sum("| not run |" in line for line in page.splitlines()) == len(SCENARIOS) - 1
+    assert "Rounds that did not count: 1 of `kill`." in page
+
+
+def _result(
+    name: str, results: Results, *, counts: bool, number: int = 0, hits: int | None = 2
+) -> Result:
+    return Result(
+        scenario=name,
+        number=number,
+        attempt=0,
+        seed=results.seed,
+        code=results.code,
+        at="2026-01-01T00:00:00+00:00",
+        seconds=1.0,
+        tried={"SIGKILL": 3},
+        hits=hits,
+        counts=counts,
+        failures=[],
+        finding=Finding(0, 0, 0, 100, 60, 2, 40, 0),
+    )

@@ -1,0 +1,416 @@
+"""How the worker proves who it is, what it needs to be allowed, and what it keeps to itself, on a real broker.
+
+The rights are read from README.md, so that the page and the claim cannot drift apart.
+"""
+
+import asyncio
+import gc
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdedup.errors import ConfigError, DeliveryError
+from tests.broker.plugin import _found
+from tests.broker.secure import HOST, USER, Right, SecureBroker, make_certificates, secure_broker
+from tests.broker.topics import Event, create_topic, read_all, unique_name
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.lists.files import list_file
+from tests.local import Start, run_to_the_end, until
+from tests.oauth_provider import SUBJECT
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.private_broker,
+    # asyncio ends a TLS connection that was given up by a farewell, for which a loop that ends does not wait.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+PAGE = Path(__file__).parents[2] / "README.md"
+PASSWORD = "canary-of-the-password"  # noqa: S105 (of a broker that lives as long as the tests)
+PASSWORD_VARIABLE = "STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD"  # noqa: S105 (a name)
+KEY = "canary-%d@example.com"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+REFUSED_S = 40
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[SecureBroker]:
+    """A broker with TLS, SASL and ACLs."""
+    with closing(_found(lambda: secure_broker(PASSWORD))) as broker:
+        yield broker
+
+
+@pytest.fixture
+def deployment(secure: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """Topics of every use, and a worker that comes by SCRAM and may do nothing yet."""
+    made = Deployment(secure.bootstrap_servers, tmp_path, partitions=2).create()
+    for leaf in ("dead_letter_topic", "duplicates_topic", "blocked_topic"):
+        made.create_side_topic(leaf)
+    made.config["blocklist"] = {"file": str(list_file(tmp_path / "block.list", [b"nobody"]))}
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    come_by(made, secure, "SCRAM-SHA-512")
+    return made
+
+
+def come_by(deployment: Deployment, secure: SecureBroker, mechanism: str) -> dict[str, Any]:
+    """Configure how the worker connects; what `kafka` now holds."""
+    kafka = deployment.config["kafka"]
+    for leaf in [leaf for leaf in kafka if leaf.startswith(("s", "bootstrap"))]:
+        del kafka[leaf]
+    kafka |= {
+        "bootstrap_servers": secure.sasl_ssl,
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(secure.certificates.authority),
+    }
+    if mechanism == "mutual TLS":
+        kafka |= {
+            "bootstrap_servers": secure.ssl,
+            "security_protocol": "SSL",
+            "ssl_certfile": str(secure.certificates.certificate(USER)),
+            "ssl_keyfile": str(secure.certificates.key(USER)),
+        }
+    elif mechanism == "OAUTHBEARER":
+        provider = "tests.oauth_provider:unsecured_tokens"
+        kafka |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": provider}
+    else:
+        kafka |= {"sasl_mechanism": mechanism, "sasl_plain_username": USER}
+    return kafka
+
+
+def documented(deployment: Deployment) -> list[Right]:
+    """The rights that README.md lists, for the names of this deployment."""
+    sink = deployment.config["sink"]
+    names = {
+        "events": deployment.source,
+        "events-unique": deployment.sink,
+        "events-dead-letter": sink.get("dead_letter_topic"),
+        "events-duplicates": sink.get("duplicates_topic"),
+        "events-blocked": sink.get("blocked_topic"),
+        "dedup": deployment.group,
+        "events-unique/": f"{deployment.sink}/",
+    }
+    rights: list[Right] = []
+    for line in re.findall(r"^allow --.*$", PAGE.read_text("utf-8"), re.MULTILINE):
+        _, resource, name, *rest = line.split()
+        if used := names[name]:
+            operations = re.findall(r"--operation (\w+)", line)
+            rights += [Right(resource[2:], used, op, "prefixed" in rest) for op in operations]
+    return rights
+
+
+NEEDED = [
+    f"{use} on {what}"
+    for what, uses in re.findall(r"^allow --(.*?) --(.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    for use in re.findall(r"operation (\w+)", uses)
+]
+
+
+async def refused(deployment: Deployment, start: Start) -> str:
+    """What the worker says that ended without being asked to."""
+    with pytest.raises(ConfigError) as refusal:
+        await start(deployment).task
+    gc.collect()  # what is left of it is told of here
+    return str(refusal.value)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "streamdedup", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=REFUSED_S,
+    )
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "mutual TLS"])
+def test_every_mechanism_leads_to_an_exact_output(
+    secure: SecureBroker,
+    deployment: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    mechanism: str,
+) -> None:
+    """By each mechanism, and with the documented rights alone, a topic is de-duplicated exactly once."""
+    monkeypatch.setenv(SUBJECT, USER)
+    if mechanism in ("OAUTHBEARER", "mutual TLS"):
+        monkeypatch.delenv(PASSWORD_VARIABLE)
+    come_by(deployment, secure, mechanism)
+    secure.allow(documented(deployment))
+    deployment.feed(keyed([*range(400), *range(200)], 2))
+    worker = run_to_the_end(deployment)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    assert worker.lines("doubt") == []
+
+
+def test_a_password_may_come_from_a_file(
+    secure: SecureBroker, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sasl_plain_password_file` does what the environment does."""
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    secret = deployment.directory / "password"
+    secret.write_text(f"{PASSWORD}\n")
+    deployment.config["kafka"]["sasl_plain_password_file"] = str(secret)
+    secure.allow(documented(deployment))
+    deployment.feed(keyed(range(100), 2))
+    run_to_the_end(deployment)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[:3])
+def test_a_wrong_password_ends_the_worker(
+    secure: SecureBroker,
+    deployment: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    mechanism: str,
+) -> None:
+    """The message names the leaves and the user, never the password."""
+    monkeypatch.setenv(PASSWORD_VARIABLE, "canary-wrong")
+    come_by(deployment, secure, mechanism)
+    done = run("run", "-c", str(deployment.write_config()))
+    assert done.returncode == 2, done.stderr
+    text = done.stderr
+    assert "kafka.sasl_plain_username, sasl_plain_password" in text
+    assert f"refuses the user '{USER}'" in text
+    assert "canary" not in text
+
+
+async def test_a_refused_token_ends_the_worker(
+    secure: SecureBroker, deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that the broker does not trust is named, though aiokafka takes its refusal for success."""
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    monkeypatch.setenv(SUBJECT, "")
+    come_by(deployment, secure, "OAUTHBEARER")
+    assert "kafka.sasl_oauth_token_provider" in await refused(deployment, start)
+
+
+async def test_a_foreign_authority_ends_the_worker(
+    deployment: Deployment, start: Start, tmp_path: Path
+) -> None:
+    """A broker whose certificate another authority signed is not spoken to, and `ssl_cafile` is named."""
+    foreign = make_certificates(tmp_path / "foreign", [])
+    deployment.config["kafka"]["ssl_cafile"] = str(foreign.authority)
+    assert "kafka.ssl_cafile" in await refused(deployment, start)
+
+
+async def test_another_host_name_ends_the_worker(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
+    """A certificate that does not bear the broker's name is named as the reason."""
+    deployment.config["kafka"]["bootstrap_servers"] = secure.sasl_ssl.replace(HOST, "localhost")
+    assert "kafka.ssl_check_hostname" in await refused(deployment, start)
+
+
+async def test_no_certificate_or_a_foreign_one_ends_the_worker(
+    secure: SecureBroker,
+    deployment: Deployment,
+    start: Start,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the broker wants a certificate of ours, `ssl_certfile` is named."""
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    kafka = come_by(deployment, secure, "mutual TLS")
+    foreign = make_certificates(tmp_path / "foreign", [USER])
+    kafka |= {
+        "ssl_certfile": str(foreign.certificate(USER)),
+        "ssl_keyfile": str(foreign.key(USER)),
+    }
+    assert "kafka.ssl_certfile" in await refused(deployment, start)
+    del kafka["ssl_certfile"], kafka["ssl_keyfile"]
+    assert "kafka.ssl_certfile" in await refused(deployment, start)
+
+
+async def test_a_listener_without_sasl_ends_the_worker(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
+    """`security_protocol` is named where the listener speaks another one."""
+    kafka = deployment.config["kafka"]
+    kafka["bootstrap_servers"] = secure.bootstrap_servers
+    kafka["security_protocol"] = "SASL_PLAINTEXT"
+    del kafka["ssl_cafile"]
+    assert "kafka.security_protocol" in await refused(deployment, start)
+
+
+async def test_an_encrypted_key_without_its_passphrase_is_refused(
+    secure: SecureBroker, deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked for it at the terminal; with it, the worker runs."""
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    kafka = come_by(deployment, secure, "mutual TLS")
+    encrypted = deployment.directory / "encrypted.key"
+    command = f"openssl pkcs8 -topk8 -passout pass:{PASSWORD} -in {kafka['ssl_keyfile']}"
+    command += f" -out {encrypted}"
+    await asyncio.to_thread(subprocess.run, command.split(), check=True)
+    kafka["ssl_keyfile"] = str(encrypted)
+    text = await refused(deployment, start)
+    assert "kafka.ssl_password_file" in text
+    monkeypatch.setenv("STREAMDEDUP_KAFKA__SSL_PASSWORD", PASSWORD)
+    secure.allow(documented(deployment))
+    deployment.feed(keyed(range(100), 2))
+    await start(deployment).to_the_end()
+
+
+def test_at_least_once_needs_no_more_rights(secure: SecureBroker, deployment: Deployment) -> None:
+    """The documented rights are enough without transactions, too."""
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    secure.allow(documented(deployment))
+    deployment.feed(keyed([*range(200), *range(100)], 2))
+    worker = run_to_the_end(deployment)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    assert worker.lines("doubt") == []
+
+
+async def test_create_topics_needs_create(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
+    """Missing topics are made with Create on each of them and DescribeConfigs on the source."""
+    deployment.sink = unique_name("made")
+    deployment.config["sink"] = {"topic": deployment.sink, "create_topics": True}
+    rights = documented(deployment)
+    secure.allow(rights)
+    text = await refused(deployment, start)
+    assert f"the topic {deployment.sink} could not be created" in text
+    secure.allow([Right("topic", deployment.sink, "Create")])
+    secure.allow([Right("topic", deployment.source, "DescribeConfigs")])
+    deployment.feed(keyed(range(100), 2))
+    worker = await start(deployment).to_the_end()
+    assert [line["topic"] for line in worker.lines("topic_created")] == [deployment.sink]
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("needed", [use for use in NEEDED if "DescribeConfigs" not in use])
+async def test_a_missing_right_is_named(
+    secure: SecureBroker, deployment: Deployment, start: Start, needed: str
+) -> None:
+    """With one documented right less, the worker ends or its shards stop, by name, and nothing is tried for ever."""
+    rights = documented(deployment)
+    missing = rights.pop(NEEDED.index(needed))
+    secure.allow(rights)
+    deployment.feed(keyed(range(10), 2))
+    worker = start(deployment)
+    await until(
+        lambda: worker.task.done() or worker.lines("shard_stopped"),
+        lambda: f"{needed} is not missed: {worker.lines()[-3:]}",
+    )
+    ended = worker.task.exception() if worker.task.done() else None
+    assert isinstance(ended, ConfigError | DeliveryError | None)
+    text = f"{ended} {worker.lines()}"
+    assert ("kafka.group_id" if missing.resource == "group" else missing.name) in text
+    assert missing.operation in text or "may not be seen" in text
+    assert worker.lines("doubt") == worker.lines("broker_away") == []
+
+
+def test_settings_that_may_not_be_seen_are_told_of(
+    secure: SecureBroker, deployment: Deployment
+) -> None:
+    """Without DescribeConfigs on the output the worker runs, and says what it cannot check."""
+    rights = documented(deployment)
+    rights.remove(Right("topic", deployment.sink, "DescribeConfigs"))
+    secure.allow(rights)
+    deployment.feed(keyed(range(10), 2))
+    (line,) = run_to_the_end(deployment).lines("worker_starts")
+    assert "grant DescribeConfigs" in line["topic_settings"]
+
+
+async def test_a_right_that_is_taken_away_stops_the_shards(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
+    """Without Write on the output no event is lost, dead-lettered or tried for ever; once it is back, all go on."""
+    secure.allow(documented(deployment))
+    deployment.feed(keyed(range(100), 2))
+    async with start(deployment) as worker:
+        await worker.caught_up()
+        secure.deny(Right("topic", deployment.sink, "Write"))
+        deployment.feed(keyed(range(50, 200), 2))
+        stopped = await worker.logged("shard_stopped", deployment.partitions)
+        assert all(deployment.sink in line["error"] for line in stopped)
+    secure.allow([Right("topic", deployment.sink, "Write")])
+    await start(deployment).to_the_end()
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+    assert read_all(deployment.bootstrap, deployment.config["sink"]["dead_letter_topic"]) == []
+
+
+async def test_a_broker_that_is_away_is_waited_for(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
+    """What is refused ends the worker; what does not answer yet does not."""
+    secure.allow(documented(deployment))
+    deployment.feed(keyed(range(100), 2))
+    secure.stop()
+    async with start(deployment) as worker:
+        await worker.logged("broker_away")
+        await asyncio.to_thread(secure.start)
+        await worker.caught_up()
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def test_no_key_and_no_secret_leaves_by_the_side_door(
+    secure: SecureBroker, deployment: Deployment
+) -> None:
+    """Through bad events, a fenced worker, a killed broker and a restart: not one in logs, snapshots, `config show`."""
+    sink = deployment.config["sink"]
+    sink["topic"] = deployment.sink = unique_name("small")
+    create_topic(deployment.bootstrap, deployment.sink, 2, max_message_bytes=2000)
+    deployment.config["key"] = {"from": "json", "field": "email"}
+    del sink["duplicates_topic"]
+    sink["compression"] = "none"  # or none would be too large
+    secure.allow(documented(deployment))
+    deployment.feed(canaries(range(50)))
+    with deployment.running("first.log") as first:
+        deployment.catch_up(first)
+        deployment.config["kafka"]["group_id"] = other = unique_name("other")
+        secure.allow([Right("group", other, "Read")])
+        with deployment.running("second.log") as second:
+            second.wait_for("shard_live", deployment.partitions)
+            deployment.feed(canaries(range(25, 75)))
+            first.wait_for("doubt")
+        deployment.config["kafka"]["group_id"] = deployment.group
+        secure.kill()
+        secure.start()
+        deployment.feed(canaries(range(50, 100)))
+        deployment.catch_up(first)
+        assert first.interrupt() == 0
+    del sink["dead_letter_topic"]
+    deployment.feed(canaries([100, 101]))
+    with deployment.running("third.log") as third:
+        third.wait_for("shard_stopped", deployment.partitions)  # too large, and no dead letters
+        assert third.interrupt() == 0
+    shown = run("config", "show", str(deployment.write_config()))
+    assert shown.returncode == 0, shown.stderr
+    assert_no_canary(
+        [deployment.directory / f"{name}.log" for name in ("first", "second", "third")]
+    )
+    snapshots = [path for path in deployment.snapshots.rglob("*") if path.is_file()]
+    assert_no_canary(snapshots)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in snapshots} == {0o600}
+    assert "canary" not in shown.stdout
+
+
+def canaries(numbers: Iterable[int]) -> Iterator[Event]:
+    """For each number an event that is well formed, one for each way to be malformed, and one that is too large."""
+    for number in numbers:
+        key = KEY % number
+        for value in (
+            f'{{"email": "{key}"}}',
+            f'{{"email": "{key}"',
+            f'{{"email": ["{key}"]}}',
+            f'{{"{key}": 1}}',
+            f'{{"email": "{key}", "more": "{key * 200}"}}',
+        ):
+            yield number % 2, key.encode(), value.encode(), [(key, key.encode())], None
+
+
+def assert_no_canary(files: Iterable[Path]) -> None:
+    """None of the files, of which there is one at least, holds a part of a key or of the password."""
+    contents = {path.name: path.read_bytes() for path in files}
+    assert contents
+    assert [name for name, content in contents.items() if b"canary" in content] == []

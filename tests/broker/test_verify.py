@@ -1,0 +1,404 @@
+"""Claims about `blocklist.on_positive: verify` on a real broker: nobody is blocked who is not on the list.
+
+The lists err for one key in five, so that there is much to verify.
+"""
+
+import asyncio
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdedup import threads
+from streamdedup.commands.trial import tried
+from streamdedup.errors import SnapshotError
+from streamdedup.events import Verdict
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.sink import transaction_s_max
+from streamdedup.keys.hashing import Digests
+from streamdedup.lists import load as load_list
+from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.store_facts import versions_in
+from streamdedup.server import routes
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from streamdedup.settings import load
+from tests.broker.base import Broker, wait_until
+from tests.broker.test_blacklist import again_and_again, blocked, more_are_blocked
+from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
+from tests.deployment import Deployment, WorkerProcess
+from tests.local import LocalWorker, Start, run_to_the_end
+
+pytestmark = pytest.mark.broker
+
+EVENTS = 20_000
+DEADLINE_S = 30.0
+ON_IT = [f"user{n}@example.com" for n in range(0, 4000, 2)]
+EXACT = ("--exact", "--kind", "bloom", "--error-rate", "0.2")
+
+
+def build(path: Path, entries: Iterable[str], *options: str) -> str:
+    """Build the list at `path` by the command, and its version."""
+    source = path.with_suffix(".txt")
+    source.write_text("\n".join(entries))
+    command = [sys.executable, "-m", "streamdedup", "lists", "build", str(source), "-o", str(path)]
+    subprocess.run([*command, "--normalize", "email", *options], check=True, capture_output=True)
+    return load_list(path, verify=False).version
+
+
+@pytest.fixture
+def screened(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions of addresses, no filter, a list with its store, a topic for what is blocked."""
+    made = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    made.config["key"] = {"from": "key", "normalize": "email"}
+    made.config["filter"] = {"kind": "none"}
+    del made.config["snapshot"]
+    made.config["blocklist"] = {"file": str(tmp_path / "block.list"), "on_positive": "verify"}
+    made.create_side_topic("blocked_topic")
+    build(tmp_path / "block.list", [*ON_IT, "@junk.example"], *EXACT)
+    return made
+
+
+def address(number: int) -> str:
+    """Every fifth is of a domain that is on the list, and of the others every second is on it."""
+    return f"user{number}@{'junk.example' if number % 5 == 0 else 'example.com'}"
+
+
+def is_listed(number: int) -> bool:
+    """Whether its event is to be blocked."""
+    return number % 5 == 0 or number % 2 == 0
+
+
+def sign_ups(numbers: Iterable[int]) -> Iterator[Event]:
+    """An event of each; equal numbers share a partition."""
+    for number in numbers:
+        yield number % 2, address(number).encode(), b"%d" % number, [], None
+
+
+def readyz(worker: LocalWorker) -> str:
+    """The page."""
+    return pages(worker.worker.status, Pulse())["/readyz"]().text
+
+
+def numbers_of(records: Iterable[Record]) -> list[int]:
+    """What stands in the values, of one partition after the other, in order."""
+    return [int(r.value or b"") for r in sorted(records, key=lambda r: (r.partition, r.offset))]
+
+
+def told(record: Record, name: str) -> str:
+    """What a header of a blocked event says."""
+    return (dict(record.headers)[f"streamdedup.{name}"] or b"").decode()
+
+
+def expected(numbers: Sequence[int], *, listed: bool) -> list[int]:
+    """Those that are to be blocked, or to pass: of one partition after the other, in order."""
+    return sorted((n for n in numbers if is_listed(n) == listed), key=lambda n: n % 2)
+
+
+def answers(path: Path, numbers: Sequence[int]) -> dict[str, int]:
+    """What is to be counted: by what the filter of the list, asked here, says of each event."""
+    listed = load_list(path)
+    keys = [address(number).encode() for number in numbers]
+    positive = listed.addresses.contains_many(listed.hash.digests(keys)).tolist()
+    found: Counter[str] = Counter()
+    for number, is_positive in zip(numbers, positive, strict=True):
+        on_it = number % 2 == 0 and number % 5 != 0
+        found[("confirmed" if on_it else "false_positive") if is_positive else "absent"] += 1
+    return dict(found)
+
+
+def counted(worker: LocalWorker) -> dict[str, int]:
+    """What the page of metrics says, summed over the partitions."""
+    found: Counter[str] = Counter()
+    page = pages(worker.worker.status, Pulse())["/metrics"]().text
+    for line in page.splitlines():
+        if line.startswith("streamdedup_events_verified_total{"):
+            found[line.partition('outcome="')[2].partition('"')[0]] += int(float(line.split()[-1]))
+    return dict(found)
+
+
+async def test_nobody_else_is_blocked_and_everything_is_counted(
+    screened: Deployment, start: Start
+) -> None:
+    """All who are not on the list come out, in order; all who are are blocked; the error rate is measured exactly."""
+    chance = random.Random(1)
+    numbers = [chance.randrange(4000) for _ in range(EVENTS)]
+    await asyncio.to_thread(screened.feed, sign_ups(numbers))
+    worker = await start(screened).through(len(numbers))
+    output = await asyncio.to_thread(read_all, screened.bootstrap, screened.sink)
+    assert numbers_of(output) == expected(numbers, listed=False)
+    letters = await asyncio.to_thread(blocked, screened)
+    assert numbers_of(letters) == expected(numbers, listed=True)
+    by_rule = Counter(told(letter, "rule") for letter in letters)
+    assert by_rule["domain"] == sum(n % 5 == 0 for n in numbers)
+    found = counted(worker)
+    assert found == answers(screened.directory / "block.list", numbers)
+    assert sum(found.values()) == len(numbers)
+    share = found["false_positive"] / (found["false_positive"] + found["absent"])
+    assert 0.1 < share < 0.3
+    assert worker.tally[Verdict.BLOCKED] == len(letters)
+
+
+def test_what_was_matched_wrongly_is_a_duplicate_when_it_comes_again(
+    screened: Deployment, tmp_path: Path
+) -> None:
+    """It goes on to the filter, as any other; kills lose and double nothing of it."""
+    screened.config["filter"] = {"capacity": 100_000, "error_rate": 1e-9}
+    screened.config["snapshot"] = {"directory": str(tmp_path / "snapshots"), "interval_s": 0.3}
+    screened.config["delivery"] |= {"batch_events_max": 500, "commit_interval_ms": 20}
+    screened.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 32_768
+    chance = random.Random(2)
+    numbers = [chance.randrange(4000) for _ in range(EVENTS)]
+    screened.feed(sign_ups(numbers))
+    for attempt in range(2):
+        with screened.running(f"{attempt}.log") as killed:
+            killed.wait_for("shard_live", 1)
+            time.sleep(chance.uniform(0.1, 0.6))  # the moment of the crash
+            killed.kill()
+    run_to_the_end(screened)
+    passing = list(dict.fromkeys(n for n in numbers if not is_listed(n)))
+    output = read_all(screened.bootstrap, screened.sink)
+    assert numbers_of(output) == expected(passing, listed=False)
+    assert numbers_of(blocked(screened)) == expected(numbers, listed=True)
+
+
+@contextmanager
+def flowing(deployment: Deployment) -> Iterator[list[str]]:
+    """Events of addresses that are on no list, and of some of which each list has one; those that were sent."""
+    sent = list[str]()
+
+    def feed() -> None:
+        first = len(sent)
+        addresses = [f"nobody{first + n}@example.com" for n in range(60)]
+        addresses += [f"listed{n}@example.com" for n in range(4)]
+        deployment.feed((n % 2, a.encode(), a.encode(), [], None) for n, a in enumerate(addresses))
+        sent.extend(addresses)
+
+    with again_and_again(feed):
+        yield sent
+
+
+def test_lists_are_replaced_with_their_stores_while_events_flow(
+    screened: Deployment, tmp_path: Path
+) -> None:
+    """Each event is judged by one list and its own store: no other address is blocked, and no list is refused."""
+    path = tmp_path / "block.list"
+    versions = [build(path, ["listed0@example.com", *ON_IT], *EXACT)]
+    with screened.running() as worker, flowing(screened) as sent:
+        worker.wait_for("shard_live", 2)
+        for number in (1, 2, 3):
+            version = build(path, [f"listed{number}@example.com", *ON_IT[number:]], *EXACT)
+            versions.append(version)
+            wait_until(
+                lambda: worker.events("list_in_force")[-1]["version"] == versions[-1],
+                DEADLINE_S,
+                lambda: str(worker.events()[-5:]),
+            )
+            more_are_blocked(screened, 50)
+    screened.run_to_the_end("last.log")
+    letters = blocked(screened)
+    for letter in letters:
+        number = versions.index(told(letter, "list-version"))
+        assert letter.key == f"listed{number}@example.com".encode()
+    assert {told(letter, "list-version") for letter in letters} == set(versions)
+    passed = Counter(r.key for r in read_all(screened.bootstrap, screened.sink))
+    assert passed + Counter(letter.key for letter in letters) == Counter(a.encode() for a in sent)
+    assert not worker.events("list_refused")
+    assert len(versions_in(tmp_path / "block.list.exact")) == 2
+
+
+def refused(worker: WorkerProcess, count: int) -> str:
+    """Why the last of so many lists was refused."""
+    return str(worker.wait_for("list_refused", count)[-1]["reason"])
+
+
+def test_a_list_whose_store_does_not_do_is_refused(screened: Deployment, tmp_path: Path) -> None:
+    """None, or a damaged one: the list before stays in force with its store, though that is gone from the disk."""
+    path, other = tmp_path / "block.list", tmp_path / "other.list"
+    version = load_list(path).version
+    numbers = [n for n in range(3000) if n % 5]
+    with screened.running() as worker:
+        worker.wait_for("shard_live", 2)
+        shutil.rmtree(tmp_path / "block.list.exact")
+        build(other, ["user1@example.com"])
+        other.replace(path)
+        assert "has no exact store" in refused(worker, 1)
+        build(other, ["user1@example.com"], *EXACT)
+        (tmp_path / "other.list.exact").rename(tmp_path / "block.list.exact")
+        (table,) = (tmp_path / "block.list.exact").rglob("*.sst")
+        table.write_bytes(table.read_bytes()[:-1])
+        other.replace(path)
+        assert f"{table.name} has " in refused(worker, 2)
+        assert {line["stays_in_force"] for line in worker.events("list_refused")} == {version}
+        screened.feed(sign_ups(numbers))
+        screened.catch_up(worker)
+        assert numbers_of(blocked(screened)) == expected(numbers, listed=True)
+        build(path, [address(1)], *EXACT)
+        worker.wait_for("list_in_force", 2)
+        screened.feed(sign_ups([1, 2, 3, 4]))
+        screened.catch_up(worker)
+        assert numbers_of(blocked(screened))[-1] == 1
+        assert len(blocked(screened)) == len(expected(numbers, listed=True)) + 1
+
+
+def test_single_changes_go_with_it(screened: Deployment) -> None:
+    """What is added is blocked, though no store has it; what is removed passes, though the store has it."""
+    control = unique_name("control")
+    create_topic(screened.bootstrap, control, 1, cleanup_policy="compact")
+    screened.config["blocklist"]["control_topic"] = control
+    config = str(screened.write_config())
+    for op, number in (("add", 1), ("remove", 2)):
+        command = [sys.executable, "-m", "streamdedup", "lists", op, "-c", config, address(number)]
+        subprocess.run(command, check=True, capture_output=True)
+    numbers = [n for n in range(2000) if n % 5]
+    screened.feed(sign_ups(numbers))
+    worker = run_to_the_end(screened)
+    listed = [1, *(n for n in numbers if n % 2 == 0 and n != 2)]
+    letters = blocked(screened)
+    assert sorted(numbers_of(letters)) == sorted(listed)
+    assert {told(r, "list-version").partition("+")[2] for r in letters} == {"2"}
+    output = read_all(screened.bootstrap, screened.sink)
+    assert sorted(numbers_of(output)) == sorted(set(numbers) - set(listed))
+    assert sum(counted(worker).values()) == len(numbers) - 2  # of these two, nobody asked the list
+
+
+def test_try_verifies_too(screened: Deployment) -> None:
+    """It says what a worker would do."""
+    numbers = list(range(2000))
+    screened.feed(sign_ups(numbers))
+    found = asyncio.run(tried(load(screened.write_config()), 10_000))
+    assert found.verdicts[Verdict.BLOCKED] == len(expected(numbers, listed=True))
+    screened.config["blocklist"]["on_positive"] = "drop"
+    found = asyncio.run(tried(load(screened.write_config()), 10_000))
+    assert found.verdicts[Verdict.BLOCKED] > len(expected(numbers, listed=True)) + 50
+
+
+async def test_a_store_that_cannot_be_read_loses_nothing(
+    screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again until it can, and told of; nothing passes or is blocked meanwhile that was not verified."""
+    holds, left = ExactStore.holds, [3]
+
+    def failing(store: ExactStore, digests: Digests) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise SnapshotError("cannot ask the store: IO error; look at its disk")
+        return holds(store, digests)
+
+    monkeypatch.setattr(ExactStore, "holds", failing)
+    numbers = list(range(2000))
+    await asyncio.to_thread(screened.feed, sign_ups(numbers))
+    worker = await start(screened).to_the_end()
+    told_ = [line["error"] for line in worker.lines("doubt")]
+    assert len(told_) == 3
+    assert set(told_) == {"SnapshotError: cannot ask the store: IO error; look at its disk"}
+    output = await asyncio.to_thread(read_all, screened.bootstrap, screened.sink)
+    assert numbers_of(output) == expected(numbers, listed=False)
+    assert counted(worker) == answers(screened.directory / "block.list", numbers)
+
+
+@contextmanager
+def hanging_for(
+    key: bytes, deployment: Deployment, patch: pytest.MonkeyPatch
+) -> Iterator[threading.Event]:
+    """Have every lookup with `key` wait for this event, which comes at the end."""
+    holds, answers_again = ExactStore.holds, threading.Event()
+    odd = load_list(deployment.directory / "block.list").hash.digests([key])
+
+    def hanging(store: ExactStore, digests: Digests) -> Any:
+        if (digests == odd).all(axis=1).any():
+            answers_again.wait(10 * DEADLINE_S)
+        return holds(store, digests)
+
+    patch.setattr(ExactStore, "holds", hanging)
+    try:
+        yield answers_again
+    finally:
+        answers_again.set()
+
+
+async def test_what_the_list_does_not_match_waits_for_no_lookup(
+    screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though all threads that ask the store hang: the list itself answers in memory."""
+    monkeypatch.setattr(threads, "LOOKUPS_MAX", 1)
+    monkeypatch.setattr(routes, "LOOKUP_S_MAX", 0.01)
+    listed = load_list(screened.directory / "block.list")
+    numbers = [n for n in range(4002, 4200, 2) if n % 5]
+    found = listed.addresses.contains_many(listed.hash.digests([address(n) for n in numbers]))
+    absent = [n for n, is_found in zip(numbers, found, strict=True) if not is_found]
+    odd = b"@junk.example"
+    async with start(screened) as worker:
+        await worker.live()
+        with hanging_for(odd, screened, monkeypatch) as answers_again:
+            await asyncio.to_thread(screened.feed, sign_ups([5]))
+            name = f"{screened.source}/1"
+            await worker.until(lambda: name in readyz(worker), "a lookup that hangs, on the page")
+            assert f"{name}: live, waits for the exact store of its block list, for 0 s" in readyz(
+                worker
+            )
+            await asyncio.to_thread(screened.feed, sign_ups(absent))
+            await worker.consumed(len(absent))
+            answers_again.set()
+            await worker.consumed(len(absent) + 1)
+            await worker.until(lambda: readyz(worker).startswith("ready"), "nothing that waits")
+
+
+async def test_a_disk_that_does_not_answer_holds_up_its_partition_only(
+    screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop goes on, and so do the others; once it answers, so does that one."""
+    odd = b"@junk.example"
+    waiting, others = [5, 15, 1, 3], [2, 4, 6, 8, 12]
+    async with start(screened) as worker:
+        await worker.live()
+        with hanging_for(odd, screened, monkeypatch) as answers_again:
+            await asyncio.to_thread(screened.feed, sign_ups(waiting))
+            await worker.until(
+                lambda: worker.worker.status.meters.of(1).in_flight == len(waiting),
+                "events in hand",
+            )
+            await asyncio.to_thread(screened.feed, sign_ups(others))
+            await worker.consumed(len(others))
+            assert worker.tally.consumed == len(others)
+            answers_again.set()
+            await worker.consumed(len(others) + len(waiting))
+    letters = await asyncio.to_thread(blocked, screened)
+    assert Counter(numbers_of(letters)) == Counter(expected([*waiting, *others], listed=True))
+
+
+async def test_a_disk_that_is_slow_is_no_broker_that_is_away(
+    screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline of a transaction counts from the first verdict: nothing is taken back, however long that took."""
+    holds, answers_again = ExactStore.holds, threading.Event()
+
+    def hanging(store: ExactStore, digests: Digests) -> Any:
+        answers_again.wait(DEADLINE_S)
+        return holds(store, digests)
+
+    screened.config["kafka"]["producer"] = {"request_timeout_ms": 1000}
+    deadline_s = transaction_s_max(KafkaOptions.model_validate(screened.config["kafka"]))
+    assert deadline_s < 1
+    monkeypatch.setattr(ExactStore, "holds", hanging)
+    numbers = [5, 15, 1, 3]
+    async with start(screened) as worker:
+        await worker.live()
+        await asyncio.to_thread(screened.feed, sign_ups(numbers))
+        await worker.until(
+            lambda: worker.worker.status.meters.of(1).in_flight == len(numbers), "events in hand"
+        )
+        await asyncio.sleep(2 * deadline_s)  # in which nothing may be given up
+        answers_again.set()
+        await worker.consumed(len(numbers))
+        assert not worker.lines("doubt")
+        assert not worker.lines("broker_away")

@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/cli/`, module by module."""

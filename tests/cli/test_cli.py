@@ -1,0 +1,498 @@
+"""Claims about the command itself: quick to help, honest in its exit status, polite to signals."""
+
+import array
+import fcntl
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, get_args
+
+import pytest
+
+import streamdedup
+from streamdedup.cli import main
+from streamdedup.commands import lines
+from streamdedup.filters.options import Kind
+from tests.broker.base import wait_until
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "config" / "dedup.yaml"
+COMMAND = [sys.executable, "-m", "streamdedup"]
+# Python's own buffering is what a user has, and would hide behind this variable a missing flush.
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+HEAVY = {"numba", "numpy", "aiokafka", "prometheus_client", "pydantic", "orjson", "mmh3"}
+
+
+@dataclass(frozen=True)
+class Piped:
+    """`streamdedup pipe`, running, with all its streams in our hands."""
+
+    process: subprocess.Popen[bytes]
+    input: IO[bytes]
+    output: IO[bytes]
+    errors: IO[bytes]
+
+    def write(self, data: bytes) -> None:
+        """Hand on `data`, of a few KiB at most, at once."""
+        self.input.write(data)
+
+    def arriving(self) -> bytes:
+        """Read what is there, now or within half a minute."""
+        ready, _, _ = select.select([self.output], [], [], 30)
+        return os.read(self.output.fileno(), 1 << 16) if ready else b"(nothing arrived)"
+
+
+@pytest.fixture
+def piped() -> Iterator[Piped]:
+    """Start `streamdedup pipe`, and end it where the test did not."""
+    # A shell may have started us with signals ignored, which children inherit.
+    program = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+        "from streamdedup.cli import main\n"
+        "sys.exit(main(['pipe']))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=BUFFERED,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        yield Piped(process, process.stdin, process.stdout, process.stderr)
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        *([name, "--help"] for name in ("audit", "pipe", "plan", "reset")),
+        ["--version"],
+    ],
+)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """Help and version come without the libraries that the work needs."""
+    program = (
+        "import sys\n"
+        "from streamdedup.cli import main\n"
+        "try:\n"
+        f"    main({arguments!r})\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 0\n"
+        f"print('imported', *sorted({HEAVY!r} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "imported"
+
+
+def test_help_is_quick() -> None:
+    """`streamdedup --help` takes less than 0.3 seconds, at the best of five."""
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - started)
+        assert done.stdout.startswith("usage: streamdedup ")
+    assert min(seconds) < 0.3
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version printed is the package's."""
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"streamdedup {streamdedup.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required: COMMAND"),
+        (["no-such-command"], "invalid choice: 'no-such-command'"),
+        (["pipe", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["pipe", "--capacity", "many"], "--capacity: 'many': is not an integer; write one like"),
+        (["pipe", "--capacity", "1.5"], "--capacity: '1.5': must come to a whole number"),
+        (["pipe", "--error-rate", "low"], "--error-rate: 'low': must be a number from 1e-15"),
+        (["pipe", "--on-full", "shrink"], "argument --on-full"),
+        (
+            ["pipe", "--kind", "bitmap", "--on-full", "grow"],
+            "--on-full grow is not for --kind bitmap",
+        ),
+        (["pipe", "--max-size", "1GiB"], "--max-size is the size to which a"),
+        (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
+        (["pipe", "--kind", "fuse"], "argument --kind: 'fuse' is static: it is built once, from"),
+        (["pipe", "--hash", "md5"], "argument --hash: invalid choice: 'md5' (choose from "),
+        (["pipe", "--capacity", "0"], "--capacity: '0': out of range, must be 1 to 1000G keys"),
+        (["pipe", "--capacity", "2e12"], "--capacity: '2e12': out of range, must be 1 to 1000G"),
+        (
+            ["pipe", "--on-full", "stop", "--capacity", "900G"],
+            "streamdedup: --capacity 900000000000: takes 2.94 TiB at",
+        ),
+        (
+            ["pipe", "--on-full", "stop", "--capacity", "900G"],
+            "; set --capacity to 305G at most, or raise --error-rate",
+        ),
+        (["pipe", "--error-rate", "1"], "--error-rate: '1': must be a number from 1e-15 to 0.5"),
+        (["pipe", "--error-rate", "9e-16"], "--error-rate: '9e-16': must be a number from 1e-15"),
+        (["pipe", "--error-rate", "nan"], "--error-rate: 'nan': must be a number from 1e-15"),
+        (["pipe", "--key", "csv:1"], "--key 'csv:1' is neither 'line' nor 'json:FIELD'"),
+        (["pipe", "--key", "id"], "did you mean json:id?"),
+        (["pipe", "--key", "json:a", "--key", "line"], "--key line is the whole line"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_end_in_2(arguments: list[str], said: str) -> None:
+    """Arguments that do not fit end in status 2 and a message that names them, without a trace."""
+    done = _run(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert b"lines/s" not in done.stderr
+    assert done.stdout == b""
+
+
+def test_a_filter_beyond_the_memory_names_the_arguments(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The remedy is told by the names on the command line, not by those in a configuration."""
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("numpy.zeros", fail)
+    assert main(["pipe"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("does not fit into memory; lower --capacity or raise --error-rate\n")
+
+
+def test_the_limit_of_a_line_is_documented() -> None:
+    """Help and README name the limit that the code has."""
+    limit = f"up to {lines.LINE_BYTES_MAX >> 20} MiB"
+    for text in (_run("pipe", "--help").stdout.decode(), (ROOT / "README.md").read_text()):
+        assert limit in " ".join(text.split())
+
+
+def test_several_keys_are_one() -> None:
+    """--key may be given again: lines are then equal where all those fields are."""
+    given = b'{"a": 1, "b": 1}\n{"a": 1, "b": 2}\n{"b": 1, "a": 1}\n'
+    done = _run("pipe", "--key", "json:a", "--key", "json:b", given=given)
+    assert (done.returncode, done.stdout.splitlines()) == (0, given.splitlines()[:2])
+
+
+def test_success_ends_in_0() -> None:
+    """A run over all of its input ends in status 0, with the summary on standard error only."""
+    done = _run("pipe", "--capacity", "1_000", given=b"a\nb\na\n")
+    assert (done.returncode, done.stdout) == (0, b"a\nb\n")
+    assert done.stderr.startswith(b"3 lines: 2 passed, 1 duplicate;")
+    assert b"bloom: 2 of 1,000 keys" in done.stderr
+
+
+@pytest.mark.parametrize("kind", sorted(get_args(Kind)))
+def test_every_kind_serves_the_pipe(kind: str) -> None:
+    """By one word on the command line, under a keyed hash by another: the same lines pass."""
+    options = ("--kind", kind, "--hash", "siphash", "--capacity", "9")
+    done = _run("pipe", *options, given=b"a\nb\na\n")
+    assert (done.returncode, done.stdout) == (0, b"a\nb\n")
+    held = "remembers 2 keys (at least the last 9)" if kind == "window" else "2 of 9 keys"
+    assert f"{kind}: {held}, ".encode() in done.stderr
+    set_bits = kind in {"bitmap", "blocked", "bloom", "window"}
+    what = "the bits set" if set_bits else "the cells in use"
+    assert f"B, {what}" in re.sub(r"[0-9.]+% of ", "", done.stderr.decode())
+
+
+def test_a_full_filter_ends_in_1() -> None:
+    """At capacity the lines before are out, and the message names all remedies that the kind has."""
+    done = _run("pipe", "--capacity", "2", "--error-rate", "1e-9", given=b"a\nb\na\nc\nd\n")
+    assert (done.returncode, done.stdout) == (1, b"a\nb\n")
+    assert b"2 of 2 keys" in done.stderr
+    assert b"streamdedup: the filter is full: it holds 2 keys, so line 4 " in done.stderr
+    assert (
+        b"larger --capacity, --on-full grow to take more memory, or --on-full warn" in done.stderr
+    )
+    assert b"Traceback" not in done.stderr
+    given = b"".join(b"%d\n" % i for i in range(99))
+    done = _run("pipe", "--kind", "bitmap", "--capacity", "2", given=given)
+    assert b"; give a larger --capacity, or --on-full warn to go on" in done.stderr
+
+
+def test_on_full_warn_ends_in_0() -> None:
+    """With --on-full warn all lines pass, one line warns, and the summary shows the filter overfull."""
+    given = b"".join(b"%d\n" % i for i in range(9))
+    done = _run("pipe", "--capacity", "5", "--error-rate", "1e-9", "--on-full", "warn", given=given)
+    assert (done.returncode, done.stdout) == (0, given)
+    warning, *summary = done.stderr.splitlines()
+    assert warning.startswith(b"streamdedup: warning: the filter is full: by line 9 it holds more")
+    assert len(summary) == 2
+    assert b"9 of 5 keys" in summary[1]
+
+
+def test_errors_do_not_tell_keys() -> None:
+    """No line of the input appears on standard error, whatever goes wrong with it."""
+    given = b'{"id": "s3cr3t-1"}\n{"id": "s3cr3t-2"}\n{"id": ["s3cr3t-3"]}\ns3cr3t-4\n'
+    for arguments in (["--key", "json:id"], ["--key", "json:id", "--capacity", "1"]):
+        done = _run("pipe", *arguments, given=given)
+        assert b"line" in done.stderr
+        assert b"s3cr3t" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirection", "said"),
+    [
+        ("<&-", b"streamdedup: standard input is closed; "),
+        (">&- </dev/null", b"streamdedup: standard output is closed; "),
+        ("0>/dev/null", b"streamdedup: the input cannot be read: Bad file descriptor\n"),
+        pytest.param(
+            ">/dev/full <<<line",
+            b"streamdedup: the output cannot be written: No space left on device\n",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),
+        ),
+    ],
+    ids=["input closed", "output closed", "input broken", "output broken"],
+)
+def test_a_stream_that_fails_is_named_and_ends_in_1(redirection: str, said: bytes) -> None:
+    """The message tells input from output, and there is no trace."""
+    done = _shell(f'"$@" pipe {redirection}')
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "arguments", ["config check {}", "config show {}", "config schema", "plan --table"]
+)
+def test_a_full_disk_is_told_in_one_line(arguments: str) -> None:
+    """What is printed and cannot be written ends in status 1, without a trace, as in `pipe`."""
+    done = _shell(f'"$@" {arguments.format(EXAMPLE)} >/dev/full')
+    assert done.returncode == 1
+    assert done.stderr == b"streamdedup: the output cannot be written: No space left on device\n"
+
+
+def test_without_standard_error_the_output_holds_lines_only() -> None:
+    """Where standard error is closed the summary is not told: it has no place among the lines."""
+    done = _shell('"$@" pipe <<<line 2>&-')
+    assert (done.returncode, done.stdout) == (0, b"line\n")
+
+
+def test_what_nobody_foresaw_ends_in_1_and_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of unknown origin is told by its type and its places: its message may hold a key."""
+
+    def fail(_config: object) -> None:
+        raise ValueError("s3cr3t") from KeyError("s3cr3t")
+
+    monkeypatch.setattr("streamdedup.filters.build", fail)
+    assert main(["pipe"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("streamdedup: a fault of ours, please report it; it came from ")
+    assert "KeyError\n\nwhich led to:" in said
+    assert "in _pipe\n" in said
+    assert said.endswith("in fail\nValueError\n")
+    assert "s3cr3t" not in said
+
+
+def test_compiling_for_nobody_ends_in_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`compile` fails where what it compiled is lost with the process, and not where all was there before."""
+    monkeypatch.setattr("streamdedup.rules.warm_up_all", lambda: None)
+    monkeypatch.setattr("streamdedup.kernel.kept_in", lambda: None)
+    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 7)
+    assert main(["compile"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "7 loops were compiled\n"
+    assert "set STREAMDEDUP_CACHE to a directory that can be written to" in told.err
+    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 0)
+    assert main(["compile"]) == 0
+    assert capsys.readouterr().out == "all loops were there\n"
+
+
+def test_what_the_system_refuses_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The system's own errors hold no keys: their text, and the file's name, are what helps."""
+
+    def fail(_config: object) -> None:
+        raise PermissionError(13, "Permission denied", "/var/x")
+
+    monkeypatch.setattr("streamdedup.filters.build", fail)
+    assert main(["pipe"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("streamdedup: [Errno 13] Permission denied: '/var/x'; it came from ")
+    assert said.endswith("in fail\nPermissionError\n")
+
+
+def test_lines_pass_before_the_input_ends(piped: Piped) -> None:
+    """What was written to the command comes out although its input stays open."""
+    for line in (b"one\n", b"two\n"):
+        piped.write(line * 2)
+        assert piped.arriving() == line
+    piped.input.close()
+    assert piped.output.read() == b""
+    assert piped.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("line", [b"new\n", b"first\n"], ids=["new", "duplicate"])
+def test_a_closed_pipe_is_no_error(piped: Piped, line: bytes) -> None:
+    """Where the reader has had enough, the command ends in 0 with its summary and no complaint.
+
+    It does so also where only duplicates come: nothing is then written that could fail.
+    """
+    piped.write(b"first\n")
+    assert piped.arriving() == b"first\n"
+    piped.output.close()
+    with suppress(BrokenPipeError):  # it may have ended before this comes
+        piped.write(line)  # and left open: it is the closed output that ends the command
+    assert piped.process.wait(30) == 0
+    assert re.match(rb"(1 line|2 lines): .+\nbloom: .+\n$", piped.errors.read())
+
+
+def test_a_closed_socket_is_noticed_without_a_new_line() -> None:
+    """Standard output may be a socket, as under inetd."""
+    ours, theirs = socket.socketpair()
+    command = [*COMMAND, "pipe"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=theirs.fileno(), stderr=subprocess.DEVNULL, bufsize=0
+    ) as process:
+        theirs.close()
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        assert ours.recv(100) == b"first\n"
+        ours.close()
+        with suppress(BrokenPipeError):
+            process.stdin.write(b"first\n")
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["pipe", "--help"],
+        ["config", "check", str(EXAMPLE)],
+        ["config", "show", str(EXAMPLE)],
+        ["config", "schema"],
+        ["plan", "--table"],
+        ["demo"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_command_whose_reader_has_gone_ends_silently(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    """As of any tool, the output may be left unread: the status is 0, and nothing is complained of."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        env=BUFFERED,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
+)
+def test_an_interrupt_ends_the_command_with_its_summary(
+    piped: Piped, number: signal.Signals, status: int
+) -> None:
+    """SIGINT and SIGTERM end it at once: what passed is out, the summary is printed, no trace."""
+    piped.write(b"a\na\nb\n")
+    assert piped.arriving() == b"a\nb\n"
+    piped.process.send_signal(number)
+    assert piped.process.wait(30) == status
+    said = piped.errors.read()
+    assert said.startswith(b"3 lines: 2 passed, 1 duplicate;")
+    assert b"Traceback" not in said
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="needs Linux's size of a pipe")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+def test_an_interrupt_does_not_wait_for_the_reader(piped: Piped, number: signal.Signals) -> None:
+    """Where the reader stands still, what it has not taken is given up, rather than waited with."""
+    line_bytes = 4096
+    size = fcntl.fcntl(piped.output, fcntl.F_GETPIPE_SZ)
+    for written in range(line_bytes, size + 1, line_bytes):
+        piped.write(b"%0*d\n" % (line_bytes - 1, written))
+        wait_until(partial(_holds, piped.output, written), 30, lambda: "nothing arrives")
+    piped.write(b"%0*d\n" % (line_bytes - 1, 0))
+    wait_until(partial(_holds, piped.input, 0), 30, lambda: "nothing is read")
+    wait_until(partial(_is_asleep, piped.process.pid), 30, lambda: "it does not wait")
+    piped.process.send_signal(number)
+    assert piped.process.wait(30) == 128 + number
+    assert b" lines: " in piped.errors.read()
+
+
+def _holds(pipe_end: IO[bytes], size_bytes: int) -> bool:
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe_end, termios.FIONREAD, count)
+    return count[0] == size_bytes
+
+
+def _is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def _shell(script: str) -> subprocess.CompletedProcess[bytes]:
+    """Run `script` in bash, where `"$@"` is the command."""
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *COMMAND],
+        env=BUFFERED,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def _run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments], input=given, capture_output=True, check=False, timeout=60
+    )
+
+
+def test_a_worker_that_is_still_starting_hears_sigterm() -> None:
+    """Whatever catches all exceptions meanwhile, as some imports do: there is nothing to drain."""
+    program = (
+        "import os, signal, sys\n"
+        "from streamdedup import settings\n"
+        "from streamdedup.cli import main\n"
+        "def load(*_):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        signal.pause()\n"
+        "    except BaseException:\n"
+        "        sys.exit('the signal was lost')\n"
+        "settings.load = load\n"
+        "main(['run'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

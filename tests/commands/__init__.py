@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/commands/`, module by module."""

@@ -1,0 +1,478 @@
+"""Claims about `streamdedup reset`: where offsets go, what their notes say, what is forgotten, and who is refused."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from streamdedup.commands.audit import audit
+from streamdedup.commands.reset import ResetPlan, Step, Target, move, note_after, plan, target_of
+from streamdedup.commands.reset_text import as_text
+from streamdedup.delivery.resume import Found
+from streamdedup.delivery.services import wall_clock_ms
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.sink import _close
+from streamdedup.settings import load
+from tests.broker.base import Broker
+from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.lists.tools import built
+from tests.local import run_to_the_end
+
+NOW_MS = 1_800_000_000_000
+NOTE = Note(
+    cluster_id="cluster",
+    input_id="input-id",
+    output_id="output-id",
+    label=50,
+    watermark=7,
+    partitions=4,
+    born=3,
+)
+FOUND = Found(
+    committed=Committed(30, NOTE),
+    cluster_id="cluster",
+    input_id="input-id",
+    output_id="output-id",
+    input_start=10,
+    input_end=90,
+    output_start=0,
+    output_end=60,
+    has_memory=False,
+    partition=0,
+    partitions=5,
+    others={},
+)
+
+
+# --- where to ---
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("earliest", Target("earliest")),
+        ("latest", Target("latest")),
+        ("2h", Target("time", NOW_MS - 7_200_000)),
+        ("0s", Target("time", NOW_MS)),
+        ("1970-01-01T00:00:01", Target("time", 1000)),
+        ("1970-01-01T00:00:01Z", Target("time", 1000)),
+        ("1970-01-01T02:00:01+02:00", Target("time", 1000)),
+        ("1970-01-02", Target("time", 86_400_000)),
+        ("1969-12-31T23:59:59.999Z", Target("time", 0)),  # -1 ms would be the end, to Kafka
+        ("0001-01-01", Target("time", 0)),
+        ("99999d", Target("time", 0)),
+    ],
+)
+def test_a_time_is_read_as_it_is_written(text: str, target: Target) -> None:
+    """A time without a zone is UTC; a duration counts back from now."""
+    assert target_of(text, NOW_MS) == target
+
+
+@pytest.mark.parametrize("text", ["", "7", "-2h", "soon", "2x", "Earliest", "2026-13-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """The message says what may be written instead."""
+    with pytest.raises(ValueError, match="neither earliest, latest, a time like"):
+        target_of(text, NOW_MS)
+
+
+@pytest.mark.parametrize("text", ["0", "00", "12345", " 7 ", "20260131"])
+def test_a_bare_number_is_no_target(text: str) -> None:
+    """0 is not "no time ago", nor are eight digits a day: who writes a number means an offset, and is told."""
+    with pytest.raises(ValueError, match=r"like 2h or 7d; offsets are not taken"):
+        target_of(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("at", "to", "again", "skipped"),
+    [
+        (30, 10, 20, 0),
+        (30, 90, 0, 60),
+        (30, 30, 0, 0),
+        (None, 10, 0, 0),
+        (500, 10, 80, 0),  # beyond the end: nothing there was read
+        (0, 20, 0, 10),  # below the start: what is gone cannot be skipped
+    ],
+)
+def test_what_is_read_again_or_skipped_is_counted(
+    at: int | None, to: int, again: int, skipped: int
+) -> None:
+    """In offsets that the input holds, here from 10 to 90."""
+    step = Step(0, at, to, FOUND)
+    assert (step.again, step.skipped) == (again, skipped)
+
+
+def said_of(directory: Path, target: Target, *steps: Step, **options: Any) -> str:
+    """The plan's text, where the filter has these options."""
+    deployment = Deployment("nowhere:9092", directory)
+    deployment.config["filter"] |= options
+    return as_text(load(deployment.write_config()), ResetPlan(target, False, steps))
+
+
+@pytest.mark.parametrize(
+    ("options", "again", "advice"),
+    [
+        ({"kind": "bloom"}, False, "no key that is in it is emitted again"),
+        ({"kind": "window", "retention": "7d"}, True, "since filter.late is pass"),
+        (
+            {"kind": "window", "retention": "7d", "late": "drop"},
+            True,
+            "keys of younger events whose first is older",
+        ),
+        ({"kind": "window"}, True, "at least the last filter.capacity keys"),
+    ],
+    ids=["bloom", "late-pass", "late-drop", "by-count"],
+)
+def test_a_window_is_not_promised_what_it_forgets(
+    tmp_path: Path, options: dict[str, str], again: bool, advice: str
+) -> None:
+    """Who moves back is told that forgotten keys are emitted again, and what `late` has to do with it."""
+    said = said_of(tmp_path, Target("earliest"), Step(0, 30, 10, FOUND), **options)
+    assert ("EMITTED AGAIN" in said, "no key that is in it" in said) == (again, not again)
+    assert advice in said
+
+
+def test_offsets_that_are_there_already_are_not_moved(tmp_path: Path) -> None:
+    """Nothing to move is said, unless the offset is another tool's or of another log, which a move would put right."""
+    there = Step(0, 30, 30, FOUND)
+    assert "Nothing to move" in said_of(tmp_path, Target("latest"), there)
+    for other in (replace(FOUND, committed=Committed(30, None)), replace(FOUND, input_id="other")):
+        assert "Nothing to move" not in said_of(
+            tmp_path, Target("latest"), there, Step(1, 30, 30, other)
+        )
+
+
+def test_a_time_that_no_event_reaches_means_the_end(tmp_path: Path) -> None:
+    """That it is as good as latest is said, of the partitions where it is so."""
+    ahead = Target("time", NOW_MS)
+    steps = Step(0, 30, 90, FOUND), Step(1, 30, 90, replace(FOUND, partition=1))
+    said = said_of(tmp_path, ahead, *steps)
+    assert "No event is from that time or later (all partitions)" in said
+    said = said_of(tmp_path, ahead, Step(0, 30, 89, FOUND), steps[1])
+    assert "or later (partitions 1)" in said
+    assert "or later" not in said_of(tmp_path, Target("latest"), *steps)
+
+
+def test_a_group_that_committed_nothing_is_named(tmp_path: Path) -> None:
+    """A name that was mistyped has no offsets anywhere, and the plan says so."""
+    said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND))
+    assert re.search(r"The group \S+ has committed nothing on \S+: .* look at kafka.group_id", said)
+    said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND), Step(1, 3, 90, FOUND))
+    assert "has committed nothing" not in said
+
+
+# --- what the note says then ---
+
+
+def with_note(**changes: Any) -> Found:
+    """As FOUND, its note changed."""
+    return replace(FOUND, committed=Committed(30, replace(NOTE, **changes)))
+
+
+def test_a_move_changes_nothing_but_the_offset() -> None:
+    """The note has the ids of now, the output's end as its label, and time and partitions of before."""
+    assert note_after(FOUND, 10, forget=False) == replace(NOTE, label=60)
+
+
+def test_forgetting_sets_a_floor_and_the_time_back() -> None:
+    """The output's end is the floor, reading goes on at the target, a window's time begins anew."""
+    forgotten = note_after(FOUND, 20, forget=True)
+    expected = replace(NOTE, label=60, watermark=None, floor=60, since=20, partitions=5, born=5)
+    assert forgotten == expected
+
+
+@pytest.mark.parametrize(("to", "since"), [(20, 20), (80, 25)])
+def test_a_later_move_keeps_the_floor(to: int, since: int) -> None:
+    """What was forgotten stays so; what is read above the floor begins where the earlier of the moves put it."""
+    found = with_note(floor=40, since=25)
+    assert note_after(found, to, forget=False) == replace(NOTE, label=60, floor=40, since=since)
+
+
+def test_a_floor_belongs_to_one_output() -> None:
+    """Of another output or cluster, nothing is forgotten by it; of another input, it is not known from where."""
+    found = with_note(floor=40, since=25)
+    assert (found.floor, found.since) == (40, 25)
+    assert replace(found, output_id="other").floor is None
+    assert replace(found, cluster_id="other").floor is None
+    remade = replace(found, input_id="other")
+    assert (remade.floor, remade.since) == (40, None)
+
+
+def test_without_a_note_nothing_is_known() -> None:
+    """Another tool's offset has neither floor nor time; an untouched output begins where it is told."""
+    tool = replace(FOUND, committed=Committed(30, None))
+    of_now = replace(NOTE, watermark=None, partitions=5, born=5)
+    assert note_after(tool, 10, forget=False) == replace(of_now, label=60)
+    untouched = replace(FOUND, committed=None, output_end=0)
+    expected = replace(of_now, label=0, floor=0, since=90)
+    assert note_after(untouched, 90, forget=False) == expected
+
+
+# --- on a broker ---
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions."""
+    return Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+
+
+def reset(deployment: Deployment, to: str, *, forget: bool = False) -> str:
+    """Do it, as the command does; what is said beforehand."""
+    settings = load(deployment.write_config())
+    target = target_of(to, wall_clock_ms())
+    planned = asyncio.run(plan(settings, target, forget=forget))
+    asyncio.run(move(settings, planned))
+    return as_text(settings, planned)
+
+
+def command(deployment: Deployment, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own, without a terminal."""
+    config = str(deployment.write_config())
+    return subprocess.run(
+        [sys.executable, "-m", "streamdedup", "reset", "-c", config, *arguments],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def at(deployment: Deployment) -> dict[int, int]:
+    """The committed offsets."""
+    return committed(deployment.bootstrap, deployment.group, deployment.source)
+
+
+def emitted(deployment: Deployment) -> Counter[bytes | None]:
+    """How often each key stands in the output."""
+    return Counter(r.key for r in read_all(deployment.bootstrap, deployment.sink))
+
+
+@pytest.mark.broker
+def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> None:
+    """To the end, to a time, to the start; afterwards the worker reads again and emits nothing anew."""
+    base = int(time.time() * 1000) // 1000 * 1000 - 3_600_000
+    deployment.feed([(n % 2, b"k%d" % n, b"", [], base + n * 1000) for n in range(200)])
+    run_to_the_end(deployment)
+    reset(deployment, "earliest")
+    assert at(deployment) == {0: 0, 1: 0}
+    reset(deployment, "latest")
+    assert at(deployment) == {0: 100, 1: 100}
+    moment = datetime.fromtimestamp(base / 1000 + 101, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    said = reset(deployment, moment)
+    assert at(deployment) == {0: 51, 1: 50}, said
+    assert re.search(r"^all .* 99 +0$", said, re.MULTILINE)
+    reset(deployment, "1s")  # younger than all: the end
+    assert at(deployment) == {0: 100, 1: 100}
+    reset(deployment, "earliest")
+    run_to_the_end(deployment)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None:
+    """After --forget, each key comes once more, whatever snapshots there are, crashes and moves that follow."""
+    deployment.feed(keyed([*range(300), *range(100)], 2))
+    run_to_the_end(deployment)
+    assert list(deployment.snapshots.glob("*/*.snapshot"))
+    assert "emitted no more" in reset(deployment, "earliest", forget=True)
+    with deployment.running() as worker:  # killed while it lives: the floor stands in the group
+        (refused, *_) = worker.wait_for("snapshot_refused")
+        assert "floor 0 instead of 151" in refused["reason"]
+        worker.wait_for("shard_live", 1)
+        worker.kill()
+    run_to_the_end(deployment)
+    assert set(emitted(deployment).values()) == {2}
+    assert "An earlier --forget holds" in reset(deployment, "earliest")
+    run_to_the_end(deployment)  # with snapshots of above the floor
+    assert set(emitted(deployment).values()) == {2}
+    shutil.rmtree(deployment.snapshots)
+    reset(deployment, "earliest")
+    run_to_the_end(deployment)
+    assert set(emitted(deployment).values()) == {2}
+    report = asyncio.run(audit(load(deployment.write_config())))
+    assert report.fine, report.as_text()
+    assert (report.total.emitted, report.total.keys) == (300, 300)
+    produce(deployment.bootstrap, deployment.sink, keyed([7], 2))
+    assert asyncio.run(audit(load(deployment.write_config()))).total.doubled == 1
+
+
+@pytest.mark.broker
+def test_forgetting_what_comes_later_only(deployment: Deployment) -> None:
+    """--forget --to latest: what was skipped is owed by nobody, and a known key passes when it comes again."""
+    deployment.feed(keyed(range(100), 2))
+    run_to_the_end(deployment)
+    deployment.feed(keyed(range(100, 150), 2))
+    reset(deployment, "latest", forget=True)
+    deployment.feed(keyed(range(10), 2))
+    run_to_the_end(deployment)
+    assert emitted(deployment) == Counter(
+        {b"user%d@example.com" % n: 2 if n < 10 else 1 for n in range(100)}
+    )
+    report = asyncio.run(audit(load(deployment.write_config())))
+    assert (report.fine, report.total.keys) == (True, 10), report.as_text()
+
+
+@pytest.mark.broker
+def test_another_tools_move_takes_the_floor_along(deployment: Deployment) -> None:
+    """Without its note an offset has no floor: all of the output counts again, so nothing in it is doubled."""
+    deployment.feed(keyed(range(100), 2))
+    run_to_the_end(deployment)
+    reset(deployment, "latest", forget=True)
+    move_offsets(deployment.bootstrap, deployment.group, {0: 0, 1: 0}, deployment.source)
+    assert "committed by another tool" in reset(deployment, "earliest")
+    run_to_the_end(deployment)
+    assert set(emitted(deployment).values()) == {1}
+
+
+@pytest.mark.broker
+def test_a_gap_above_the_floor_stops(deployment: Deployment) -> None:
+    """What retention deletes below the floor is no gap; what it deletes above it is one."""
+    deployment.feed(keyed(range(100), 2))
+    run_to_the_end(deployment)
+    floor = read_all(deployment.bootstrap, deployment.sink)[49].offset + 2  # the marker follows
+    reset(deployment, "earliest", forget=True)
+    delete_records(deployment.bootstrap, deployment.sink, {0: 20, 1: 20})
+    run_to_the_end(deployment)
+    assert len(read_all(deployment.bootstrap, deployment.sink)) == 160
+    shutil.rmtree(deployment.snapshots)
+    delete_records(deployment.bootstrap, deployment.sink, {0: floor + 5})
+    with deployment.running() as worker:
+        (stopped,) = worker.wait_for("shard_stopped")
+        assert f"the events from {floor} up to there" in stopped["error"]
+
+
+@pytest.mark.broker
+def test_an_active_group_is_refused(deployment: Deployment) -> None:
+    """With its members counted, status 1; nothing is moved, and the worker is not disturbed."""
+    deployment.feed(keyed(range(100), 2))
+    with deployment.running() as worker:
+        deployment.catch_up(worker)
+        done = command(deployment, "--to", "earliest", "--forget", "--yes")
+        assert done.returncode == 1
+        assert "has 1 member: stop all workers first" in done.stderr
+        assert at(deployment) == {0: 50, 1: 50}
+        deployment.feed(keyed(range(50, 150), 2))
+        deployment.catch_up(worker)
+        assert not worker.events("doubt")
+        with pytest.raises(DeliveryError, match="has members: a worker joined meanwhile"):
+            asyncio.run(_moved_without_looking(deployment))
+    assert at(deployment) == {0: 100, 1: 100}
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+async def _moved_without_looking(deployment: Deployment) -> None:
+    """As if the worker had joined after we looked: the broker itself refuses offsets of no member."""
+    async with kafka_cluster(load(deployment.write_config()).kafka) as cluster:
+        await cluster.move(deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
+
+
+@pytest.mark.broker
+def test_nobody_is_asked_without_a_terminal(deployment: Deployment) -> None:
+    """The plan is shown, nothing is moved, status 2; with --yes it is, status 0."""
+    deployment.feed(keyed(range(10), 2))
+    done = command(deployment, "--to", "latest")
+    assert (done.returncode, "add --yes" in done.stderr, "partition" in done.stdout) == (2, 1, 1)
+    assert at(deployment) == {}
+    assert command(deployment, "--to", "latest", "--yes").returncode == 0
+    assert at(deployment) == {0: 5, 1: 5}
+    with pytest.raises(ConfigError, match="the topic nowhere does not exist"):
+        deployment.config["sink"]["topic"] = "nowhere"
+        reset(deployment, "latest")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("answer", "status", "moved"), [("y", 0, True), ("", 1, False)])
+def test_a_person_is_asked(deployment: Deployment, answer: str, status: int, moved: bool) -> None:
+    """On a terminal `y` moves, anything else does not."""
+    produce(deployment.bootstrap, deployment.source, keyed(range(10), 2))
+    ours, theirs = os.openpty()
+    command = ["-c", str(deployment.write_config()), "--to", "latest"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "streamdedup", "reset", *command],
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.write(ours, answer.encode() + b"\n")
+        _, errors = process.communicate(timeout=30)
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, b"Move them? [y/N]" in errors) == (status, True)
+    assert at(deployment) == ({0: 5, 1: 5} if moved else {})
+
+
+@pytest.mark.broker
+def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
+    """What a worker left open is aborted before the floor is set, and it can commit nothing afterwards."""
+    deployment.feed(keyed(range(10), 2))
+    run_to_the_end(deployment)
+
+    async def zombie() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=deployment.bootstrap, transactional_id=f"{deployment.sink}/0"
+        )
+        await producer.start()
+        try:
+            await producer.begin_transaction()
+            await producer.send_and_wait(deployment.sink, b"", b"left open", partition=0)
+            await asyncio.to_thread(reset, deployment, "earliest", forget=True)
+            with pytest.raises(KafkaError, match=r"ProducerFenced|InvalidProducerEpoch"):
+                await producer.commit_transaction()
+        finally:
+            await _close(producer)
+
+    asyncio.run(zombie())
+    run_to_the_end(deployment)
+    assert emitted(deployment) == Counter({b"user%d@example.com" % n: 2 for n in range(10)})
+
+
+@pytest.mark.broker
+def test_what_would_stop_the_worker_is_not_hidden(broker: Broker, tmp_path: Path) -> None:
+    """Of another output than its note says, a group is only moved with --forget."""
+    one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    one.feed(keyed(range(10), 1))
+    run_to_the_end(one)
+    one.config["sink"]["topic"] = one.sink = other.sink
+    with pytest.raises(DeliveryError, match=r"partition 0: .* made again.*or add --forget"):
+        reset(one, "earliest")
+    reset(one, "earliest", forget=True)
+    run_to_the_end(one)
+    assert lost_and_doubled(one) == (0, 0, 0)
+
+
+@pytest.mark.broker
+def test_who_only_screens_has_nothing_to_forget(broker: Broker, tmp_path: Path) -> None:
+    """--forget is refused by the setting's name; a plain move goes on with another output, which harms nothing."""
+    one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    built(tmp_path, ["user3@example.com"])
+    one.config["filter"] = {"kind": "none"}
+    one.config["blocklist"] = {"file": str(tmp_path / "out.list")}
+    del one.config["snapshot"]
+    one.feed(keyed(range(10), 1))
+    run_to_the_end(one)
+    refused = command(one, "--to", "earliest", "--forget", "--yes")
+    assert refused.returncode == 2
+    assert "filter.kind: none (filter: null)" in refused.stderr
+    assert at(one) == {0: 10}
+    one.config["sink"]["topic"] = one.sink = other.sink
+    assert "judged by the lists alone" in reset(one, "earliest")
+    run_to_the_end(one)
+    assert emitted(one) == Counter(b"user%d@example.com" % n for n in range(10) if n != 3)

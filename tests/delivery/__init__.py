@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/delivery/`, module by module."""

@@ -1,0 +1,270 @@
+"""Claims about emission: what malformed events cost the loop, and what the operator is told of them."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from structlog.testing import capture_logs
+
+from streamdedup.delivery.emit import Emitter
+from streamdedup.delivery.side_topics import OBJECTS_A_TURN
+from streamdedup.delivery.transactions import DecidedBatch
+from streamdedup.events import Verdict
+from streamdedup.kafka import limits as limits_module
+from streamdedup.kafka.records.records import Record, copies
+from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.logs import EVERY_S
+from streamdedup.rules.lists import BlockedRows, Lists, Match
+from streamdedup.settings import Settings
+from streamdedup.testing.clock import VirtualLoop
+from tests.kafka.test_limits import NOW_MS, events, limits
+from tests.kafka.test_marks import as_columns, with_objects
+from tests.kafka.test_wire import rows_by_chance
+from tests.lists.listed import Listed
+
+REASON = "the field id is missing"
+
+
+class Sent:
+    """A writer that keeps what is sent, and counts the turns of the loop between two sends."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, Record]] = []
+        self.sizes: list[int] = []
+        self.turns: list[int] = []
+        self._turn = 0
+
+    async def turning(self) -> None:
+        """Count, until cancelled."""
+        while True:
+            self._turn += 1
+            await asyncio.sleep(0)
+
+    async def copy(self, *_arguments: Any) -> None:
+        """Nothing passes."""
+
+    async def send(self, topic: str, records: Iterable[Record], _bytes_max: int) -> None:
+        """Without awaiting anything."""
+        records = list(records)
+        self.records += [(topic, record) for record in records]
+        self.sizes.append(len(records))
+        self.turns.append(self._turn)
+
+
+def emission_to(
+    writer: Any, *, dead_letters: bool = True, blocked_bytes_max: int | None = None
+) -> Emitter:
+    """An emission whose topics have Kafka's own limits; with one for blocked events where its limit is given."""
+    letters = {"dead_letter_topic": "letters"} if dead_letters else {}
+    lists = {}
+    if blocked_bytes_max is not None:
+        letters |= {"blocked_topic": "blocked"}
+        lists = {"blocklist": {"file": __file__}}
+    made = Emitter(
+        Settings.model_validate(
+            {
+                "kafka": {"bootstrap_servers": "localhost:9092", "group_id": "g"},
+                "source": {"topic": "in"},
+                "key": {"from": "json", "field": "id"},
+                "filter": {"capacity": 1000},
+                "sink": {"topic": "out", **letters},
+                "snapshot": {"directory": "snapshots"},
+                **lists,
+            }
+        ),
+        writer,
+    )
+    topics = {name: Topic(name, None, 1, 1) for name in ("out", "letters")}
+    limit = {"max.message.bytes": f"{blocked_bytes_max}"}
+    topics["blocked"] = Topic("blocked", None, 1, 1, settings=limit)
+    made.observe(Topology(None, topics))
+    return made
+
+
+def malformed_part(count: int) -> DecidedBatch:
+    """A part of which no event has a key."""
+    batch = events(*((NOW_MS, b"secret", b"{}", ()) for _ in range(count)))
+    verdicts = np.full(count, Verdict.MALFORMED, dtype=np.uint8)
+    return DecidedBatch(
+        batch=batch,
+        verdicts=verdicts,
+        malformed=dict.fromkeys(range(count), REASON),
+        rejected={},
+        now_ms=NOW_MS,
+    )
+
+
+async def test_dead_letters_leave_the_loop_its_turns() -> None:
+    """They are made so many at a time, and others run in between."""
+    writer = Sent()
+    turning = asyncio.create_task(writer.turning())
+    await emission_to(writer).emit(malformed_part(2 * OBJECTS_A_TURN + 1))
+    turning.cancel()
+    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
+    assert writer.turns[0] < writer.turns[1] < writer.turns[2]
+
+
+def test_what_fits_anyway_is_not_built_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most records are far below the limit: only the others are made and compressed to be weighed."""
+    built = []
+
+    def noted(*arguments: Any) -> Any:
+        built.append(1)
+        return DefaultRecordBatchBuilder(*arguments)
+
+    monkeypatch.setattr(limits_module, "DefaultRecordBatchBuilder", noted)
+    narrow = limits("none", {"max.message.bytes": "1000"})
+    assert narrow.takes((NOW_MS, b"k", b"x" * 800, [("h", b"v")]))
+    assert not built
+    assert not narrow.takes((NOW_MS, b"k", b"x" * 1000, []))
+    assert built
+
+
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> None:
+    """At once, with reason and offset and without the key, and then once a minute with how many there were."""
+
+    async def emit_for_a_while() -> None:
+        made = emission_to(Sent(), dead_letters=dead_letters)
+        for _ in range(4):
+            await made.emit(malformed_part(10))
+        await asyncio.sleep(EVERY_S)
+        await made.emit(malformed_part(10))
+
+    with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(emit_for_a_while())
+    assert [line["event"] for line in lines] == ["malformed"] * 2
+    assert [line["events"] for line in lines] == [10, 40]
+    assert (lines[0]["reason"], lines[0]["offset"]) == (REASON, 0)
+    assert lines[0]["not_judged"] == ("dead_letter" if dead_letters else "pass")
+    assert "secret" not in str(lines)
+
+
+def test_nothing_is_told_where_all_have_keys() -> None:
+    """A line that always comes is read by nobody."""
+    part = malformed_part(3)
+    passed = DecidedBatch(
+        batch=part.batch,
+        verdicts=np.zeros(3, dtype=np.uint8),
+        malformed={},
+        rejected={},
+        now_ms=NOW_MS,
+    )
+    with capture_logs() as lines:
+        asyncio.run(emission_to(Sent()).emit(passed))
+    assert not lines
+
+
+# --- what a list blocks ---
+
+
+def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> DecidedBatch:
+    """A part of `count` events, of which these rows are blocked by address, but the last by domain."""
+    batch = events(*((NOW_MS - 7, b"k%d" % row, value, [("own", b"h")]) for row in range(count)))
+    verdicts = np.zeros(count, dtype=np.uint8)
+    verdicts[list(rows)] = Verdict.BLOCKED
+    matches = np.full(len(rows), Match.ADDRESS, dtype=np.uint8)
+    matches[-1:] = Match.DOMAIN
+    none, lists = np.zeros(0, dtype=np.int64), Lists(block=Listed(name="spam", version="7"))
+    found = BlockedRows(np.array(rows, dtype=np.int64), matches, none, lists)
+    return DecidedBatch(
+        batch=batch, verdicts=verdicts, malformed={}, rejected={}, now_ms=NOW_MS, blocked=found
+    )
+
+
+async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> None:
+    """Key, value and headers as they were, then where the event stood, and by what it was blocked."""
+    writer = Sent()
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(blocked_part(1, 3))
+    (to, first), (_, second) = writer.records
+    assert to == "blocked"
+    assert first[:3] == (NOW_MS, b"k1", b"{}")
+    assert list(first[3]) == [
+        ("own", b"h"),
+        ("streamdedup.topic", b"in"),
+        ("streamdedup.partition", b"0"),
+        ("streamdedup.list", b"spam"),
+        ("streamdedup.list-version", b"7"),
+        ("streamdedup.rule", b"address"),
+        ("streamdedup.offset", b"1"),
+        ("streamdedup.timestamp", b"%d" % (NOW_MS - 7)),
+    ]
+    assert dict(second[3])["streamdedup.rule"] == b"domain"
+
+
+async def test_without_its_topic_what_is_blocked_goes_nowhere() -> None:
+    """It is neither an event of the output nor a dead letter."""
+    writer = Sent()
+    await emission_to(writer).emit(blocked_part(0, 1, 2, 3))
+    assert writer.records == []
+
+
+async def test_only_what_a_list_blocked_is_sent() -> None:
+    """A tombstone that the operator drops is BLOCKED as well, and goes nowhere."""
+    writer, part = Sent(), blocked_part(2)
+    part.verdicts[0] = Verdict.BLOCKED
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(part)
+    assert [record[1] for _, record in writer.records] == [b"k2"]
+
+
+async def test_blocked_events_leave_the_loop_its_turns() -> None:
+    """They are sent so many at a time, as dead letters are."""
+    writer, count = Sent(), 2 * OBJECTS_A_TURN + 1
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(
+        blocked_part(*range(count), count=count)
+    )
+    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
+
+
+async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
+    """Its headers stay; the operator is told, by offset, and which topic to widen."""
+    writer = Sent()
+    with capture_logs() as lines:
+        await emission_to(writer, blocked_bytes_max=1000).emit(
+            blocked_part(1, value=np.random.default_rng(1).bytes(2000))
+        )
+    ((_, (_, key, value, headers)),) = writer.records
+    assert (key, value) == (b"k1", None)
+    assert dict(headers)["streamdedup.cut"] == b"value"
+    assert dict(headers)["streamdedup.list"] == b"spam"
+    (line,) = lines
+    assert (line["event"], line["first_offset"]) == ("blocked_cut", 1)
+    assert line["remedy"] == "raise max.message.bytes of blocked"
+
+
+class Kept(Sent):
+    """A writer that keeps what goes to side topics, however it comes."""
+
+    async def copy(self, topic: str, batch: Any, rows: Any, bytes_max: int) -> None:
+        """As records."""
+        if topic != "out":
+            await self.send(topic, copies(batch, rows), bytes_max)
+
+
+@pytest.mark.parametrize(("bytes_max", "cut"), [(1_000_000, 0), (10_000, 1)])
+async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int) -> None:
+    """Whole ones go as columns, and in a turn with one that does not fit all are made one by one: the same letters."""
+    rows = [*rows_by_chance(5, 300), (300, 1, b"k", np.random.default_rng(1).bytes(12_000), ())]
+    batch = as_columns(rows)
+    found = blocked_part(*range(1, 301), count=301).blocked
+    verdicts = np.full(301, Verdict.BLOCKED, dtype=np.uint8)
+    verdicts[0] = Verdict.MALFORMED
+    letters = []
+    for form in (batch, with_objects(batch)):
+        writer = Kept()
+        part = DecidedBatch(
+            batch=form,
+            verdicts=verdicts,
+            malformed={0: REASON},
+            rejected={},
+            now_ms=NOW_MS,
+            blocked=found,
+        )
+        await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
+        letters.append([(to, (*record[:3], tuple(record[3]))) for to, record in writer.records])
+    assert letters[0] == letters[1]
+    assert len(letters[0]) == 301
+    assert sum("streamdedup.cut" in dict(record[3]) for _, record in letters[0]) == cut

@@ -1,0 +1,1 @@
+"""Tests of `deploy/`, module by module."""

@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/filters/`, module by module."""

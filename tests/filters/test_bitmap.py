@@ -1,0 +1,486 @@
+"""Claims about bitmaps beyond the contract of every kind: where hashed bits stand, and that direct ones never err."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup import filters
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Addable, Filter, Removable, Unionable
+from streamdedup.filters.bitmap.bitmap import Bitmap
+from streamdedup.filters.bitmap.direct import DirectBitmap
+from streamdedup.filters.bitmap.hashed import HashedBitmap
+from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
+from streamdedup.keys.hashing import Digests
+from tests.filters.cases import HASH_KEY, copies, random_digests, state
+
+words = st.integers(0, 2**64 - 1)
+
+
+# --- hashed ---
+
+
+@given(st.integers(1, 10**9), st.floats(1e-6, 0.9))
+def test_sizes_keep_their_error_rate_at_the_least_cost(capacity: int, error_rate: float) -> None:
+    """The size is -n / ln(1 - p): at capacity the error is at most the rate, and with one bit less it is above."""
+    bits = bitmap_size(capacity, error_rate)
+    assert bloom_error(bits, 1, capacity) <= error_rate * (1 + 1e-9)
+    assert bits == 1 or bloom_error(bits - 1, 1, capacity) > error_rate * (1 - 1e-9)
+
+
+@given(st.integers(1, 10**13), st.floats(1e-9, 0.5))
+def test_sizes_of_other_platforms_are_known_by_rates_beside(
+    capacity: int, error_rate: float
+) -> None:
+    """What rounding may change lies between the sizes of two rates: at 10^13 keys some bits, at a thousand none."""
+    above, below = beside(error_rate)
+    assert bitmap_size(capacity, above) <= bitmap_size(capacity, error_rate)
+    assert bitmap_size(capacity, error_rate) <= bitmap_size(capacity, below)
+    assert bitmap_size(10**13, above) + 1 < bitmap_size(10**13, error_rate)
+    assert bitmap_size(10**13, error_rate) + 1 < bitmap_size(10**13, below)
+    assert bitmap_size(1000, 0.01 ** (1 - 1e-12)) == bitmap_size(1000, 0.01 ** (1 + 1e-12)) == 99500
+
+
+@pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 99.5), (1e-3, 999.5), (1e-4, 9999.5)])
+def test_it_takes_the_reciprocal_of_the_error_rate(error_rate: float, bits: float) -> None:
+    """About 1/p bits a key."""
+    seen = HashedBitmap(1000, error_rate)
+    assert seen.size_bytes * 8 / 1000 == pytest.approx(bits, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("bits_a_key", "error"), [(2, 0.393), (4, 0.221), (8, 0.118), (16, 0.0606), (32, 0.0308)]
+)
+def test_its_error_is_the_first_column_of_the_published_table(
+    bits_a_key: int, error: float
+) -> None:
+    """With 2 to 32 bits a key and one hash the measured error is the table's, within 2 %."""
+    capacity = 50_000
+    seen = HashedBitmap(capacity, bloom_error(bits_a_key, 1, 1))
+    assert seen.bits == pytest.approx(bits_a_key * capacity, abs=1)
+    assert seen.expected_error(capacity) == pytest.approx(error, rel=5e-3)
+    seen.add_many(random_digests(30, capacity))
+    found = np.count_nonzero(seen.contains_many(random_digests(31, 400_000)))
+    assert found / 400_000 == pytest.approx(error, rel=0.02)
+
+
+def test_the_worked_example() -> None:
+    """With m = 8 and x mod 8: after 15 and 21, 11 is absent and 13 is a false positive."""
+    seen = HashedBitmap(1, 0.12, probe="double")
+    assert seen.bits == 8
+    assert seen.add_many(_as_digests([(15, 0), (21, 0)])).all()
+    assert seen.contains_many(_as_digests([(11, 0), (13, 0)])).tolist() == [False, True]
+    assert bytes(seen.buffers()[0]) == bytes([1 << 15 % 8 | 1 << 21 % 8]) + bytes(7)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(words, words), max_size=30),
+    st.integers(1, 500),
+    st.sampled_from([0.5, 0.1, 1e-3]),
+    st.sampled_from(["standard", "double"]),
+)
+def test_bits_land_where_the_formula_says(
+    rows: list[tuple[int, int]], capacity: int, error_rate: float, probe: str
+) -> None:
+    """The table is what big integers give: the high word of a * m, or a mod m; `len` counts its bits."""
+    seen = HashedBitmap(capacity, error_rate, probe=probe)
+    model = 0
+    for a, b in rows:
+        bit = 1 << (a % seen.bits if probe == "double" else a * seen.bits >> 64)
+        assert seen.contains_many(_as_digests([(a, b)]))[0] == (model & bit != 0)
+        assert seen.add_many(_as_digests([(a, b)]))[0] == (model & bit == 0)
+        model |= bit
+    assert bytes(seen.buffers()[0]) == model.to_bytes(seen.size_bytes, "little")
+    assert len(seen) == model.bit_count()
+
+
+@pytest.mark.parametrize("probe", ["standard", "double"])
+def test_bits_land_above_32_bit_indices(probe: str) -> None:
+    """In a table of more than 2^32 bits those beyond the 2^32nd are used, by one key and by many."""
+    seen = HashedBitmap(50_000_000, 0.01, probe=probe)
+    assert seen.bits > 4.9e9
+    digests = random_digests(32, 200)
+    seen.add_many(digests[:100])
+    keys = [b"%d" % i for i in range(100)]
+    assert [seen.add(key) for key in keys] == [True] * 100
+    assert not seen.add_many(seen.digests(keys)).any()
+    firsts = [int(a) for a in np.concatenate([digests[:100, 0], seen.digests(keys)[:, 0]])]
+    places = {a % seen.bits if probe == "double" else a * seen.bits >> 64 for a in firsts}
+    (table,) = seen.buffers()
+    assert all(table[at // 8] >> at % 8 & 1 for at in places)
+    assert sum(at > 1 << 32 for at in places) > 10
+    assert len(seen) == len(places) == 200
+
+
+def test_it_is_a_bloom_filter_with_one_hash() -> None:
+    """At a rate for which one hash is best, the table is that of `bloom`, to the bit."""
+    bitmap, bloom = HashedBitmap(1000, 0.5), Bloom(1000, 0.5)
+    assert (bloom.hashes, bloom.bits) == (1, bitmap.bits)
+    keys = random_digests(33, 1500)
+    assert bitmap.add_many(keys).tolist() == bloom.add_many(keys).tolist()
+    assert bytes(bitmap.buffers()[0]) == bytes(bloom.buffers()[0])
+    assert bitmap.error_rate_now == bloom.error_rate_now
+
+
+def test_a_hashed_bitmap_takes_nothing_back() -> None:
+    """A bit may be that of several keys, so there is no removal."""
+    assert not isinstance(filters.build({"kind": "bitmap", "capacity": 10}), Removable)
+
+
+@pytest.mark.parametrize("error_rate", [1e-9, 1e-300, 5e-324])
+def test_what_takes_too_many_bits_is_refused(error_rate: float) -> None:
+    """Small rates take more than any machine has: the operator's mistake, named before memory is taken."""
+    with pytest.raises(
+        ConfigError, match=r"filter\.capacity 100000 at error_rate .* choose another"
+    ):
+        HashedBitmap(100_000, error_rate)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"bits": 9949}, "do not follow"),
+        ({"bits": 9951}, "do not follow"),
+        ({"capacity": 101}, "do not follow"),
+        ({"error_rate": 0.0101}, "do not follow"),
+        ({"probe": "triple"}, "probe 'triple' is unknown"),
+        ({"range": [0, 9949]}, "the error rate 0 and the default hash|range"),
+    ],
+    ids=str,
+)
+def test_contradictory_headers_are_refused(change: dict[str, Any], said: str) -> None:
+    """A header that does not fit itself or its table says what is wrong."""
+    seen = HashedBitmap(100, 0.01)
+    assert seen.bits == 9950
+    with pytest.raises(ValueError, match=said):
+        filters.from_parts({**seen.header(), **change}, seen.buffers())
+
+
+# --- direct: integers of a range ---
+
+RANGES = [
+    (0, 0),
+    (0, 999),
+    (-5, 5),
+    (-(2**63), -(2**63) + 200),
+    (2**40, 2**40 + 129),
+    (2**63 - 70, 2**63 + 70),
+    (2**64 - 100, 2**64 - 1),
+    (-130, -3),
+]
+ranges = pytest.mark.parametrize("bounds", RANGES, ids=str)
+
+
+@ranges
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_direct_bitmaps_are_sets(bounds: tuple[int, int], data: st.DataObject) -> None:
+    """Additions, removals, questions, restores in any order, one by one and many: always what a set answers."""
+    seen, model = DirectBitmap(range=bounds), set[int]()
+    numbers = st.lists(st.integers(*bounds) | st.sampled_from(bounds), max_size=20)
+    for step in data.draw(st.lists(st.sampled_from(["add", "remove", "ask", "restore"]))):
+        values, many = data.draw(numbers), data.draw(st.booleans())
+        expected, gotten = [], list[bool]()
+        for value in values:
+            expected.append((value in model) != (step == "add"))
+            model = (
+                model | {value} if step == "add" else model - {value} if step == "remove" else model
+            )
+        if step == "add":
+            gotten = seen.add_many(_array(values)).tolist() if many else [*map(seen.add, values)]
+        elif step == "remove":
+            gotten = (
+                seen.remove_many(_array(values)).tolist() if many else [*map(seen.discard, values)]
+            )
+        elif step == "ask":
+            asked = seen.contains_many(_array(values)).tolist()
+            gotten = asked if many else [value in seen for value in values]
+        else:
+            header = json.loads(json.dumps(seen.header()))
+            seen, expected = _restore(header, copies(cast("Filter", seen))), []
+        assert gotten == expected
+        assert len(seen) == len(model)
+    first, last = bounds
+    table = int.from_bytes(bytes(seen.buffers()[0]), "little")
+    assert table == sum(1 << value - first for value in model)
+    assert seen.fill_ratio == len(model) / (last - first + 1)
+
+
+@ranges
+def test_every_integer_has_a_bit_of_its_own(bounds: tuple[int, int]) -> None:
+    """All of the range go in as new and are found; the error is 0, and the size one bit each."""
+    first, last = bounds
+    whole = np.arange(first, last + 1, dtype=np.uint64 if last >= 2**63 else np.int64)
+    seen = DirectBitmap(range=bounds)
+    assert (seen.capacity, seen.error_rate, len(seen), seen.fill_ratio) == (len(whole), 0, 0, 0)
+    assert seen.size_bytes == -(-len(whole) // 64) * 8
+    assert seen.add_many(whole).all()
+    assert seen.contains_many(whole).all()
+    assert not seen.add_many(whole).any()
+    assert (len(seen), seen.fill_ratio) == (len(whole), 1)
+    assert seen.error_rate_now == seen.expected_error(len(whole)) == 0
+    assert seen.remove_many(whole).all()
+    assert not seen.contains_many(whole).any()
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "<i2", ">i2", "u4", "<i8", ">i8", ">u8"])
+def test_integers_of_every_dtype_and_layout_are_taken(dtype: str) -> None:
+    """Narrow, unsigned, of the other byte order, strided or read-only: the same integers."""
+    numbers = [0, 100, 7, 101, 100]
+    for values in (np.array(numbers, dtype), np.repeat(np.array(numbers, dtype), 3)[::3]):
+        values.flags.writeable = False
+        seen = DirectBitmap(range=(-20, 120))
+        assert seen.add_many(values).tolist() == [True, True, True, True, False]
+        assert [value for value in range(-20, 121) if value in seen] == [0, 7, 100, 101]
+        assert seen.remove_many(values).tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "values"),
+    [
+        ((10, 20), np.array([15, 9])),
+        ((10, 20), np.array([21, 15], np.uint8)),
+        ((10, 20), np.array([15, 15 + 2**32])),
+        ((-5, 5), np.array([0, 2**64 - 1], np.uint64)),  # the bits of -1
+        ((2**64 - 9, 2**64 - 1), np.array([-1])),
+        ((-5, 5), [0, 2**63]),
+        ((0, 5), [1, 2**70]),
+        ((0, 5), [-(2**70)]),
+        ((0, 2**20), np.array([-1], np.int8)),
+    ],
+    ids=str,
+)
+def test_what_is_out_of_range_is_refused(bounds: tuple[int, int], values: Any) -> None:
+    """The error names the range and not the key; nothing of the array is added, removed, or asked."""
+    seen = DirectBitmap(range=bounds)
+    seen.add(bounds[0])
+    before = state(cast("Filter", seen))
+    wrong = next(value for value in values if not bounds[0] <= int(value) <= bounds[1])
+    calls: list[Callable[[], object]] = [
+        lambda: seen.add_many(values),
+        lambda: seen.contains_many(values),
+        lambda: seen.remove_many(values),
+        lambda: seen.digests(values),
+        lambda: seen.add(wrong),
+        lambda: seen.discard(wrong),
+        lambda: wrong in seen,
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=rf"filter\.range, {bounds[0]} to {bounds[1]}") as told:
+            call()
+        assert str(int(wrong)) not in str(told.value).replace(str(bounds[0]), "")
+    assert state(cast("Filter", seen)) == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.array([1.0]),
+        np.array([True]),
+        np.array(["1"]),
+        np.array([1], object),
+        np.ones((3, 2), np.uint64),
+        np.int64(1),
+        [1.5],
+        ["1"],
+        [None],
+        [[1], [2]],
+        "1",
+        b"1",
+    ],
+    ids=repr,
+)
+def test_what_are_no_integers_are_refused(wrong: Any) -> None:
+    """Floats, texts, digests: TypeError, and nothing is added."""
+    seen = DirectBitmap(range=(0, 99))
+    for call in (seen.add_many, seen.contains_many, seen.remove_many, seen.digests):
+        with pytest.raises(TypeError):
+            call(wrong)
+    for single in ("1", b"1", 1.0, None):
+        for one in (seen.add, seen.discard, seen.__contains__):
+            with pytest.raises(TypeError):
+                one(cast("int", single))
+    assert len(seen) == 0
+
+
+def test_its_digests_are_the_integers() -> None:
+    """`digests` gives back the very array, or makes one of a list; nothing is hashed."""
+    seen = DirectBitmap(range=(2**63 - 9, 2**63 + 9))
+    values = np.array([2**63 + 1, 2**63 - 1], np.uint64)
+    assert seen.digests(values) is values
+    assert seen.digests(values.tolist()).tolist() == values.tolist()
+    assert seen.add_many(seen.digests((2**63 - 1, 2**63 + 1))).all()
+    for nothing in (list[int](), np.empty(0, np.int32)):
+        assert seen.add_many(seen.digests(nothing)).shape == (0,)
+
+
+def test_it_is_reached_by_its_range() -> None:
+    """`kind: bitmap` with `range` is exact and removable, without it hashed; types tell the two apart."""
+    direct = filters.build({"kind": "bitmap", "range": [-3, 8]})
+    assert isinstance(direct, DirectBitmap)
+    assert (direct.range, direct.capacity, direct.kind) == ((-3, 8), 12, "bitmap")
+    for ability in (Filter, Addable, Removable, Unionable):
+        assert isinstance(direct, ability)
+    hashed = filters.build({"kind": "bitmap", "capacity": 12})
+    assert isinstance(hashed, HashedBitmap)
+    assert isinstance(Bitmap(range=(0, 1)), DirectBitmap)
+    assert filters.build({"kind": "bitmap", "range": (0, 99), "capacity": 5}).capacity == 5
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [1],
+        [1, 2, 3],
+        [2, 1],
+        [0, 1.0],
+        ["0", "1"],
+        "01",
+        7,
+        {},
+        [0, TABLE_BITS_MAX],
+        [-(2**63) - 1, 0],
+        [2**64 - 1, 2**64],
+    ],
+    ids=repr,
+)
+def test_what_is_no_range_is_refused(given: Any) -> None:
+    """Two integers, ascending, not too far apart; anything else is the operator's error."""
+    with pytest.raises(ConfigError, match=r"filter\.range .* is not two integers \[a, b\]"):
+        filters.build({"kind": "bitmap", "range": given})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"capacity": 0}, r"filter\.capacity 0 is not an integer from 1 to the range's 10"),
+        ({"capacity": 11}, r"filter\.capacity 11 is not"),
+        ({"capacity": "x"}, r"filter\.capacity 'x' is not"),
+        (
+            {"error_rate": 0.01},
+            r"filter\.error_rate means nothing with filter\.range.*leave it out",
+        ),
+        ({"probe": "double"}, r"filter\.probe means nothing with filter\.range"),
+        ({"hash": "siphash", "hash_key": HASH_KEY}, r"leave filter\.hash out"),
+    ],
+    ids=str,
+)
+def test_options_that_would_do_nothing_are_refused(more: dict[str, Any], said: str) -> None:
+    """With a range there is no error to ask for and nothing to hash, and a capacity lies within it."""
+    with pytest.raises(ConfigError, match=said):
+        filters.build({"kind": "bitmap", "range": [0, 9], **more})
+
+
+def test_bits_of_a_wide_range_stand_above_32_bit_indices() -> None:
+    """Ranges wider than 2^32 have a bit for each end, in the right place."""
+    first, last = -(2**33), 2**33
+    seen = DirectBitmap(range=(first, last))
+    values = np.array([first, -1, 0, 2**32, last])
+    assert seen.add_many(values).all()
+    assert seen.add(last - 1)
+    (table,) = seen.buffers()
+    for value in (*values.tolist(), last - 1):
+        assert table[(value - first) // 8] >> (value - first) % 8 & 1
+    assert not seen.contains_many(values - [-1, 1, -1, 1, 2]).any()
+    assert (len(seen), last in seen, seen.discard(last), last in seen) == (6, True, True, False)
+
+
+def test_a_union_of_direct_bitmaps_is_that_of_sets() -> None:
+    """Of equal ranges; others, and hashed ones, are refused."""
+    one, other = DirectBitmap(range=(0, 99)), DirectBitmap(range=(0, 99))
+    one.add_many(np.arange(0, 60))
+    other.add_many(np.arange(50, 80))
+    one |= other
+    assert [value for value in range(100) if value in one] == list(range(80))
+    assert (len(one), len(other)) == (80, 30)
+    strangers = (DirectBitmap(range=(0, 100)), DirectBitmap(range=(1, 100)), HashedBitmap(1, 0.01))
+    for stranger in strangers:
+        with pytest.raises(ConfigError, match="build both alike"):
+            one |= cast("DirectBitmap", stranger)
+    assert len(one) == 80
+
+
+def test_a_range_beyond_the_memory_is_told_to_be_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy names the option that says how much memory it takes."""
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("numpy.zeros", fail)
+    with pytest.raises(ConfigError, match=r"does not fit into memory; narrow filter\.range$"):
+        filters.build({"kind": "bitmap", "range": [0, 1 << 40]})
+
+
+def test_a_direct_bitmap_may_stand_on_read_only_buffers() -> None:
+    """It answers, and refuses every change with the remedy."""
+    seen = DirectBitmap(range=(0, 99))
+    seen.add(7)
+    frozen = _restore(seen.header(), [memoryview(bytes(seen.buffers()[0]))])
+    assert (7 in frozen, 8 in frozen, frozen.contains_many(np.array([7, 8])).tolist()) == (
+        True,
+        False,
+        [True, False],
+    )
+    changes: Sequence[Callable[[], object]] = [
+        lambda: frozen.add(1),
+        lambda: frozen.add_many(np.array([1])),
+        lambda: frozen.discard(7),
+        lambda: frozen.remove_many(np.array([7])),
+        lambda: frozen.__ior__(seen),
+    ]
+    for change in changes:
+        with pytest.raises(ConfigError, match="load it without mmap"):
+            change()
+    assert 7 in frozen
+
+
+def test_damaged_parts_of_a_direct_bitmap_are_refused() -> None:
+    """Every field missing, of another type or beside itself, and tables that do not fit: ValueError."""
+    seen = DirectBitmap(range=(0, 99), capacity=50)
+    seen.add(7)
+    header, parts = seen.header(), copies(cast("Filter", seen))
+    wrongs: dict[str, list[Any]] = {
+        "capacity": [0, 101, None, "50", 50.0],
+        "error_rate": [0.1, None, "0"],
+        "hash": ["siphash", "md5", None],
+        "hash_check": ["", None],
+        "range": [[0], [99, 0], None, "x", [0, 128], [0, 1 << 50], [0, 1 << 70], [0.0, 99.0]],
+    }
+    for name, values in wrongs.items():
+        for wrong in values:
+            with pytest.raises((ValueError, ConfigError)):
+                filters.from_parts({**header, name: wrong}, parts)
+        with pytest.raises((ValueError, ConfigError)):
+            filters.from_parts({k: v for k, v in header.items() if k != name}, parts)
+    beyond = memoryview(bytearray(16))
+    beyond[12] = 1 << 4  # bit 100
+    for wrong_parts in ([], [*parts, *parts], [parts[0][:-8]], [beyond]):
+        with pytest.raises(ValueError, match=r"values to unpack|bytes of table|beyond the last"):
+            filters.from_parts(header, wrong_parts)
+
+
+def _restore(header: dict[str, Any], buffers: list[memoryview]) -> DirectBitmap:
+    restored = filters.from_parts(header, buffers)
+    assert isinstance(restored, DirectBitmap)
+    assert state(cast("Filter", restored))[0] == header
+    return restored
+
+
+def _array(values: list[int]) -> "np.ndarray[Any, np.dtype[np.integer[Any]]]":
+    """In the narrowest dtype that holds them all, since any is allowed."""
+    lowest, highest = min(values, default=0), max(values, default=0)
+    for dtype in (np.uint8, np.int8, np.uint16, np.int32, np.int64):
+        if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
+            return np.array(values, dtype)
+    return np.array(values, np.uint64)
+
+
+def _as_digests(rows: list[tuple[int, int]]) -> Digests:
+    return np.array(rows, dtype=np.uint64).reshape(-1, 2)

@@ -1,0 +1,146 @@
+"""Claims about `dlcbf`: the churn table of the paper, its sizes, counters that stick, and what permutations are for."""
+
+import numpy as np
+import pytest
+
+from streamdedup import filters
+from streamdedup.errors import ConfigError
+from streamdedup.filters.dleft.dlcbf import DLCBF
+from streamdedup.filters.sizing import bloom_size, dleft_remainder_bits
+from streamdedup.keys.hashing import MURMUR3
+from tests.filters.cases import band, copies, random_digests
+from tests.filters.dleft_tools import RESIDENT, Churned, cells, churned
+
+FULL_ERROR = 24 * 2**-14
+
+
+# --- churn ---
+
+
+@pytest.fixture(scope="module")
+def published() -> Churned:
+    """Give the table after the paper's simulation, with its permutations."""
+    return churned("published", 60)
+
+
+def test_loads_under_churn_are_those_of_the_paper(published: Churned) -> None:
+    """After 2^20 replacements, to the third decimal; and no bucket ever needed a ninth cell."""
+    assert published.shares[5:].tolist() == pytest.approx(
+        [0.9501, 0.7653, 0.2868, 0.0022], abs=1e-3
+    )
+    assert published.overflowed_max == 0
+
+
+def test_churn_loses_nothing_and_errs_as_fingerprints_are_in(published: Churned) -> None:
+    """All members are found, and false positives are the distinct fingerprints' share of all, 24 * 2^-14."""
+    assert published.not_found == 0
+    assert published.table.contains(published.resident).all()
+    fingerprints = int(published.table.counts[0])
+    assert fingerprints / 2**25 == pytest.approx(FULL_ERROR, rel=2e-3)
+    found = np.count_nonzero(published.table.contains(random_digests(62, 2_000_000)))
+    low, high = band(2_000_000 * fingerprints / 2**25)
+    assert low < found < high
+
+
+def test_without_permutations_churn_loses_dozens() -> None:
+    """The same replacements with independent places: members vanish, since removals take the cells of others."""
+    lost = churned("none", 60)
+    absent = int(np.count_nonzero(~lost.table.contains(lost.resident)))
+    assert lost.not_found + absent > 24
+
+
+# --- sizes ---
+
+
+@pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 56 / 3), (1e-3, 68 / 3), (1e-4, 80 / 3)])
+def test_the_bits_of_a_key(error_rate: float, bits: float) -> None:
+    """18.7, 22.7 and 26.7 bits a key for 1, 0.1 and 0.01 %: 4/3 (r + 2), r = ceil(log2(24 / p))."""
+    seen = DLCBF(240_000, error_rate)
+    assert seen.size_bytes * 8 / 240_000 == pytest.approx(bits, rel=1e-3)
+    assert seen.remainder_bits == np.ceil(np.log2(24 / error_rate))
+    assert 0.5 * error_rate < seen.expected_error(240_000) <= error_rate
+
+
+def test_it_is_two_and_a_half_times_smaller_than_counting() -> None:
+    """2.55 times at equal error, with remainders of 14 bits, against counters of 4 bits."""
+    seen = DLCBF(RESIDENT, FULL_ERROR)
+    assert (seen.buckets, seen.remainder_bits) == (2048, 14)
+    counters, _ = bloom_size(RESIDENT, FULL_ERROR)
+    assert 4 * counters / (8 * seen.size_bytes) == pytest.approx(2.55, abs=0.01)
+
+
+@pytest.mark.parametrize("capacity", [1, 24, 25, 49_152, 1_000_003, 10**12])
+@pytest.mark.parametrize("error_rate", [0.3, 1e-2, 1e-3, 1e-6])
+def test_the_remainder_is_the_shortest_that_keeps_the_rate(
+    capacity: int, error_rate: float
+) -> None:
+    """One bit less would err more often than asked for."""
+    buckets = -(-capacity // 24)
+    bits = dleft_remainder_bits(capacity, buckets, error_rate)
+    assert capacity / (buckets * 2**bits) <= error_rate < 2 * capacity / (buckets * 2**bits)
+
+
+def test_published_permutations_take_a_power_of_two() -> None:
+    """The buckets are rounded up to one, and the remainder is shorter where that allows it."""
+    seen = DLCBF(24 * 1500, FULL_ERROR, permutations="published")
+    assert (seen.buckets, seen.remainder_bits) == (2048, 14)
+    seen = DLCBF(24 * 1025, FULL_ERROR, permutations="published")
+    assert (seen.buckets, seen.remainder_bits) == (2048, 14)
+    assert DLCBF(24 * 1024, FULL_ERROR, permutations="published").remainder_bits == 14
+
+
+@pytest.mark.parametrize("permutations", ["none", "Any", "", None])
+def test_no_configuration_switches_the_permutations_off(permutations: object) -> None:
+    """What would lose keys can be had in a test only."""
+    config = {"kind": "dlcbf", "capacity": 100, "permutations": permutations}
+    with pytest.raises(ConfigError, match=r"filter\.permutations .* choose one of: any, published"):
+        filters.build(config)
+    header = DLCBF(100).header()
+    with pytest.raises(ValueError, match="permutations"):
+        DLCBF.from_parts({**header, "permutations": permutations}, copies(DLCBF(100)), MURMUR3)
+
+
+def test_a_fingerprint_that_the_published_permutations_cannot_hold_is_refused() -> None:
+    """They multiply in 64 bits: 2^22 buckets and 48 bits of remainder do not fit, `any` takes them."""
+    with pytest.raises(ConfigError, match="published needs a fingerprint of 70 bits"):
+        DLCBF(24 << 22, 24 * 2**-48, permutations="published")
+
+
+# --- counters ---
+
+
+def test_a_key_that_is_added_thrice_sticks() -> None:
+    """Two additions are taken back by two removals; the third makes the counter full, from where none leads down."""
+    seen = DLCBF(1000, 1e-3)
+    seen.add_many(seen.digests(["twice"] * 2 + ["thrice"] * 3))
+    assert seen.remove_many(seen.digests(["twice"] * 3)).tolist() == [True, True, False]
+    assert seen.remove_many(seen.digests(["thrice"] * 50)).all()
+    assert ("twice" in seen, "thrice" in seen, len(seen)) == (False, True, 1)
+
+
+def test_copies_take_no_further_cell() -> None:
+    """A thousand additions of one key are one cell, and one key."""
+    seen = DLCBF(1000, 1e-3)
+    assert seen.add_many(seen.digests(["again"] * 1000)).sum() == 1
+    assert (len(seen), seen.overflowed, int(seen.loads() @ np.arange(9))) == (1, 0, 1)
+    held = [cells(seen._table, i, j) for i in range(4) for j in range(seen.buckets)]
+    assert [count for bucket in held for _, count in bucket] == [3]
+
+
+def test_the_number_of_keys_is_that_of_the_cells() -> None:
+    """Since each fingerprint has one cell, a header that says otherwise is refused."""
+    seen = DLCBF(1000, 1e-3)
+    seen.add_many(random_digests(63, 500))
+    header, parts = seen.header(), copies(seen)
+    for keys in (header["keys"] - 1, header["keys"] + 1):
+        with pytest.raises(ValueError, match="keys"):
+            DLCBF.from_parts({**header, "keys": keys}, parts, MURMUR3)
+
+
+def test_a_free_cell_that_is_not_0_is_refused() -> None:
+    """A remainder whose counter is 0 is none that a filter wrote."""
+    seen = DLCBF(24, 1e-3)
+    header, parts = seen.header(), copies(seen)
+    np.frombuffer(parts[0], dtype=np.uint8)[2] = 1  # behind the counters of the first bucket
+    with pytest.raises(ValueError, match="or bits in a free cell"):
+        DLCBF.from_parts(header, parts, MURMUR3)

@@ -1,0 +1,346 @@
+"""Claims about the exact set: its table follows from its set, growth loses nothing, damage is found."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.exact import exact
+from streamdedup.filters.exact.exact import Exact
+from streamdedup.filters.exact.scan import WORDS_A_CALL
+from streamdedup.filters.sizing import exact_error, exact_size
+from streamdedup.keys.hashing import Digests
+from tests.filters.cases import copies, random_digests, state
+
+Fingerprint = tuple[int, ...]
+LAST = 2**64 - 1
+
+# First words that crowd: at the beginning, in the middle, at the end, and anywhere.
+crowded = st.one_of(
+    st.integers(0, 5),
+    st.integers(2**63 - 3, 2**63 + 3),
+    st.integers(LAST - 40, LAST),
+    st.integers(0, LAST),
+)
+rows = st.lists(st.tuples(crowded, st.integers(0, 2)), max_size=60)
+both = pytest.mark.parametrize("size", [8, 16])
+
+
+# --- the table ---
+
+
+@both
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.tuples(st.booleans(), rows), max_size=6),
+    st.integers(1, 60),
+    st.sampled_from([0.5, 0.8, 0.9]),
+)
+def test_the_table_follows_from_its_set(
+    size: int, steps: list[tuple[bool, list[tuple[int, int]]]], capacity: int, load: float
+) -> None:
+    """However it came about: ascending fingerprints, each in its home or right behind the one before; no tombstones."""
+    seen = Exact(capacity, fingerprint_bytes=size, load=load)
+    model: set[Fingerprint] = set()
+    for adds, digests in steps:
+        expected = []
+        for digest in digests:
+            fingerprint = _fingerprint(digest, size)
+            expected.append((fingerprint in model) != adds)
+            (model.add if adds else model.discard)(fingerprint)
+        answer = (seen.add_many if adds else seen.remove_many)(_as_digests(digests))
+        assert answer.tolist() == expected
+        assert len(seen) == len(model)
+        header = seen.header()
+        assert bytes(seen.buffers()[0]) == _laid_out(model, size, header["slots"], header["tail"])
+        assert state(Exact.from_parts(header, copies(seen))) == state(seen)
+    asked = [digest for _, digests in steps for digest in digests] + [(7, 7), (LAST - 50, 0)]
+    present = [_fingerprint(digest, size) in model for digest in asked]
+    assert seen.contains_many(_as_digests(asked)).tolist() == present
+
+
+def test_eight_bytes_are_the_first_word_and_sixteen_both() -> None:
+    """Digests that differ in their second word are one key at 8 bytes, and two at 16."""
+    twins = _as_digests([(5, 1), (5, 2), (5, 1)])
+    assert Exact(10).add_many(twins).tolist() == [True, False, False]
+    assert Exact(10, fingerprint_bytes=16).add_many(twins).tolist() == [True, True, False]
+
+
+@both
+def test_a_first_word_of_zero_is_a_key(size: int) -> None:
+    """Zero marks an empty slot, so it is kept as one: the two are the same key, neither is lost."""
+    seen = Exact(10, fingerprint_bytes=size)
+    zero, one = _as_digests([(0, 9)]), _as_digests([(1, 9)])
+    assert not seen.contains_many(zero).any()
+    assert seen.add_many(zero).all()
+    assert seen.contains_many(zero).all()
+    assert not seen.add_many(one).any()
+    assert seen.remove_many(one).all()
+    assert not seen.contains_many(zero).any()
+
+
+def test_removing_takes_a_key_out_however_often_it_was_added() -> None:
+    """A set, not a multiset."""
+    seen = Exact(10)
+    assert [seen.add("a"), seen.add("a"), seen.discard("a"), "a" in seen, seen.discard("a")] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert len(seen) == 0
+
+
+def test_slots_above_32_bit_indices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a table of more than 2^32 slots, in a sparse file, fingerprints stand beyond the 2^32nd and are found."""
+
+    def sparse(words: int) -> Any:
+        return np.memmap(tmp_path / "table", np.uint64, "w+", shape=(words,)).view(np.ndarray)
+
+    monkeypatch.setattr(exact, "aligned_words", sparse)
+    seen = Exact(4_000_000_000)
+    assert seen.slots == 5_000_000_000 > 1 << 32
+    digests = _as_digests(
+        [(LAST, 1), (LAST, 2), (LAST - 1, 1), (15 << 60, 1), (1 << 60, 1), (0, 0)]
+    )
+    assert seen.add_many(digests).tolist() == [True, False, True, True, True, True]
+    table = np.frombuffer(seen.buffers()[0], np.uint64)
+    for at, first in ((4_999_999_999, LAST - 1), (5_000_000_000, LAST), (4_687_500_000, 15 << 60)):
+        assert table[at] == first
+    assert seen.contains_many(digests).all()
+    assert not seen.contains_many(_as_digests([(LAST - 2, 1), (15 << 60 | 1, 1)])).any()
+    assert seen.remove_many(digests).tolist() == [True, False, True, True, True, True]
+    assert not any(table[at] for at in (4_999_999_999, 5_000_000_000, 4_687_500_000))
+
+
+# --- growth ---
+
+
+@both
+def test_beyond_its_capacity_it_grows_and_loses_nothing(size: int) -> None:
+    """Three times as many keys as stated, in a table moved in several parts: all found, never above its load."""
+    seen = Exact(200_000, fingerprint_bytes=size)
+    keys, before = random_digests(50, 600_000), seen.size_bytes
+    for part in np.array_split(keys, 4):
+        assert seen.add_many(part).all()
+        assert seen.contains_many(keys[: len(seen)]).all()
+        assert seen.fill_ratio <= 0.8
+    assert len(seen) == 600_000
+    assert 3 * before < seen.size_bytes < 3.5 * before
+    assert len(seen.buffers()[0]) > 8 * WORDS_A_CALL
+    assert seen.capacity == 200_000
+    assert not seen.contains_many(random_digests(51, 600_000)).any()
+    assert state(Exact.from_parts(seen.header(), copies(seen))) == state(seen)
+
+
+def test_up_to_its_capacity_it_does_not_grow() -> None:
+    """The memory stated at the start is the memory until capacity is passed, by one key; known keys do not count."""
+    for capacity in (1, 2, 7, 1000):
+        seen = Exact(capacity)
+        size, keys = seen.size_bytes, random_digests(52, capacity + 1)
+        seen.add_many(keys[:-1])
+        seen.add_many(keys[:-1])
+        assert seen.size_bytes == size
+        assert seen.add_many(keys[-1:]).all()
+        assert seen.size_bytes > size
+
+
+def test_keys_that_crowd_at_the_end_lengthen_the_tail_only() -> None:
+    """First words chosen to have the last slot for their home: memory follows their number, and all are found."""
+    seen = Exact(100_000)
+    slots = seen.slots
+    crowd = np.column_stack(
+        [LAST - np.arange(20_000, dtype=np.uint64), np.zeros(20_000, np.uint64)]
+    )
+    order = np.random.default_rng(1).permutation(len(crowd))
+    assert seen.add_many(crowd[order]).all()
+    assert seen.contains_many(crowd).all()
+    assert seen.slots == slots
+    assert 20_000 < seen.header()["tail"] < 40_000
+    assert state(Exact.from_parts(seen.header(), copies(seen))) == state(seen)
+    assert seen.remove_many(crowd[:10_000]).all()
+    assert seen.contains_many(crowd).tolist() == [False] * 10_000 + [True] * 10_000
+
+
+def test_without_memory_to_grow_it_says_so_and_keeps_its_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clear error; what was in is found, and once there is room additions go on."""
+    seen, keys = Exact(1000), random_digests(53, 1500)
+
+    def none_left(_: int) -> Any:
+        raise ConfigError("a filter does not fit into memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exact, "aligned_words", none_left)
+        for change in (lambda: seen.add_many(keys), lambda: seen.add("one more")):
+            with pytest.raises(ConfigError, match="does not fit into memory"):
+                change()
+        assert len(seen) == 1000
+        assert seen.contains_many(keys).tolist() == [True] * 1000 + [False] * 500
+        assert seen.remove_many(keys[:500]).all()
+        assert seen.add_many(keys[1000:]).all()
+    assert seen.add_many(keys[:500]).all()
+    assert seen.contains_many(keys).all()
+
+
+# --- sizes and errors ---
+
+
+@pytest.mark.parametrize(
+    ("size", "load", "gigabytes"), [(8, 0.5, 1.6), (8, 0.8, 1.0), (8, 0.9, 0.889), (16, 0.8, 2.0)]
+)
+def test_what_a_hundred_million_keys_cost(size: int, load: float, gigabytes: float) -> None:
+    """At half load the 1.6 GB of the literature; 1.0 at the default; no rounding to a power of two."""
+    words = sum(exact_size(10**8, load))
+    assert words * size / 1e9 == pytest.approx(gigabytes, rel=1e-3)
+    small = Exact(10_000, fingerprint_bytes=size, load=load)
+    assert small.size_bytes == sum(exact_size(10_000, load)) * size
+
+
+def test_the_error_is_that_of_its_fingerprints() -> None:
+    """A 2^64th, or a 2^128th, for each key that is in; unless a higher rate was asked for."""
+    for size, rate in ((8, 1000 / 2**64), (16, 1000 / 2**128)):
+        seen = Exact(1000, fingerprint_bytes=size)
+        assert seen.error_rate == seen.expected_error(1000) == exact_error(size, 1000) == rate
+        seen.add_many(random_digests(54, 500))
+        assert seen.error_rate_now == rate / 2
+        assert seen.fill_ratio == 500 / 1250
+    assert Exact(1000, 1e-6).error_rate == 1e-6
+
+
+def test_impossible_options_are_named() -> None:
+    """A rate that 64 bits cannot keep, with the remedy; sizes, loads and capacities that there are not."""
+    with pytest.raises(ConfigError, match="fingerprint_bytes: 16"):
+        Exact(10**9, 1e-12)
+    assert Exact(1000, 1e-20, fingerprint_bytes=16).error_rate == 1e-20
+    with pytest.raises(ConfigError, match=r"filter\.fingerprint_bytes is 4"):
+        Exact(10, fingerprint_bytes=4)
+    for load in (0.49, 0.91, 1.0, math.nan):
+        with pytest.raises(ConfigError, match=rf"filter\.load is {load}"):
+            Exact(10, load=load)
+    with pytest.raises(
+        ConfigError, match=r"filter\.capacity 10000000000000: .* lower the capacity"
+    ):
+        Exact(10**13)
+
+
+# --- damage ---
+
+
+def _swap(table: Any) -> None:
+    first, second = np.flatnonzero(table)[:2]
+    table[[first, second]] = table[[second, first]]
+
+
+def _alone(table: Any) -> int:
+    """Where a fingerprint stands that has an empty slot on either side."""
+    empty = table == 0
+    return int(np.flatnonzero(~empty[1:-1] & empty[:-2] & empty[2:])[0]) + 1
+
+
+def _move_up(table: Any) -> None:
+    at = _alone(table)
+    table[at + 1], table[at] = table[at], 0
+
+
+def _move_down(table: Any) -> None:
+    at = _alone(table)
+    table[at - 1], table[at] = table[at], 0
+
+
+def _double(table: Any) -> None:
+    at = _alone(table)
+    table[at + 1] = table[at]
+
+
+def _drop(table: Any) -> None:
+    table[np.flatnonzero(table)[-1]] = 0
+
+
+@pytest.mark.parametrize("damage", [_swap, _move_up, _move_down, _double, _drop])
+def test_a_table_that_no_set_has_is_refused(damage: Callable[[Any], None]) -> None:
+    """Fingerprints out of order, away from their place, twice, or missing."""
+    seen = Exact(100)
+    seen.add_many(random_digests(55, 30))
+    (table,) = copies(seen)
+    Exact.from_parts(seen.header(), [table])
+    damage(np.frombuffer(table, np.uint64))
+    with pytest.raises(ValueError, match="fingerprints, each in its place"):
+        Exact.from_parts(seen.header(), [table])
+
+
+def test_a_table_whose_tail_is_full_is_refused() -> None:
+    """In order or not: a search in it would not end."""
+    seen = Exact(10_000)
+    tail = seen.header()["tail"]
+    (table,) = copies(seen)
+    over = np.frombuffer(table, np.uint64)
+    for crowd, fits in ((tail, True), (tail + 1, False)):
+        over[seen.slots - 1 :][:crowd] = LAST - np.arange(crowd, dtype=np.uint64)[::-1]
+        header = {**seen.header(), "keys": crowd}
+        if fits:
+            assert len(Exact.from_parts(header, [table])) == crowd
+        else:
+            with pytest.raises(ValueError, match="fingerprints, each in its place"):
+                Exact.from_parts(header, [table])
+
+
+def test_a_second_word_without_a_first_is_refused() -> None:
+    """An empty slot of 16 bytes is empty in both halves."""
+    seen = Exact(100, fingerprint_bytes=16)
+    (table,) = copies(seen)
+    np.frombuffer(table, np.uint64)[11] = 1
+    with pytest.raises(ValueError, match="fingerprints, each in its place"):
+        Exact.from_parts(seen.header(), [table])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"capacity": 90}, "slots do not follow"),
+        ({"load": 0.7}, "slots do not follow"),
+        ({"load": 0.95}, "load 0.95 is not from"),
+        ({"slots": 126, "tail": 99}, "slots do not follow"),
+        ({"error_rate": 1e-19}, "error_rate 1e-19 is below"),
+        ({"fingerprint_bytes": 12}, "neither 8 nor 16"),
+        ({"fingerprint_bytes": 16}, "bytes of table"),
+        ({"keys": 31}, "does not hold 31"),
+        ({"keys": 101}, "keys 101 is not an integer from 0 to 100"),
+        ({"tail": 101}, "bytes of table"),
+        ({"tail": 0}, "tail 0 is not an integer"),
+    ],
+)
+def test_contradictory_headers_are_refused(change: dict[str, object], said: str) -> None:
+    """A header that does not fit itself or the table is refused, and says why."""
+    seen = Exact(100)
+    seen.add_many(random_digests(55, 30))
+    with pytest.raises(ValueError, match=said):
+        Exact.from_parts({**seen.header(), **change}, seen.buffers())
+
+
+def _fingerprint(digest: tuple[int, int], size: int) -> Fingerprint:
+    a, b = max(digest[0], 1), digest[1]
+    return (a,) if size == 8 else (a, b)
+
+
+def _laid_out(model: set[Fingerprint], size: int, slots: int, tail: int) -> bytes:
+    """The table, built from its documentation, in integers that do not overflow."""
+    table = bytearray((slots + tail) * size)
+    free = 0
+    for fingerprint in sorted(model):
+        at = max(fingerprint[0] * slots >> 64, free)
+        table[at * size : (at + 1) * size] = b"".join(w.to_bytes(8, "little") for w in fingerprint)
+        free = at + 1
+    return bytes(table)
+
+
+def _as_digests(digests: list[tuple[int, int]]) -> Digests:
+    return np.array(digests, dtype=np.uint64).reshape(-1, 2)

@@ -1,0 +1,196 @@
+"""Claims about the stash: an exact multiset of digests that grows, and that no damage passes for."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.filters.stash import (
+    COPIES,
+    COUNT,
+    ROWS,
+    ROWS_MIN,
+    A,
+    B,
+    Stash,
+    stash_add,
+    stash_count,
+    stash_remove,
+)
+from streamdedup.keys.hashing import Digests
+from tests.filters.cases import random_digests
+
+UNIVERSE = random_digests(40, 64)
+
+
+def grown(digests: Digests) -> Stash:
+    """A stash with these digests."""
+    stash = Stash()
+    stash.feed(partial(add_from, stash, digests), len(digests))
+    return stash
+
+
+def add_from(stash: Stash, digests: Digests, start: int) -> int:
+    """What a kind's kernel does: rows from `start` on, until one finds the stash full."""
+    for i in range(start, len(digests)):
+        if not stash_add(stash.table, stash.used, *digests[i]):
+            return i
+    return len(digests)
+
+
+def counted(stash: Stash, digests: Digests) -> list[int]:
+    """How often each digest is in it."""
+    return [int(stash_count(stash.table, a, b)) for a, b in digests]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 63)), max_size=300))
+def test_it_is_a_multiset(steps: list[tuple[bool, int]]) -> None:
+    """Additions and removals in any order, over several growths: each digest counts exactly as in a Counter."""
+    stash, model = Stash(), Counter[int]()
+    for adds, key in steps:
+        digest = UNIVERSE[key]
+        if adds:
+            assert stash_add(stash.table, stash.used, *digest)
+            stash.make_room()
+        else:
+            assert stash_remove(stash.table, stash.used, *digest) == (model[key] > 0)
+        model[key] = max(0, model[key] + (1 if adds else -1))
+        assert not stash.full
+    assert counted(stash, UNIVERSE) == [model[key] for key in range(64)]
+    assert stash.used.tolist() == [sum(n > 0 for n in model.values()), model.total()]
+    found = np.zeros(64, dtype=np.bool_)
+    stash.find(UNIVERSE, found)
+    assert found.tolist() == [model[key] > 0 for key in range(64)]
+    restored = Stash.over(memoryview(bytes(stash.buffer())))
+    assert restored.used.tolist() == stash.used.tolist()
+    assert counted(restored, UNIVERSE) == counted(stash, UNIVERSE)
+
+
+def test_an_empty_one_costs_next_to_nothing() -> None:
+    """384 bytes, and a counter that says there is nothing to search."""
+    stash = Stash()
+    assert stash.size_bytes == len(stash.buffer()) == 384
+    assert stash.used[ROWS] == 0
+    assert not stash.has(1, 2)
+
+
+def test_a_full_one_takes_copies_but_nothing_new() -> None:
+    """At three quarters a new digest is refused and nothing changes; one that is there still counts up."""
+    stash = Stash()
+    count = ROWS_MIN * 3 // 4
+    assert add_from(stash, random_digests(41, 100), 0) == count
+    before = bytes(stash.buffer()), stash.used.tolist()
+    assert stash.full
+    assert not stash_add(stash.table, stash.used, *random_digests(41, 100)[50])
+    assert (bytes(stash.buffer()), stash.used.tolist()) == before
+    assert stash_add(stash.table, stash.used, *random_digests(41, 100)[0])
+    assert stash.used.tolist() == [count, count + 1]
+
+
+def test_it_grows_between_the_calls_of_a_kernel() -> None:
+    """`feed` has every row done, however often the stash is full on the way; copies move along."""
+    digests = np.repeat(random_digests(42, 50_000), 2, axis=0)
+    stash = grown(digests)
+    assert stash.used.tolist() == [50_000, 100_000]
+    assert len(stash.table) == 1 << 17  # 2^16 would be full with 49,152
+    assert counted(stash, digests[:1000]) == [2] * 1000
+    assert not stash.full
+    assert stash.table.ctypes.data % 64 == 0
+
+
+def test_a_kernel_may_stop_for_another_reason() -> None:
+    """`feed` calls again where rows are left, and does not grow for that."""
+    stash, calls = Stash(), []
+
+    def one_row(start: int) -> int:
+        calls.append(start)
+        return start + 1
+
+    stash.feed(one_row, 5)
+    assert calls == [0, 1, 2, 3, 4]
+    assert len(stash.table) == ROWS_MIN
+
+
+def test_removals_leave_no_trace() -> None:
+    """When all is removed, in another order, the table is zero: no tombstone slows it down."""
+    digests = random_digests(43, 3000)
+    stash = grown(digests)
+    for a, b in np.random.default_rng(1).permutation(digests):
+        assert stash_remove(stash.table, stash.used, a, b)
+    assert stash.used.tolist() == [0, 0]
+    assert not any(stash.buffer())
+
+
+def test_digests_that_share_a_bucket_do_not_collide() -> None:
+    """What overflows together is alike in the upper bits of its first word: it is spread all the same."""
+    count = 3000
+    digests = random_digests(44, count).copy()
+    digests[:, 0] = 7
+    stash = grown(digests)
+    taken = stash.table[:, COUNT] != 0
+    assert len(stash.table) == 4096
+    longest = max(len(run) for run in "".join("x" if row else " " for row in taken).split())
+    assert longest < 100
+
+
+def test_it_comes_back_over_read_only_buffers() -> None:
+    """The very buffer, without a copy."""
+    stash = grown(random_digests(45, 5))
+    saved = bytes(stash.buffer())
+    restored = Stash.over(memoryview(saved))
+    assert not restored.table.flags.writeable
+    assert counted(restored, random_digests(45, 6)) == [1] * 5 + [0]
+    live = Stash.over(stash.buffer())
+    assert np.shares_memory(live.table, stash.table)
+
+
+@pytest.mark.parametrize("size", [0, 8, 24, 24 * 8, 24 * 15, 24 * 17, 24 * 48, 24 * 16 + 8])
+def test_other_sizes_are_refused(size: int) -> None:
+    """Only 24 bytes times a power of two, 16 at least, is a stash."""
+    with pytest.raises(ValueError, match=f"a stash of {size} bytes"):
+        Stash.over(memoryview(bytes(size)))
+
+
+def test_nonsense_is_refused() -> None:
+    """A digest twice, a row that no search meets, one too many in use, a wild count, a free row that holds bits."""
+    digests = random_digests(46, 9)
+    stash = grown(digests)
+    taken = np.flatnonzero(stash.table[:, COUNT]).tolist()
+    free = np.flatnonzero(stash.table[:, COUNT] == 0).tolist()
+    alone = next(row for row in free if stash.table[row - 1, COUNT] == 0)  # no run leads to it
+
+    def refused(match: str, *changes: tuple[int, int, int]) -> None:
+        table = stash.table.copy()
+        for row, column, value in changes:
+            table[row, column] = value
+        with pytest.raises(ValueError, match=match):
+            Stash.over(memoryview(table.tobytes()))
+
+    a, b, count = (int(value) for value in stash.table[taken[0]])
+    refused("two rows", (alone, A, a), (alone, B, b), (alone, COUNT, 1))
+    moved = [(taken[0], column, 0) for column in (A, B, COUNT)]
+    refused("no search", *moved, (alone, A, a), (alone, B, b), (alone, COUNT, count))
+    refused("no search", (free[0], A, 1))
+    refused("no search", (free[0], B, 1))
+    refused("are in use", (taken[0], COUNT, 1 << 32))
+    refused("are in use", *((row, COUNT, 1) for row in free))
+    assert Stash.over(stash.buffer()).used[COPIES] == 9
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 24 * 16 - 1), st.integers(0, 7))
+def test_every_flipped_bit_is_refused_or_harmless(byte: int, bit: int) -> None:
+    """With one bit wrong it is refused, or still what it says: all that its rows hold is found in it."""
+    saved = bytearray(grown(random_digests(47, 8)).buffer())
+    saved[byte] ^= 1 << bit
+    try:
+        restored = Stash.over(memoryview(saved))
+    except ValueError:
+        return
+    rows = restored.table[restored.table[:, COUNT] != 0]
+    assert counted(restored, rows[:, :COUNT]) == rows[:, COUNT].tolist()
+    assert restored.used.tolist() == [len(rows), rows[:, COUNT].sum()]

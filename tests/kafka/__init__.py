@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/kafka/`, module by module."""

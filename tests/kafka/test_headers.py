@@ -1,0 +1,176 @@
+"""Claims about a header that a kernel finds: it is that of the reader, byte by byte, or is left to it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streamdedup.events import Column, Headers
+from streamdedup.kafka.records import headers as headers_module
+from streamdedup.kafka.records import walk
+from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.wire import read_headers
+from streamdedup.keys.cells import each
+from streamdedup.keys.extract import Extractor, _last_header, _last_headers
+from tests.kafka.test_columns import fetched
+from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, theirs, varint
+from tests.keys.test_extract import batch_of
+from tests.watching import watched
+
+Cells = list[tuple[bytes, bytes | None]]  # the headers of an event; a name is any bytes
+AFTER = (b"", b"\x02\x04id\x02x", b"\x80", b"\x01\x01")  # what stands between the rows
+
+NAMES = ["id", "", "größe", "i", "idx", "\ufffd", "i\ufffd", "\ud800", "n" * 64]
+wire_names = st.sampled_from(
+    [
+        *(name.encode("utf-8", "surrogatepass") for name in NAMES),
+        *(b"\xff", b"i\xff", b"\xc3", b"gr\xc3", b"i\0", b"ID", b"\xed\xa0"),
+    ]
+) | st.binary(max_size=4)
+values = st.none() | st.binary(max_size=3) | st.just(b"v" * 100)
+rows = st.lists(st.lists(st.tuples(wire_names, values), max_size=5), max_size=6)
+
+
+def written(cells: Cells) -> bytes:
+    """These headers, as a record has them behind its value."""
+    parts = [bytes(varint(len(cells)))]
+    for name, value in cells:
+        size = b"\1" if value is None else bytes(varint(len(value)))
+        parts += [bytes(varint(len(name))), name, size, value or b""]
+    return b"".join(parts)
+
+
+def column_of(texts: list[bytes]) -> Column:
+    """Each of `texts` between others in one buffer, which would complete what is cut short."""
+    sizes = np.array([len(text) for text in texts], dtype=np.int64)
+    parts = [text + AFTER[row % len(AFTER)] for row, text in enumerate(texts)]
+    ends = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return Column(b"".join(parts), ends[:-1], sizes)
+
+
+def read_by_python(name: str, column: RawHeaders) -> tuple[list[bytes | None], dict[int, str]]:
+    """What the reader of objects finds."""
+    keys, reasons = each(partial(_last_header, name=name), list(column))
+    return list(keys), reasons
+
+
+@given(rows, st.sampled_from(NAMES))
+@example([[(b"id", b"1"), (b"id", b"2"), (b"x", b"3")], [(b"id", b"1"), (b"id", None)], []], "id")
+@example([[(b"i\xff", b"1")], [("i\ufffd".encode(), b"2")]], "i\ufffd")
+@example([[(b"\xed\xa0\x80", b"1")]], "\ud800")
+@settings(deadline=None, max_examples=300)
+def test_every_header_is_that_of_the_reader(events: list[Cells], name: str) -> None:
+    """Several of a name, empty names, nulls, names beyond ASCII and UTF-8, none at all: the same keys and reasons."""
+    column = RawHeaders(column_of([written(cells) for cells in events]))
+    keys, reasons = _last_headers(name, column)
+    assert (list(keys), reasons) == read_by_python(name, column)
+    assert list(reasons) == sorted(reasons)
+
+
+@given(rows, st.sampled_from(["id", "", "größe"]))
+@settings(deadline=None)
+def test_no_plain_header_is_left_to_the_reader(events: list[Cells], name: str) -> None:
+    """The kernel finds every value that is there, so that Python reads only rows without one."""
+    found = RawHeaders(column_of([written(cells) for cells in events])).located(name)
+    last = [dict(cells).get(name.encode()) for cells in events]
+    assert list(found) == last
+
+
+SMALL = [written([(b"a", b"1"), (b"id", b"k")]), written([(b"id", None), (b"id", b"kk")])]
+
+
+def changed(text: bytes) -> Iterator[bytes]:
+    """The same with each byte replaced by each other, and cut short anywhere."""
+    for at in range(len(text)):
+        yield text[:at]
+        yield from (text[:at] + bytes([byte]) + text[at + 1 :] for byte in range(256))
+
+
+@pytest.mark.parametrize("whole", SMALL, ids=["two", "null first"])
+def test_what_is_no_header_is_left_to_the_reader(whole: bytes) -> None:
+    """Of bytes that `walk` would refuse, none is a key: a row's value ends where the row's bytes do."""
+    texts = list(changed(whole))
+    found = RawHeaders(column_of(texts)).located("id")
+    for text, cell in zip(texts, found, strict=True):
+        alone = RawHeaders(Column.of([text]))  # nothing is behind it, so nothing may be read there
+        assert list(alone.located("id")) == [cell]
+        if cell is not None:
+            assert read_by_python("id", alone) == ([cell], {})
+    assert (found.sizes >= 0).any()
+
+
+def test_rows_outside_of_the_buffer() -> None:
+    """They are not read, however large their numbers."""
+    text = written([(b"id", b"k")])
+    starts = np.array([0, -1, 1, 1 << 62, 0, 0, len(text)])
+    sizes = np.array([len(text), 2, len(text), 1 << 62, len(text) + 1, -1, 0])
+    found = RawHeaders(Column(text, starts, sizes)).located("id")
+    assert list(found) == [b"k", None, None, None, None, None, None]
+
+
+def test_no_byte_beyond_a_row_is_read() -> None:
+    """The claims above hold with numba's check of all bounds, too."""
+    chosen = "test_what_is_no_header or test_rows_outside or test_every_header"
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+
+
+def test_many_headers_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows and headers, a call is short, and all rows are read."""
+    spent: list[float] = []
+    monkeypatch.setattr(walk, "last_header", watched(walk.last_header, spent))
+    filler: Cells = [(b"", b"")] * 60
+    texts = [written([*filler, (b"id", b"%d" % row)]) for row in range(3_000)]
+    assert list(RawHeaders(Column.of(texts)).located("id")) == [b"%d" % row for row in range(3_000)]
+    assert len(spent) >= 180_000 / (1 << 16)
+    assert sorted(spent)[-2] < 0.01, spent  # the machine may have had other work once
+
+
+@pytest.mark.parametrize("codec", [NONE, LZ4], ids=["none", "lz4"])
+@pytest.mark.parametrize("name", ["a", "", "größe", "n" * 70])
+def test_of_record_batches_the_keys_are_those_of_their_objects(name: str, codec: int) -> None:
+    """Read from within a batch, in parts of any size: what aiokafka reads there, by Kafka's own rule."""
+    rows = rows_by_chance(17, 400)
+    data = built(rows, codec) + built(rows, base=1000)
+    extractor = Extractor("header", (name,), "judge")
+    found: list[bytes | None] = []
+    for batch in fetched(data, start=150, events_max=90):
+        found += extractor.extract(batch).keys
+    wanted = [dict(headers).get(name) for offset, *_, headers in theirs(data) if offset >= 150]
+    assert found == wanted
+    assert set(wanted) == {None, b"", b"x" * 150}
+
+
+def test_a_batch_of_objects_and_one_of_bytes_have_the_same_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And of the latter Python is asked for those rows only in which the header is null or missing."""
+    events: list[Any] = [[("id", b"1")], [("id", None)], [], [("id", b"2"), ("id", b"3")]]
+    texts = [written([(name.encode(), value) for name, value in cells]) for cells in events]
+    raw = RawHeaders(column_of(texts))
+    extractor, asked = Extractor("header", ("id",)), []
+
+    def reading(*where: Any) -> Headers:
+        asked.append(where)
+        return read_headers(*where)
+
+    monkeypatch.setattr(headers_module, "read_headers", reading)
+    of_objects, of_bytes = (
+        extractor.extract(batch_of([b"v"] * 4, headers=headers))
+        for headers in (events, cast("Any", raw))
+    )
+    assert list(of_bytes.keys) == list(of_objects.keys) == [b"1", None, None, b"3"]
+    assert of_bytes.malformed == of_objects.malformed
+    assert len(asked) == 2

@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/keys/`, module by module."""

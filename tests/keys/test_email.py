@@ -1,0 +1,307 @@
+"""Claims about e-mail addresses: one key for all ways to write one, and the kernel never says otherwise."""
+
+import asyncio
+import re
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streamdedup.delivery.turns import keys_of
+from streamdedup.errors import MalformedError
+from streamdedup.events import Column
+from streamdedup.keys.extract import Extractor
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
+from streamdedup.keys.normalizers.domains import candidates
+from streamdedup.keys.normalizers.email import EmailNormalizer
+from streamdedup.keys.normalizers.email_column import plain
+from streamdedup.keys.normalizers.providers import providers
+from streamdedup.keys.options import EmailRules, Origin
+from tests.keys.test_extract import batch_of
+
+PROVIDER, STRICT = EmailRules.of("provider"), EmailRules.of("strict")
+RULES = [
+    EmailRules(tags, dots, aliases)
+    for tags in (True, False)
+    for dots in (True, False)
+    for aliases in (True, False)
+]
+DOMAINS = [
+    *("gmail.com", "GoogleMail.com", "yahoo.com", "me.com", "ya.ru", "outlook.com", "example.com"),
+    *(
+        "a.b",
+        "x-1.example.org",
+        "test",
+        "a.test",
+        "mail.local",
+        "xn--bcher-kva.example",
+        "bücher.example",
+    ),
+    *(
+        "a--b.com",
+        "ab--c.com",
+        "-a.com",
+        "a-.com",
+        "a..com",
+        "a.c0",
+        "1.2.3.4",
+        "",
+        "com.",
+        ".com",
+        "a_b.com",
+    ),
+    *("l" * 63 + ".com", "l" * 64 + ".com", ".".join(["l" * 62] * 4) + ".de"),
+]
+
+locals_ = st.text(st.sampled_from("abAB01.+-_!'\"( @é"), max_size=10) | st.text(max_size=6)
+domains = st.sampled_from(DOMAINS) | st.text(st.sampled_from("aBc1.-_é @x"), max_size=12)
+addresses = st.builds("{}@{}".format, locals_, domains) | st.text(max_size=20)
+padded = st.builds(
+    "{}{}{}".format, st.sampled_from(["", " ", "\t\n"]), addresses, st.sampled_from(["", " "])
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ("Anna@Example.COM", "anna@example.com"),
+        (" anna@example.com\r", "anna@example.com"),
+        ("Anna.Berg+shop@GoogleMail.com", "annaberg@gmail.com"),
+        ("a.n.n.a.+x@gmail.com", "anna@gmail.com"),
+        ("anna+a+b@outlook.com", "anna@outlook.com"),
+        ("anna.berg+x@outlook.com", "anna.berg@outlook.com"),
+        ("anna-shop@yahoo.com", "anna@yahoo.com"),
+        ("anna+shop@yahoo.com", "anna+shop@yahoo.com"),
+        ("anna-berg@gmail.com", "anna-berg@gmail.com"),
+        ("anna@me.com", "anna@icloud.com"),
+        ("Anna@ya.ru", "anna@yandex.ru"),
+        ("anna+x@company.example", "anna+x@company.example"),
+        ("+x@gmail.com", "+x@gmail.com"),
+        ("anna.+x@outlook.com", "anna.+x@outlook.com"),
+        ("anna@Bücher.example", "anna@xn--bcher-kva.example"),
+        ("anna@xn--bcher-kva.example", "anna@xn--bcher-kva.example"),
+        ("ÄNNA@example.com", "änna@example.com"),
+        ("a\u0308nna@example.com", "änna@example.com"),
+        ("postmaster@example.com", "postmaster@example.com"),
+    ],
+)
+def test_an_address_is_known_as_its_provider_knows_it(written: str, key: str) -> None:
+    """Case, tags, dots, aliases, letters of any alphabet: each as the table of providers and IDNA have it."""
+    email = EmailNormalizer(PROVIDER)
+    assert email.of_key(written.encode()) == key.encode()
+    assert list(email.of_column(Column.of([written.encode()]))[0]) == [key.encode()]
+
+
+@pytest.mark.parametrize(
+    ("rules", "key"),
+    [
+        (STRICT, "a.b+c@googlemail.com"),
+        (EmailRules.of("strict", tags=True), "a.b@googlemail.com"),
+        (EmailRules.of("strict", dots=True), "ab+c@googlemail.com"),
+        (EmailRules.of("strict", aliases=True), "a.b+c@gmail.com"),
+        (EmailRules.of("provider", tags=False), "ab+c@gmail.com"),
+        (EmailRules.of("provider", dots=False), "a.b@gmail.com"),
+        (EmailRules.of("provider", aliases=False), "ab@googlemail.com"),
+        (PROVIDER, "ab@gmail.com"),
+    ],
+)
+def test_each_rule_is_a_switch(rules: EmailRules, key: str) -> None:
+    """A preset sets all three, and each can be set by itself; the exact reader and the kernel both follow."""
+    assert EmailNormalizer(rules).of_key(b"A.b+c@GoogleMail.com") == key.encode()
+    assert list(plain(Column.of([b"A.b+c@GoogleMail.com"]), rules)) == [key.encode()]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: rules.names)
+@given(texts=st.lists(padded, max_size=8))
+@settings(deadline=None)  # compiled within
+@example(texts=[f"a.B+c-d@{domain}" for domain in DOMAINS])
+@example(texts=["l" * 64 + "@example.com", "l" * 242 + "@example.com", "l" * 243 + "@example.com"])
+@example(texts=[f"a{chr(char)}b@example.com" for char in range(256)])
+@example(texts=[f"ab@ex{chr(char)}mple.com" for char in range(256)])
+def test_the_kernel_never_says_otherwise(rules: EmailRules, texts: list[str]) -> None:
+    """What it knows is what the exact reader makes of the address; what that refuses it does not know."""
+    email = EmailNormalizer(rules)
+    cells = [text.encode("utf-8", "replace") for text in texts]
+    for cell, found in zip(cells, plain(Column.of(cells), rules), strict=True):
+        if found is not None:
+            assert email.of_key(cell) == found
+    keys, malformed = email.of_column(Column.of([None, *cells]))
+    for row, (cell, key) in enumerate(zip(cells, list(keys)[1:], strict=True), 1):
+        assert (key is None) == (row in malformed)
+        assert key == _exact(email, cell)
+
+
+@given(text=padded)
+@settings(deadline=None)
+def test_a_key_is_its_own_key(text: str) -> None:
+    """So a list may be built of addresses as they are, or as they were normalized before."""
+    email = EmailNormalizer(PROVIDER)
+    key = _exact(email, text.encode("utf-8", "replace"))
+    if key is not None:
+        assert email.of_key(key) == key
+
+
+@pytest.mark.parametrize(
+    "domain",
+    ["example.com", "mail.example.co.uk", "gmail.com", "x-1.example.org", "l" * 63 + ".com"],
+)
+def test_ordinary_addresses_go_by_the_kernel(domain: str) -> None:
+    """Python is not asked for what nearly all addresses look like."""
+    given = [
+        f"{local}@{domain}".encode()
+        for local in ("anna", "Anna.Berg", "a_b-c+d", "o'neil", "x" * 64)
+    ]
+    assert None not in list(plain(Column.of(given), PROVIDER))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "Q9Z",
+            "Q9Z@",
+            "@Q9Z.com",
+            "Q9Z@Q9Z",
+            "Q9Z@Q9Z.test",
+            "Q9Z..x@a.com",
+            "Q9Z x@a.com",
+            "Q9Z<b@a.com>",
+        ),
+        *(
+            '"Q9Z x"@a.com',
+            "Q9Z@[10.0.0.1]",
+            "Q9Z\u2028@a.com",
+            "a@Q9Z\u200fx.com",
+            "Q9Z\uff20a.com",
+        ),
+        *(
+            "Q9Z@a.com, b@c.com",
+            "(Q9Z)a@b.com",
+            '"Q9Z"Q9Z@b.com',
+            "Q9Z" * 10_000 + "@a.com",
+            "a@Q9Z-.com",
+            "Q9Z@1.1",
+        ),
+    ],
+)
+def test_a_reason_holds_nothing_of_the_address(text: str) -> None:
+    """It says what is wrong, and that it is an address that was wanted."""
+    keys, malformed = EmailNormalizer(PROVIDER).of_column(Column.of([text.encode()]))
+    assert list(keys) == [None]
+    assert malformed[0].startswith("the key is not an e-mail address: ")
+    assert not re.search(r"Q9Z|U\+|\.$", malformed[0])
+    assert len(malformed[0]) < 160
+
+
+def test_what_is_no_text_is_told_as_for_other_normalizers() -> None:
+    """Binary keys are no addresses, and are not hashed as such."""
+    _, malformed = EmailNormalizer(PROVIDER).of_column(Column.of([b"a\xff@b.com", b"a\0@b.com"]))
+    assert malformed == {0: "the key is not UTF-8", 1: malformed[1]}
+    assert malformed[1].startswith("the key holds a zero byte")
+
+
+def test_the_table_of_providers_is_consistent() -> None:
+    """A domain once, in small letters; an alias leads to a mailbox and no further; a source for each."""
+    text = files("streamdedup.data").joinpath("email_providers.tsv").read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
+    by_domain = {row[0]: row for row in rows}
+    assert len(by_domain) == len(rows)
+    for domain, mailbox, tag, dots, source in rows:
+        assert domain == domain.lower()
+        assert by_domain[mailbox][1] == mailbox
+        assert (tag, dots) == (by_domain[mailbox][2], by_domain[mailbox][3])
+        assert tag in {"+", "-", "none"}
+        assert dots in {"count", "ignored"}
+        assert urlsplit(source).scheme == "https"
+    assert set(providers(PROVIDER)) == set(by_domain)
+    assert not providers(STRICT)
+
+
+def test_the_identity_tells_the_rules_apart() -> None:
+    """Other rules make other keys, so a snapshot or list of them is not taken for one of these."""
+    identities = {EmailNormalizer(rules).id for rules in RULES}
+    assert len(identities) == len(RULES)
+    assert all(identity.startswith("email 1, ") for identity in identities)
+    assert "table" not in EmailNormalizer(STRICT).id
+
+
+@pytest.mark.parametrize(
+    ("entry", "keys"),
+    [
+        (b"@Example.com", [b"@example.com"]),
+        (b" .example.com ", [b"example.com"]),
+        (b"@googlemail.com", [b"@gmail.com"]),
+        (b".googlemail.com", [b"googlemail.com", b"@gmail.com"]),
+        ("@Bücher.example".encode(), [b"@xn--bcher-kva.example"]),
+    ],
+)
+def test_a_domain_of_a_list(entry: bytes, keys: list[bytes]) -> None:
+    """It is held by keys that the addresses of that domain have among their candidates."""
+    email = EmailNormalizer(PROVIDER)
+    assert email.of_domain_entry(entry) == keys
+    address = b"a@" + entry.strip()[1:]
+    assert set(keys) & {cell for _, cell in _candidates(email.of_key(address))}
+
+
+@pytest.mark.parametrize(
+    "entry", [b"@", b".", b"", b"example.com", b"@-a.com", b"@a b.com", b"@a@b.com", b"@localhost"]
+)
+def test_what_is_no_domain_of_a_list(entry: bytes) -> None:
+    """It is malformed."""
+    with pytest.raises(MalformedError):
+        EmailNormalizer(PROVIDER).of_domain_entry(entry)
+
+
+@given(
+    cells=st.lists(
+        st.none()
+        | st.binary(max_size=4)
+        | addresses.map(lambda text: text.encode("utf-8", "replace"))
+    )
+)
+@settings(deadline=None)
+@example(cells=[b"a@" + b"b." * 120 + b"com", b"a@b.c"])
+def test_the_candidates_of_addresses(cells: list[bytes | None]) -> None:
+    """The domain with its @, and it and each of its parents without, row by row; nothing of what has no @."""
+    expected = []
+    for row, cell in enumerate(cells):
+        if cell is not None and b"@" in cell:
+            domain = cell[cell.index(b"@") + 1 :]
+            starts = [0, *(at + 1 for at, char in enumerate(domain) if char == ord("."))][
+                -LABELS_MAX:
+            ]
+            expected += [(row, b"@" + domain), *((row, domain[start:]) for start in starts)]
+    rows, keys = candidates(Column.of(cells))
+    assert list(zip(rows.tolist(), keys, strict=True)) == expected
+
+
+@pytest.mark.parametrize("origin", ["key", "value", "json"])
+async def test_addresses_keep_the_loop_waiting_for_nothing(origin: Origin) -> None:
+    """Thousands that Python must read are read beside the loop, which has its turns meanwhile."""
+    fields = ("email",) if origin == "json" else ()
+    extractor = Extractor(origin, fields, normalizer=normalizer("email"))
+    text = '{{"email": "a{}@bücher.example"}}' if origin == "json" else "a{}@bücher.example"
+    cells: list[bytes | None] = [text.format(row).encode() for row in range(1000)]
+    extractor.extract(batch_of(cells[:1], cells[:1], [[]]))  # compiled, and imported
+    extracting = asyncio.create_task(keys_of(batch_of(cells, cells, [[]] * len(cells)), extractor))
+    turns = 0
+    while not extracting.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 2
+    assert (await extracting).keys[999] == b"a999@xn--bcher-kva.example"
+
+
+def _exact(email: EmailNormalizer, cell: bytes) -> bytes | None:
+    try:
+        return email.of_key(cell)
+    except MalformedError:
+        return None
+
+
+def _candidates(address: bytes) -> list[tuple[int, bytes]]:
+    rows, keys = candidates(Column.of([address]))
+    return [(row, key or b"") for row, key in zip(rows.tolist(), keys, strict=True)]

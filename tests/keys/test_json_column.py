@@ -1,0 +1,523 @@
+"""Claims about keys that a kernel finds in JSON: they are those of the exact reader, byte by byte, or are left to it.
+
+Each text stands between others in one buffer, which would complete what is cut short.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.errors import MalformedError
+from streamdedup.events import NULL, Column, EventBatch
+from streamdedup.keys.extract import Extractor, json_keys, json_reader
+from streamdedup.keys.formats import json_column
+from streamdedup.keys.formats.json_column import DEPTH_MAX, INTEGER_BYTES_MAX, located
+from streamdedup.keys.formats.json_text import NUMBER_BYTES_MAX
+from streamdedup.keys.hashing import ROWS_A_CALL
+from streamdedup.keys.words import BYTES_A_CALL
+
+FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")
+AFTER = (b'"}', b'"}]}', b"0}", b'd":7}', b"\xa9", b"", b" ", b"}", b'e"', b',"id":1}')
+
+ORDINARY = [
+    b'{"event_id":"5f0c3e1a-77b2-4a55-9a51-0c4cf1bb2b0e","email":"a@b.c","ts":1,"id":"/a/b"}',
+    b'{"id":"x","amount":12.50,"ratio":-1e-05,"ok":true,"no":false,"none":null}',
+    b'{"id": 7, "tags": ["a", "b"], "where": {"id": 9, "lat": 1.5, "lon": -0.25}}',
+    b'\r\n{\t"x" : [ ] ,\n"y" : { } , "id" : -12 }\n',
+    '{"id":"straße 1","name":"Ωmega","text":"日本 🦉"}'.encode(),
+    b'{"id":"a/b","path":"\\/a\\/b","text":"say \\"hi\\"\\n\\t\\b\\f\\r\\\\ \\u00e9\\u0041"}',
+    b'{"id":"","":"","a":[[[{"id":{"id":[{}]}}]]]}',
+    b'{"id":0,"ids":"1","Id":"2","i":"3","id ":"4"}',
+    b'{"id":999999999999999999,"count":123456789012345678901234567890}',
+    b'{"id":-99999999999999999,"big":1E99,"small":1e-99,"plus":1e+9}',
+]
+ODD = [
+    b'{"id":"\\u0061"}',
+    b'{"\\u0069d":"a"}',
+    b'{"id":"a","\\u0069d":"b"}',
+    b'{"id":"a","id":"b"}',
+    b'{"id":"a","x":{},"id":null}',
+    b'{"id":{},"id":"a"}',
+    b'{"user":{"id":"a"},"user":{"id":"b"}}',
+    b'{"user":{"id":"a"},"user":{}}',
+    b'{"user":{"id":"a"},"user":1}',
+    b'{"user":{"id":"a","id":"b"}}',
+    b'{"user":[{"id":"a"}],"id":1}',
+    b'{"user":["first"],"x":{"0":1}}',
+    b'{"id":-0}',
+    b'{"id":-0,"x":1}',
+    b'{"id":0.0}',
+    b'{"id":1.5}',
+    b'{"id":1e2}',
+    b'{"id":1234567890123456789}',
+    b'{"id":-123456789012345678}',
+    b'{"id":18446744073709551616}',
+    b'{"id":true}',
+    b'{"id":null}',
+    b'{"id":[1]}',
+    b'{"id":{"id":1}}',
+    b"{}",
+    b"[]",
+    b'[{"id":1}]',
+    b'"id"',
+    b"7",
+    b'{"x":"\\ud83e\\udd89","id":"owl"}',
+]
+WRONG = [
+    b"",
+    b" ",
+    b"{",
+    b'{"id"',
+    b'{"id":',
+    b'{"id":"',
+    b'{"id":7',
+    b'{"id":7,}',
+    b'{"id":7}}',
+    b'{"id":7} x',
+    b'{"id":7}{"id":7}',
+    b'{"id":7]',
+    b'{"id":7,"x":[1}',
+    b'{"id":7,"x":[1,]}',
+    b'{"id":7,"x":[,1]}',
+    b'{"id":7,,"x":1}',
+    b'{,"id":7}',
+    b'{"id" 7}',
+    b'{"id"::7}',
+    b'{"id":7 "x":1}',
+    b"{id:7}",
+    b"{'id':7}",
+    b'{"id":07}',
+    b'{"id":+7}',
+    b'{"id":-}',
+    b'{"id":7,"x":-01}',
+    b'{"id":7,"x":1.}',
+    b'{"id":7,"x":.5}',
+    b'{"id":7,"x":1e}',
+    b'{"id":7,"x":1e+}',
+    b'{"id":7,"x":1e400}',
+    b'{"id":7,"x":1.5.5}',
+    b'{"id":7,"x":0x10}',
+    b'{"id":7,"x":1_000}',
+    b'{"id":7,"x":NaN}',
+    b'{"id":7,"x":-Infinity}',
+    b'{"id":7,"x":tru}',
+    b'{"id":7,"x":truee}',
+    b'{"id":7,"x":True}',
+    b'{"id":7,"x":nul}',
+    b'{"id":7,"x":fals}',
+    b'{"id":7,"x":"\\a"}',
+    b'{"id":7,"x":"\\u12g4"}',
+    b'{"id":7,"x":"\\u123"}',
+    b'{"id":7,"x":"\\ud800"}',
+    b'{"id":7,"x":"\\udc00\\ud800"}',
+    b'{"id":7,"x":"\n"}',
+    b'{"id":7,"x":"\x1f"}',
+    b'{"id":"\x00"}',
+    b'{"id":7,"x":"\x80"}',
+    b'{"id":7,"x":"\xc0\xaf"}',
+    b'{"id":7,"x":"\xc1\xbf"}',
+    b'{"id":7,"x":"\xe0\x9f\xbf"}',
+    b'{"id":7,"x":"\xed\xa0\x80"}',
+    b'{"id":7,"x":"\xf0\x8f\xbf\xbf"}',
+    b'{"id":7,"x":"\xf4\x90\x80\x80"}',
+    b'{"id":7,"x":"\xf5\x80\x80\x80"}',
+    b'{"id":7,"x":"\xe2\x82"}',
+    b'{"id":7,"x":"\xe2\x82',
+    b'\xef\xbb\xbf{"id":7}',
+    b'{"id":7}\x00',
+    b'\x0b{"id":7}',
+    b'{"id":7,\xa0"x":1}',
+    b'{"id":7/**/}',
+]
+
+
+# --- which texts the kernel takes ---
+
+
+@pytest.mark.parametrize("text", ORDINARY, ids=range(len(ORDINARY)))
+def test_ordinary_texts_are_taken(text: bytes) -> None:
+    """What producers write is found by the kernel, wherever the key stands, also with escapes and accents beside it."""
+    assert list(located(("id",), Column.of([text]))) == [json_reader(["id"])(text)]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_what_a_serializer_writes_is_taken(indent: int | None, *, ascii_only: bool) -> None:
+    """A nested document by the standard library, compact or over many lines, needs no other reader."""
+    inner = {"id": "deep", "names": ["Zoë", "x\ny", ""], "at": [1.5, -2, 1e300 / 1e250, True, None]}
+    document = {"meta": inner, "user": inner, "id": "top", "list": [[], {}, [inner]]}
+    text = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode()
+    for path, key in ((("id",), b"top"), (("user", "id"), b"deep"), (("meta", "id"), b"deep")):
+        assert list(located(path, Column.of([text]))) == [key]
+
+
+PLAIN = st.text(st.characters(codec="utf-8", exclude_characters='"\\', exclude_categories=["Cc"]))
+
+
+@given(
+    st.dictionaries(PLAIN, st.none() | st.booleans() | st.integers() | PLAIN | st.lists(PLAIN)),
+    PLAIN | st.integers(-(10**17) + 1, 10**18 - 1),
+)
+@settings(deadline=None)
+def test_of_any_plain_document_nothing_is_left(document: dict[str, object], key: object) -> None:
+    """Whatever stands beside it: a key without escapes is found."""
+    text = json.dumps({**document, "id": key}, ensure_ascii=False).encode()
+    assert list(located(("id",), Column.of([text]))) == [str(key).encode()]
+
+
+def test_a_path_of_any_names_is_followed() -> None:
+    """Names with dots and accents, of digits, and the empty name are found at every step."""
+    text = '{"a.b":{"x":1,"é":"pointer"},"":"no name","0":"digit","user":{"0":"ten"}}'.encode()
+    expected = {"/a.b/é": b"pointer", "/": b"no name", "0": b"digit", "user.0": b"ten"}
+    for field, key in expected.items():
+        steps = field[1:].split("/") if field[0] == "/" else field.split(".")
+        assert list(located(steps, Column.of([text]))) == [key]
+
+
+# --- that it never differs from the exact reader ---
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("texts", [ORDINARY, ODD, WRONG], ids=["ordinary", "odd", "wrong"])
+def test_the_table_of_cases(field: str, texts: list[bytes]) -> None:
+    """Keys, and the reasons where there are none, are those of the exact reader."""
+    _agree(field, texts)
+
+
+def test_what_is_wrong_is_never_taken() -> None:
+    """Of texts that are no JSON the kernel finds no key, though it stands in them."""
+    assert set(located(("id",), Column.of(WRONG)).sizes.tolist()) == {NULL}
+
+
+def _substituted(text: bytes) -> Iterator[bytes]:
+    for at in range(len(text)):
+        yield from (text[:at] + bytes([byte]) + text[at + 1 :] for byte in range(256))
+
+
+def _inserted(text: bytes) -> Iterator[bytes]:
+    for at in range(len(text) + 1):
+        yield from (text[:at] + bytes([byte]) + text[at:] for byte in range(256))
+
+
+def _removed(text: bytes) -> Iterator[bytes]:
+    """Every piece of the text, taken out; so it is cut short at either end, too."""
+    for at in range(len(text)):
+        yield from (text[:at] + text[end:] for end in range(at + 1, len(text) + 1))
+
+
+MUTATED = [
+    ("id", b'{"id":"\xc3\xa9k","x":["\\n"],"y":{"id":1}}'),
+    ("id", b'{ "x":[true,null,{}],"id":"\xe2\x82\xac"}'),
+    ("id", b'{"x":"\\u00e9\xf0\x9f\xa6\x89\xed\x9f\xbf","id":0}'),
+    ("user.id", b'{"user":{"id":"k"},"id":-10}'),
+    ("user.id", b'{"x":[-0.5e+1,false],"user":{"id":20}}'),
+]
+
+
+@pytest.mark.parametrize("mutations", [_substituted, _inserted, _removed])
+@pytest.mark.parametrize(("field", "text"), MUTATED, ids=range(len(MUTATED)))
+def test_every_small_change(
+    mutations: Callable[[bytes], Iterator[bytes]], field: str, text: bytes
+) -> None:
+    """With any byte replaced by any other, any byte put in anywhere, or any piece taken out, the two agree."""
+    texts = list(mutations(text))
+    found = _agree(field, texts)
+    assert 0 < np.count_nonzero(found.sizes >= 0) < len(texts)  # some are still right, some are not
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_all_that_utf8_is(size: int) -> None:
+    """Bytes that begin, continue and end characters, in each order, are taken only where they are UTF-8."""
+    edges = [0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF]
+    leads = [*edges, 0xE0, 0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF]
+    pieces = [bytes([lead]) for lead in leads]
+    for _ in range(size - 1):
+        pieces = [piece + bytes([byte]) for piece in pieces for byte in edges[:9]]
+    found = _agree("id", [b'{"id":"%s"}' % piece for piece in pieces])
+    assert (found.sizes >= 0).any()
+
+
+def test_every_escape_of_four_digits() -> None:
+    """Each code of 16 bits beside the key is taken where it is a character, and where it is half of one it is not."""
+    found = _agree("id", [b'{"x":"\\u%04x","id":1}' % code for code in range(1 << 16)])
+    left = np.flatnonzero(found.sizes < 0)
+    assert (left[0], left[-1], len(left)) == (0xD800, 0xDFFF, 0x800)
+
+
+def test_the_limits() -> None:
+    """Around the depth, the digits of a key and the length of a number at which the exact reader takes over."""
+    depths = [1, int(DEPTH_MAX) - 1, int(DEPTH_MAX), 1022, 1023, 1024, 1100]
+    deep = [b'{"x":%s%s,"id":1}' % (b"[" * depth, b"]" * depth) for depth in depths]
+    deep += [b'{"x":%s0%s,"id":1}' % (b'{"id":' * depth, b"}" * depth) for depth in depths]
+    assert (_agree("id", deep).sizes >= 0).tolist() == [True, True, *[False] * 5] * 2
+    closed_wrongly = [b'{"id":1,"x":%s%s]' % (b"[" * depth, b"]" * depth) for depth in range(140)]
+    assert not (_agree("id", closed_wrongly).sizes >= 0).any()
+    digits = [*range(1, 25), 100, 101, 306, 307, 308, 309, 310, 5000]
+    whole = [b'{"id":%s%s}' % (sign, b"9" * count) for sign in (b"", b"-") for count in digits]
+    _agree("id", whole)
+    found = located(("id",), Column.of(whole)).sizes
+    assert found.max() == INTEGER_BYTES_MAX
+    assert np.count_nonzero(found < 0) == 3 + 4  # of more than 308 characters
+    most = int(NUMBER_BYTES_MAX)
+    sizes = [most - 5, most - 4, most - 3, most, most + 1, 307, 308, 309, 400]
+    forms = (b"%s", b"-%s", b"%se99", b"%se-99", b"%se100", b"0.%s", b"%s.5", b"%se0099")
+    _agree("id", [b'{"id":1,"x":%s}' % (form % (b"9" * size)) for form in forms for size in sizes])
+
+
+BLANKS = st.sampled_from(["", "", "", " ", "\n", "\t\r", "  "])
+PIECES = st.sampled_from(
+    [*"aid0.~/é€🦉", "user", "\\n", '\\"', "\\\\", "\\u0069", "\\ud83e\\udd89", "\x7f"]
+)
+STRINGS = st.lists(PIECES, max_size=4).map(lambda pieces: '"' + "".join(pieces) + '"')
+NAMES = st.sampled_from(['"id"', '"id"', '"user"', '"user"', '"0"', '""', '"a.b"', '"é"']) | STRINGS
+NUMBERS = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,22})(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,3})?", fullmatch=True
+)
+SCALARS = STRINGS | NUMBERS | st.sampled_from(["true", "false", "null"])
+
+
+def _spaced(token: str, blanks: tuple[str, str]) -> str:
+    return blanks[0] + token + blanks[1]
+
+
+def _containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    around = st.tuples(BLANKS, BLANKS)
+    value = st.builds(_spaced, inner, around)
+    member = st.builds(
+        lambda name, value: f"{name}:{value}", st.builds(_spaced, NAMES, around), value
+    )
+    objects = st.lists(member, min_size=1, max_size=4).map(
+        lambda members: f"{{{','.join(members)}}}"
+    )
+    arrays = st.lists(value, min_size=1, max_size=3).map(lambda elements: f"[{','.join(elements)}]")
+    return objects | objects | arrays | BLANKS.map(lambda blank: f"{{{blank}}}")
+
+
+DOCUMENTS = _containers(st.recursive(SCALARS, _containers, max_leaves=8)).map(str.encode)
+
+
+@given(st.lists(DOCUMENTS, min_size=1, max_size=8), st.sampled_from(FIELDS), st.data())
+@settings(deadline=None, max_examples=100)
+def test_any_documents(texts: list[bytes], field: str, data: st.DataObject) -> None:
+    """Names that come again, escapes, numbers of all forms, white space: as they are, and with a fault put in."""
+    _agree(field, texts)
+    at = data.draw(st.integers(0, max(map(len, texts))))
+    fault = data.draw(
+        st.binary(max_size=2) | st.sampled_from([b'"', b",", b":", b"}", b"]", b"\\"])
+    )
+    removed = data.draw(st.integers(0, 3))
+    _agree(field, [text[:at] + fault + text[at + removed :] for text in texts])
+
+
+@given(st.lists(st.binary(max_size=30) | st.text(max_size=20).map(str.encode), max_size=8))
+@settings(deadline=None)
+def test_any_bytes(texts: list[bytes]) -> None:
+    """Bytes of any kind, alone and as the value of a name."""
+    _agree("id", [*texts, *(b'{"id":%s}' % text for text in texts)])
+
+
+# --- that it reads no byte of another row ---
+
+
+@pytest.mark.parametrize("text", [*ORDINARY, *(text for _, text in MUTATED)], ids=repr)
+def test_what_is_cut_short_is_not_completed_by_what_follows(text: bytes) -> None:
+    """Each beginning of a text is judged alone, though the rest of it follows in the buffer, or another end."""
+    expected, _ = json_keys(["id"], Column.of([text[:size] for size in range(len(text) + 1)]))
+    for after in (text, *AFTER):
+        sizes = np.arange(len(text) + 1)
+        for before in (b"", b'{"id":"', b'{"x":[\\'):
+            starts = np.full(len(sizes), len(before))
+            column = Column(before + text + after, starts, sizes)
+            for keys in (json_keys(["id"], column)[0], _cut_anywhere(text, after)):
+                assert list(keys) == list(expected)
+
+
+def _cut_anywhere(text: bytes, after: bytes) -> Column:
+    """The same beginnings, each with `after` behind it."""
+    pieces = [text[:size] for size in range(len(text) + 1)]
+    starts = np.cumsum([0, *(len(piece) + len(after) for piece in pieces[:-1])])
+    buffer = after.join([*pieces, b""])
+    return json_keys(["id"], Column(buffer, starts, np.arange(len(pieces))))[0]
+
+
+def test_with_bounds_checked_no_byte_is_read_beyond_the_buffer() -> None:
+    """Every beginning and end of the cases, each in a buffer of its own size, is read with numba's check of indices."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.keys.test_json_column import read_alone; read_alone()"],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 1000
+
+
+def read_alone() -> None:
+    """Read pieces of the cases, each alone in its buffer; print how many."""
+    texts = (*ORDINARY, *ODD, *WRONG, *(text for _, text in MUTATED))
+    pieces = {text[:size] for text in texts for size in range(len(text) + 1)}
+    for piece in sorted(pieces):
+        located(("user", "id"), Column.of([piece]))
+        located(("id",), Column.of([piece]))
+    with pytest.raises(IndexError):  # the check is on
+        json_column.fill(*_faulty())
+    print(len(pieces))
+
+
+def _faulty() -> Any:
+    """What `fill` is given, with ends of names that are beyond the names."""
+    names, ends = np.zeros(0, dtype=np.uint8), np.array([0, 2])
+    buffer, starts, sizes = np.frombuffer(b'{"id":1}', dtype=np.uint8), np.array([0]), np.array([8])
+    for array in (names, ends, starts, sizes):
+        array.flags.writeable = False
+    return (
+        names,
+        ends,
+        buffer,
+        starts,
+        sizes,
+        np.zeros(1, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "size"), [(0, 100), (-1, 5), (7, 2), (90, 1), (2, -7), (2**62, 2**62)]
+)
+def test_a_row_beyond_the_buffer_is_left_alone(start: int, size: int) -> None:
+    """Rows that lie outside the buffer are not read by the kernel, and harm no other."""
+    column = Column(b'{"id":1}', np.array([start, 0]), np.array([size, 8]))
+    assert list(located(("id",), column)) == [None, b"1"]
+
+
+# --- columns ---
+
+
+def test_nothing_is_copied_where_all_is_plain() -> None:
+    """The column of keys is over the buffer of the values."""
+    values = Column.of([b'{"id":"a"}', b'{"id":"b"}'])
+    keys, malformed = json_keys(["id"], values)
+    assert keys.buffer is values.buffer
+    assert (list(keys), malformed) == ([b"a", b"b"], {})
+
+
+def test_rows_of_all_sorts_stay_in_their_places() -> None:
+    """Keys of the kernel, of the exact reader, nulls and malformed values stand each in its own row."""
+    values = [
+        b'{"id":1}',
+        None,
+        b'{"id":"\\t"}',
+        b"{",
+        b"\0\0\0\1\2Avro",
+        b'{"id":""}',
+        b'{"id":"z"}',
+    ]
+    batch = EventBatch(
+        topic="t",
+        partition=0,
+        offsets=np.arange(7),
+        timestamps=np.arange(7),
+        keys=Column.of([None] * 7),
+        values=Column.of(values),
+        headers=[[]] * 7,
+        next_offset=7,
+    )
+    found = Extractor("json", ("id",)).extract(batch)
+    assert list(found.keys) == [b"1", None, b"\t", None, None, b"", b"z"]
+    assert list(found.malformed) == [3, 4]
+    assert list(found.unjudged) == [1]
+    assert list(Extractor("json", ("id",), "judge").extract(batch).malformed) == [1, 3, 4]
+
+
+def test_no_more_is_kept_than_lies_between_the_keys() -> None:
+    """Of a whole fetch, a few rows with one odd text among them."""
+    texts = Column.of([b'{"id":"%d"}' % n for n in range(10_000)] + [b'{"id":"\\u0041"}'] * 2)
+    found, reasons = json_keys(["id"], texts.take(slice(9_998, 10_001)))
+    assert list(found) == [b"9998", b"9999", b"A"]
+    assert not reasons
+    assert len(found.buffer) < 40
+
+
+def test_only_rows_of_the_exact_reader() -> None:
+    """Where the kernel finds nothing the values are not copied either."""
+    keys, malformed = json_keys(["id"], Column.of([b'{"id":"\\t"}', b"{"]))
+    assert (keys.buffer, list(keys), list(malformed)) == (b"\t", [b"\t", None], [1])
+
+
+def test_an_empty_column() -> None:
+    """Of no texts there are no keys."""
+    keys, malformed = json_keys(["id"], Column.of([]))
+    assert (len(keys), malformed) == (0, {})
+
+
+def test_many_rows_and_long_ones() -> None:
+    """Columns of more rows, or bytes, than one call takes are read to the end."""
+    many = [b'{"id":%d}' % number for number in range(ROWS_A_CALL + 10)]
+    assert list(located(("id",), Column.of(many))) == [b"%d" % row for row in range(len(many))]
+    long = [b'{"x":"%s","id":%d}' % (b"y" * (BYTES_A_CALL // 2), number) for number in range(5)]
+    assert list(located(("id",), Column.of(long))) == [b"%d" % row for row in range(5)]
+
+
+# --- what is no JSON at all ---
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\0\0\0\0\7", "the value looks like Schema Registry data, schema id 7: "),
+        (b"\0\0\1\0\2\x02a", "the value looks like Schema Registry data, schema id 65538: "),
+        (
+            b'\0\xff\xff\xff\xff{"id":1}',
+            "the value looks like Schema Registry data, schema id 4294967295: ",
+        ),
+        (b"\0\0\0\7", "the value is not valid JSON"),
+        (b" \0\0\0\0\7", "the value is not valid JSON"),
+        (b'{"id":1}\0\0\0\0\7', "the value is not valid JSON"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("fields", [("id",), ("id", "user.id")], ids=["one", "several"])
+def test_data_of_a_schema_registry_is_told_as_such(
+    value: bytes, reason: str, fields: Sequence[str]
+) -> None:
+    """A zero byte and a schema's number in front are named, with what to do; the data is not."""
+    _, malformed = json_keys(fields, Column.of([value]))
+    assert malformed[0].startswith(reason)
+    assert malformed[0].endswith("plain JSON") is reason.endswith(": ")
+
+
+def _agree(field: str, texts: Sequence[bytes]) -> Column:
+    """What the kernel finds in `texts`; where it finds something it is what the exact reader reads there."""
+    read, steps = json_reader([field]), _steps(field)
+    starts = np.cumsum(
+        [0, *(len(text) + len(AFTER[i % len(AFTER)]) for i, text in enumerate(texts))]
+    )
+    buffer = b"".join(text + AFTER[i % len(AFTER)] for i, text in enumerate(texts))
+    column = Column(buffer, starts[:-1], np.array([len(text) for text in texts], dtype=np.int64))
+    found = located(steps, column)
+    keys, reasons = json_keys([field], column)
+    for row, (text, key, whole) in enumerate(zip(texts, found, keys, strict=True)):
+        try:
+            expected, reason = read(text), None
+        except MalformedError as malformed:
+            expected, reason = None, str(malformed)
+        assert key is None or key == expected, text
+        assert (whole, reasons.get(row)) == (expected, reason), text
+    return found
+
+
+def _steps(field: str) -> list[str]:
+    return field[1:].split("/") if field.startswith("/") else field.split(".")

@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/lists/`, module by module."""

@@ -1,0 +1,660 @@
+"""Claims about `lists build`: every input it takes, every input it refuses, in memory that it states beforehand.
+
+A build that fails leaves the list as it was.
+"""
+
+import gzip
+import io
+import os
+import random
+import re
+import stat
+import threading
+from pathlib import Path
+
+import cramjam
+import pytest
+
+from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
+from streamdedup.lists import load
+from streamdedup.lists.build import needs as memory
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
+from streamdedup.lists.build.builder import build
+from streamdedup.lists.build.proof import prove
+from streamdedup.lists.build.rejects import Rejects
+from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.progress import BuildProgress
+from tests.filters.cases import HASH_KEY
+from tests.lists.tools import (
+    KINDS,
+    PEAK,
+    PROVIDER,
+    Commands,
+    built,
+    child,
+    inputs,
+    packed,
+    quiet,
+    recipe,
+    written,
+    zstd,
+)
+
+MEGABYTE = 1_000_000
+ADDRESSES = [f"user{i}@example.com" for i in range(2000)]
+CONFIG = """\
+kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
+source: {topic: events}
+key: {from: json, field: id, normalize: email, email_preset: strict}
+filter: {capacity: 1000, hash: siphash, hash_key_file: key}
+sink: {topic: events-unique}
+snapshot: {directory: var/snapshots}
+"""
+
+
+def holds(listed: KeyList, *keys: str) -> bool:
+    """Whether all of `keys`, as they stand in the list, are there."""
+    return bool(listed.addresses.contains_many(listed.addresses.digests(list(keys))).all())
+
+
+def tables(listed: KeyList) -> list[bytes]:
+    """Copy its buffers."""
+    return [bytes(table) for table in listed.buffers()]
+
+
+def left_in(directory: Path) -> set[str]:
+    """The names of the files."""
+    return {path.name for path in directory.iterdir()}
+
+
+# --- what it takes ---
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["unix", "windows"])
+def test_text_is_read_line_by_line(ending: str, newline: str, lists: Commands) -> None:
+    """Comments, blank lines, a byte order mark and line ends are no part of an entry; a last newline may be missing."""
+    text = newline.join(["\ufeff# block these", "", "a@x.com", " \t", " b ", "c # no comment", "d"])
+    name = f"in.txt{ending}"
+    (lists.directory / name).write_bytes(packed(ending, text.encode()))
+    said = lists("build", name, "-o", "out.list")
+    assert said.status == 0, said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, "a@x.com", " b ", "c # no comment", "d")
+    assert listed.facts.counts.addresses == 4
+    assert listed.facts.counts.bad == 0
+
+
+@pytest.mark.parametrize("column", ["mail", "2"])
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_csv_is_read_by_a_column(column: str, ending: str, lists: Commands) -> None:
+    """By the name in its first line, or by number; quoted cells may hold commas, quotes and line ends."""
+    rows = [
+        "name,mail",
+        '"Doe, J",j@x.com',
+        '"two',
+        'lines","q""q"',
+        "",
+        "empty,",
+        "short",
+        'z,"@d"',
+    ]
+    path = written(lists.directory / f"in.csv{ending}", rows)
+    said = lists("build", path, "-o", "out.list", "--column", column)
+    assert said.status == 0, said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, "j@x.com", 'q"q', "@d")
+    assert len(listed.addresses) == 3 + (column == "2")  # the first line is data then
+    rejected = (lists.directory / "out.list.rejects").read_text()
+    assert rejected == f"{path}\t7\tthe line has fewer columns\tshort\n"
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.ndjson.gz", "in.jsonl.zst"])
+def test_json_lines_are_read_by_a_field(name: str, lists: Commands) -> None:
+    """As the worker reads its events: strings and integers, by a path."""
+    rows = ['{"u": {"mail": "a@x.com"}}', "", '{"u": {"mail": 7}}', '{"u": {"mail": "#tag"}}']
+    path = written(lists.directory / name, rows)
+    said = lists("build", path, "-o", "out.list", "--field", "u.mail")
+    assert said.status == 0, said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, "a@x.com", "7", "#tag")
+    assert len(listed.addresses) == 3
+
+
+def test_inputs_of_all_formats_make_one_list(lists: Commands) -> None:
+    """Each by its own name's ending, standard input among them."""
+    one = written(lists.directory / "a.txt", ["a"])
+    two = written(lists.directory / "b.csv.gz", ["k", "b"])
+    three = written(lists.directory / "c.jsonl", ['{"k": "c"}'])
+    options = ("--column", "k", "--field", "k", "-o", "out.list")
+    said = lists("build", one, two, three, "-", *options, stdin=b"d\ne")
+    assert said.status == 0, said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, *"abcde")
+    assert len(listed.addresses) == 5
+
+
+def test_a_format_may_be_told(lists: Commands) -> None:
+    """Where the name says another one, or none."""
+    path = written(lists.directory / "in.txt", ["x;y,a"])
+    assert lists("build", path, "-o", "o.list", "--format", "csv", "--column", "2").status == 0
+    assert holds(load(lists.directory / "o.list"), "a")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_built_from_files_and_from_standard_input(kind: str, lists: Commands) -> None:
+    """All entries are found, and counted; an entry that comes again is a duplicate."""
+    path = written(lists.directory / "in.txt", [*ADDRESSES, *ADDRESSES[:100]])
+    rate = ("--error-rate", "1e-3")
+    said = lists("build", path, "-o", "file.list", "--kind", kind, "--check", *rate)
+    assert said.status == 0, said.errors
+    assert "all 2,100 entries are found in file.list" in said.errors
+    options = ("--kind", kind, "--capacity", "3000", *rate)
+    assert lists("build", "-", "-o", "in.list", *options, stdin=path.read_bytes()).status == 0
+    for name in ("file.list", "in.list"):
+        listed = load(lists.directory / name)
+        assert holds(listed, *ADDRESSES)
+        assert listed.facts.counts.duplicates == pytest.approx(100, abs=8)  # and false ones of it
+        assert sum((listed.facts.counts.addresses, listed.facts.counts.duplicates)) == 2100
+
+
+def test_the_worker_s_configuration_says_how_keys_are_made(lists: Commands) -> None:
+    """With -c, normalizer, its rules, hash and secret are those of the worker; saying them again is refused."""
+    (lists.directory / "key").write_text(HASH_KEY.hex())
+    (lists.directory / "dedup.yaml").write_text(CONFIG)
+    path = written(lists.directory / "in.txt", ["A.B+c@GoogleMail.com"])
+    assert lists("build", path, "-o", "out.list", "-c", "dedup.yaml").status == 0
+    listed = load(lists.directory / "out.list", hash_key=HASH_KEY)
+    assert holds(listed, "a.b+c@googlemail.com")
+    assert listed.facts.normalizing.email is not None
+    assert listed.facts.normalizing.email.names == "strict"
+    asked = lists("check", "out.list", "-c", "dedup.yaml", "A.B+C@googlemail.com")
+    assert asked.out == b"blocked\taddress\tA.B+C@googlemail.com\n"
+    twice = ("--hash", "murmur3")
+    said = lists("build", path, "-o", "out.list", "-c", "dedup.yaml", *twice)
+    assert said.status == 2
+    assert "--hash is what -c takes from the configuration" in said.errors
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("bloom", True), ("exact", False)])
+def test_a_list_for_a_worker_that_verifies_gets_its_store(
+    kind: str, stored: bool, lists: Commands
+) -> None:
+    """Without being asked for: the worker would refuse it. One that is exact, as an allow list, has none."""
+    (lists.directory / "key").write_text(HASH_KEY.hex())
+    verifying = "blocklist:\n  file: out.list\n  on_positive: verify\n"
+    (lists.directory / "dedup.yaml").write_text(CONFIG + verifying)
+    path = written(lists.directory / "in.txt", ["a@x.com"])
+    said = lists("build", path, "-o", "out.list", "-c", "dedup.yaml", "--kind", kind, "--check")
+    assert said.status == 0, said.errors
+    assert (lists.directory / "out.list.exact").exists() is stored
+
+
+def test_a_keyed_list_is_built_with_the_secret_of_a_file(lists: Commands) -> None:
+    """As the worker's own `hash_key_file`."""
+    (lists.directory / "key").write_text(HASH_KEY.hex() + "\n")
+    path = written(lists.directory / "in.txt", ["a"])
+    options = ("--hash", "siphash", "--hash-key-file", "key")
+    assert lists("build", path, "-o", "out.list", *options).status == 0
+    assert holds(load(lists.directory / "out.list", hash_key=HASH_KEY), "a")
+
+
+# --- the same list ---
+
+
+@pytest.mark.parametrize("kind", ["bitmap", "blocked", "bloom", "exact", "fuse"])
+def test_the_order_of_entries_does_not_matter(kind: str, tmp_path: Path) -> None:
+    """The same entries in another order, over other files, make the same tables and the same checksum."""
+    entries = [*ADDRESSES, ".example.org", "@example.net", ".googlemail.com"]
+    one = built(tmp_path, entries, kind=kind, normalizing=PROVIDER)
+    first, checksum = tables(one), one.facts.checksum
+    random.Random(1).shuffle(entries)
+    halves = [
+        written(tmp_path / "a.txt.gz", entries[:700]),
+        written(tmp_path / "b.txt", [entry.upper() for entry in entries[700:]]),
+    ]
+    same = recipe(kind=kind, normalizing=PROVIDER)
+    rejects = Rejects(tmp_path / "r", 0)
+    other = build(same, inputs(*halves), tmp_path / "other.list", rejects, quiet())
+    assert (tables(other), other.facts.checksum) == (first, checksum)
+
+
+def test_a_list_of_many_parts_is_built_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the hash splits it, as that of more than four million entries."""
+    monkeypatch.setattr("streamdedup.filters.fuse.fuse.PART_KEYS", 300)
+    one = built(tmp_path, ADDRESSES)
+    assert one.addresses.header()["parts"] == 7
+    assert holds(one, *ADDRESSES)
+    first = tables(one)
+    assert tables(built(tmp_path, ADDRESSES[::-1])) == first
+
+
+def test_standard_input_makes_the_same_list_as_a_file(
+    lists: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nobody knows beforehand how many entries come, and so how many parts there will be."""
+    monkeypatch.setattr("streamdedup.filters.fuse.fuse.PART_KEYS", 300)
+    path = written(lists.directory / "in.txt", ADDRESSES)
+    assert lists("build", path, "-o", "file.list").status == 0
+    said = lists("build", "-", "-o", "in.list", stdin=path.read_bytes())
+    assert "needs about 440.0 MB of memory, the filter, and 14 bytes for each entry" in said.errors
+    assert tables(load(lists.directory / "in.list")) == tables(load(lists.directory / "file.list"))
+
+
+# --- what it refuses ---
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.5, 0.99])
+def test_a_truncated_input_is_told(ending: str, kept: float, lists: Commands) -> None:
+    """Wherever it ends; the list that was there stays."""
+    noise = random.Random(3)
+    path = written(
+        lists.directory / f"in.txt{ending}", [noise.randbytes(9).hex() for _ in range(20_000)]
+    )
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    (lists.directory / "out.list").write_bytes(b"as it was")
+    said = lists("build", path, "-o", "out.list")
+    assert said.status == 1
+    assert f"{path} is cut short" in said.errors
+    assert (lists.directory / "out.list").read_bytes() == b"as it was"
+    assert left_in(lists.directory) == {path.name, "out.list"}
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_an_input_that_is_not_what_its_name_says_is_told(ending: str, lists: Commands) -> None:
+    """Text by the name of something compressed, and compressed data that was damaged."""
+    path = lists.directory / f"in.txt{ending}"
+    noise = random.Random(3)
+    whole = written(path, [noise.randbytes(9).hex() for _ in range(20_000)]).read_bytes()
+    middle = len(whole) // 2
+    for data in (b"a\nb\n", whole[:middle] + bytes(64) + whole[middle + 64 :]):
+        path.write_bytes(data)
+        said = lists("build", path, "-o", "out.list")
+        assert said.status == 1
+        assert f"{path} is damaged, or no" in said.errors
+        assert left_in(lists.directory) == {path.name}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (gzip.compress(b"a"), "is compressed by gzip; give it a name that ends in .gz"),
+        (zstd(b"a"), "is compressed by zstd; give it a name that ends in .zst"),
+        ("a\nb".encode("utf-16"), "is UTF-16; convert it first"),
+    ],
+    ids=["gzip", "zstd", "utf-16"],
+)
+def test_what_is_no_text_is_refused_by_its_first_bytes(
+    data: bytes, said: str, lists: Commands
+) -> None:
+    """From a file and from standard input: some of it might pass for entries."""
+    (lists.directory / "in.txt").write_bytes(data)
+    for given, stdin in (("in.txt", b""), ("-", data)):
+        found = lists("build", given, "-o", "out.list", stdin=stdin)
+        assert found.status == 2
+        assert f"{given} {said}" in found.errors
+    assert left_in(lists.directory) == {"in.txt"}
+
+
+def test_lines_that_are_not_utf8_are_bad(lists: Commands) -> None:
+    """As of a file in Latin-1; those that are text are taken."""
+    written(lists.directory / "in.txt", ["plain", "Zoë".encode("latin-1"), "Zoë"])
+    assert lists("build", "in.txt", "-o", "out.list").status == 0
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, "plain", "Zoë")
+    assert listed.facts.counts.bad == 1
+    rejected = (lists.directory / "out.list.rejects").read_bytes()
+    assert rejected == b"in.txt\t2\tthe line is not UTF-8\tZo\xeb\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "numbers"),
+    [
+        (["a,b", 'a,"open', "still", "open"], [2]),
+        (["a,b", 'x,y"z"', 'x,"y"z', "x,z"], [3]),
+        ([b"a,b", b"x,\xff", b"x,z"], [2]),
+        (["a,b", "x," + "y" * LINE_BYTES_MAX, "x,z"], [2]),
+        (["a,b", 'x,"' + "y" * 200_000 + '"', "x,z"], [2]),
+        (["a,b", *['x,"' + "y" * 90_000 + "\n"] * 15, "x,z"], None),
+    ],
+    ids=["open", "stray", "latin-1", "long line", "long field", "long record"],
+)
+def test_csv_that_is_none_is_bad_by_its_line(
+    rows: list[str | bytes], numbers: list[int] | None, lists: Commands
+) -> None:
+    """Quotes that do not match, other encodings and what is too long cost one record, not the rest."""
+    written(lists.directory / "in.csv", rows)
+    said = lists("build", "in.csv", "-o", "out.list", "--column", "b", "--allow-empty")
+    assert said.status == 0, said.errors
+    rejected = (lists.directory / "out.list.rejects").read_bytes().splitlines()
+    found = [int(line.split(b"\t")[1]) for line in rejected]
+    assert numbers is None or found == numbers
+    assert rejected
+
+
+def test_bad_lines_are_counted_and_written_to_a_file(lists: Commands) -> None:
+    """For its owner only: input, line, reason and the line; the message has the reason and not the line."""
+    bad = ["no address", "@", "a@b@c.com", "@no_domain", "x" * 400]
+    written(lists.directory / "in.txt", ["a@x.com", *bad, "b@x.com"])
+    said = lists("build", "in.txt", "-o", "out.list", "--normalize", "email")
+    assert said.status == 0, said.errors
+    path = lists.directory / "out.list.rejects"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    assert [row[:2] for row in rows] == [["in.txt", str(number)] for number in range(2, 7)]
+    assert all(row[2].startswith(("the key is not", "the entry is not")) for row in rows)
+    assert [row[3] for row in rows] == [line[:300] for line in bad]
+    assert "5 bad lines, written to out.list.rejects; the first: in.txt line 2" in said.errors
+    assert "no_domain" not in said.errors
+    assert load(lists.directory / "out.list").facts.counts.bad == 5
+
+
+def test_the_file_of_bad_lines_is_that_of_the_last_build(lists: Commands) -> None:
+    """It is there if and only if there were some; a place of the operator's choice is taken."""
+    path = lists.directory / "out.list.rejects"
+    path.write_text("of a build before")
+    written(lists.directory / "in.txt", ["a@x.com"])
+    assert lists("build", "in.txt", "-o", "out.list").status == 0
+    assert not path.exists()
+    written(lists.directory / "in.txt", ["a@x.com", "b"])
+    options = ("--normalize", "email", "--rejects", "bad.txt")
+    assert lists("build", "in.txt", "-o", "out.list", *options).status == 0
+    assert left_in(lists.directory) == {"in.txt", "out.list", "bad.txt"}
+
+
+@pytest.mark.parametrize(("most", "status"), [(6, 1), (7, 0)])
+def test_too_many_bad_lines_build_nothing(most: int, status: int, lists: Commands) -> None:
+    """One above the limit: the first of them are named, none is quoted, and the list that was there stays."""
+    written(lists.directory / "in.txt", ["a@x.com", *["secret"] * 7])
+    (lists.directory / "out.list").write_bytes(b"as it was")
+    options = ("--normalize", "email", "--bad-max", str(most))
+    said = lists("build", "in.txt", "-o", "out.list", *options)
+    assert said.status == status, said.errors
+    assert "secret" not in said.errors
+    if status:
+        assert "more than 6 lines could not be read, so nothing was built" in said.errors
+        assert "in.txt line 2: the key is not an e-mail address" in said.errors
+        assert (lists.directory / "out.list").read_bytes() == b"as it was"
+        assert left_in(lists.directory) == {"in.txt", "out.list", "out.list.rejects"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "status", "said"),
+    [
+        ([], (), 1, "the list would be empty"),
+        (["# only", ""], (), 1, "of 2 lines none is an entry"),
+        (["nobody"], ("--normalize", "email"), 1, "1 bad line, written to out.list.rejects"),
+        ([], ("--allow-empty",), 0, "0 entries"),
+    ],
+    ids=["nothing", "comments", "bad lines", "allowed"],
+)
+def test_an_empty_list_is_refused_unless_it_is_meant(
+    rows: list[str], options: tuple[str, ...], status: int, said: str, lists: Commands
+) -> None:
+    """It would block nobody, or, in the wrong place, exempt nobody."""
+    written(lists.directory / "in.txt", rows)
+    found = lists("build", "in.txt", "-o", "out.list", *options)
+    assert found.status == status
+    assert said in found.errors
+    assert (lists.directory / "out.list").exists() == (status == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("in.txt", "-o", "in.txt"), "in.txt is an input, and would be written over"),
+        (("in.txt", "-o", "link.txt"), "link.txt is an input, and would be written over"),
+        (("in.txt", "-o", "o", "--rejects", "in.txt"), "in.txt is an input"),
+        (("in.txt", "-o", "o", "--rejects", "o"), "the list and the file of bad lines"),
+        (("nowhere.txt", "-o", "o"), "nowhere.txt: No such file or directory"),
+        (("-", "-", "-o", "o"), "can be read once only"),
+        (("in.csv", "-o", "o"), "--column is required for csv"),
+        (("in.jsonl", "-o", "o"), "--field is required for jsonl"),
+        (("in.txt", "-o", "o", "--column", "x"), "--column is for csv, and no input is"),
+        (("in.csv", "-o", "o", "--column", "y"), "in.csv has 0 columns of that name among 1"),
+        (("in.csv", "-o", "o", "--column", "0"), "columns are counted from 1"),
+        (("-", "-o", "o", "--kind", "bloom"), "--capacity is required"),
+        (("-", "-o", "o", "--check"), "--check reads the inputs once more"),
+        (("in.txt", "-o", "o", "--email-preset", "strict"), "--email-preset is for"),
+        (("in.txt", "-o", "o", "--kind", "fuse", "--error-rate", "1e-12"), "--kind fuse"),
+        (("in.txt", "-o", "o", "--capacity", "1", "--kind", "exact"), "more than 1 entries came"),
+        (("in.txt", "-o", "o", "--capacity", "10G", "--kind", "exact"), "are available; raise"),
+        (("in.txt", "-o", "o", "--hash", "siphash"), "siphash takes 16 bytes"),
+        (("in.txt", "-o", "o", "--name", "a\nb"), "--name"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    arguments: tuple[str, ...], said: str, lists: Commands
+) -> None:
+    """With status 2 and what to do, before anything is written; data is never quoted."""
+    written(lists.directory / "in.txt", ["secret one", "secret two"])
+    written(lists.directory / "in.csv", ["secret"])
+    written(lists.directory / "in.jsonl", ["{}"])
+    (lists.directory / "link.txt").symlink_to("in.txt")
+    before = left_in(lists.directory)
+    found = lists("build", *arguments)
+    assert found.status == 2, found.errors
+    assert said in found.errors
+    assert "secret" not in found.errors
+    assert left_in(lists.directory) == before
+
+
+def test_a_list_goes_only_where_a_file_can_be(lists: Commands) -> None:
+    """Which is known before the inputs are read."""
+    (lists.directory / "there").mkdir()
+    for output, said in (("there", "it is a directory"), ("no/where", "there is no directory")):
+        found = lists("build", "nowhere.txt", "-o", output)
+        assert found.status == 1
+        assert said in found.errors
+
+
+# --- proof ---
+
+
+def test_a_check_misses_what_is_not_in_the_file(tmp_path: Path) -> None:
+    """An entry that came to the inputs, an address or a domain, is told by its line; so is a damaged file."""
+    made, path = recipe(normalizing=PROVIDER), tmp_path / "out.list"
+    built(tmp_path, ["a@x.com", "@y.com"], normalizing=PROVIDER)
+    given = inputs(tmp_path / "in.txt")
+    assert prove(path, made, given, quiet()) == 2
+    for entry in ("b@x.com", "@x.com", ".y.com"):
+        written(tmp_path / "in.txt", ["a@x.com", "# here", entry])
+        with pytest.raises(StreamdedupError, match=r"in.txt line 3: its entry is not found in"):
+            prove(path, made, given, quiet())
+    written(tmp_path / "in.txt", ["a@x.com"])
+    with pytest.raises(ConfigError, match="normalized by"):
+        prove(path, recipe(), given, quiet())
+    data = bytearray(path.read_bytes())
+    data[4096] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SnapshotError, match="damaged"):
+        prove(path, made, given, quiet())
+
+
+def test_a_check_looks_for_entries_in_the_very_file(tmp_path: Path) -> None:
+    """A file that is whole and holds something else does not pass for the one that was built."""
+    built(tmp_path, ["other"])
+    written(tmp_path / "in.txt", ["a"])
+    with pytest.raises(StreamdedupError, match="line 1: its entry is not found"):
+        prove(tmp_path / "out.list", recipe(), inputs(tmp_path / "in.txt"), quiet())
+
+
+# --- memory ---
+
+GROWTH = f"""{PEAK}
+def build(source):
+    return main(["lists", "build", source, "-o", "out.list", "--allow-empty", *sys.argv[2:]])
+assert build("small.txt") == 0
+before = peak()
+assert build(sys.argv[1]) == 0
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--format", "csv", "--column", "1"), ("--format", "jsonl", "--field", "x")]
+)
+def test_a_line_without_an_end_is_passed_over_in_bounded_memory(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Of 100 MB, from a sparse file and from a pipe: it is one bad line, and what comes after it is read."""
+    written(tmp_path / "small.txt", ["{}"])
+    long = tmp_path / "long.txt"
+    with long.open("wb") as file:
+        file.truncate(100 * MEGABYTE)
+        file.seek(0, os.SEEK_END)
+        file.write(b'\n{"x": "a"}\n')
+    os.mkfifo(tmp_path / "pipe")
+    for source in ("long.txt", "pipe"):
+        feeder = threading.Thread(target=_feed, args=(long, tmp_path / "pipe"))
+        if source == "pipe":
+            feeder.start()
+        done = child(GROWTH, source, "--capacity", "10", *options, directory=tmp_path)
+        if source == "pipe":
+            feeder.join()
+        assert int(done.stdout) < 30 * MEGABYTE
+        rejected = (tmp_path / "out.list.rejects").read_bytes()
+        assert rejected.startswith(
+            f"{source}\t1\tthe line is longer than 1,048,576 bytes\t".encode()
+        )
+        assert len(rejected) < 400
+        assert load(tmp_path / "out.list").facts.counts.addresses == 1
+
+
+def _feed(source: Path, pipe: Path) -> None:
+    with source.open("rb") as file, pipe.open("wb", buffering=0) as out:
+        while chunk := file.read(MEGABYTE):
+            out.write(chunk)
+
+
+STATED = f"""{PEAK}
+assert main(["lists", "build", "in.txt.gz", "-o", "out.list", "--kind", sys.argv[1]]) == 0
+print(peak())
+"""
+
+
+@pytest.mark.parametrize("kind", ["bloom", "fuse"])
+def test_two_million_addresses_take_no_more_memory_than_stated(kind: str, tmp_path: Path) -> None:
+    """What the first line says is not reached by the whole process, once the kernels are compiled."""
+    with gzip.open(tmp_path / "in.txt.gz", "wb", compresslevel=1) as file:
+        for start in range(0, 2 * MEGABYTE, 100_000):
+            file.write(b"".join(b"%d@example.com\n" % i for i in range(start, start + 100_000)))
+    child(STATED, kind, directory=tmp_path)
+    done = child(STATED, kind, directory=tmp_path)
+    stated = re.search(r"needs about ([\d.]+) MB of memory", done.stderr)
+    assert stated is not None
+    assert int(done.stdout) < float(stated[1]) * MEGABYTE
+    assert load(tmp_path / "out.list").facts.counts.addresses == pytest.approx(2 * MEGABYTE, abs=20)
+
+
+def test_a_small_file_may_become_a_large_text(lists: Commands) -> None:
+    """A zstd file of a few kilobytes is unpacked as it is read, not at once."""
+    (lists.directory / "in.txt.zst").write_bytes(bytes(cramjam.zstd.compress(b"a\n" * 20_000_000)))
+    said = lists("build", "in.txt.zst", "-o", "out.list")
+    assert said.status == 0
+    assert load(lists.directory / "out.list").facts.counts.duplicates == 19_999_999
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("600000000\n", 500_000_000), ("max\n", 8_000_000_000), (None, 8_000_000_000)],
+    ids=["limited", "unlimited", "no group"],
+)
+def test_what_is_available_is_what_the_control_group_leaves(
+    limit: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container the machine has more than we may take; pages of files do not count, since they are given back."""
+    (tmp_path / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    7812500 kB\n")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.stat").write_text("anon 100000000\nfile 300000000\n")
+    assert memory.available_bytes() == expected
+
+
+def test_more_than_is_available_is_refused_with_both_figures() -> None:
+    """And as much is taken; where nobody knows, it is tried."""
+    needed = memory.needs("bloom", 1_000_000, 0, 0.01)
+    needed.refuse_above(needed.total_bytes)
+    needed.refuse_above(None)
+    with pytest.raises(
+        ConfigError, match=r"needs about 301\.2 MB of memory.*, and 301\.2 MB are available"
+    ):
+        needed.refuse_above(needed.total_bytes - 1)
+
+
+# --- lines and progress ---
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_any_chunking_gives_the_same_lines(size: int) -> None:
+    """Wherever the input is cut: lines, their numbers, and ends that are two bytes."""
+    text = b"\xef\xbb\xbfone\r\n\r\nthree\n\rfour\nfive\r"
+    found = [
+        (block.first + row, line)
+        for block in blocks(text[i : i + size] for i in range(0, len(text), size))
+        for row, line in enumerate(block.lines)
+    ]
+    expected = [b"one", b"", b"three", b"\rfour", b"five"]
+    assert found == list(enumerate(expected, 1))
+
+
+class _Terminal(io.StringIO):
+    """A file of text that says whether somebody sees it."""
+
+    def __init__(self, *, is_one: bool) -> None:
+        super().__init__()
+        self._is_one = is_one
+
+    def isatty(self) -> bool:
+        """As told."""
+        return self._is_one
+
+
+@pytest.mark.parametrize("is_one", [True, False], ids=["terminal", "file"])
+def test_progress_tells_rate_and_time_left_five_times_a_second(is_one: bool) -> None:
+    """On a terminal in one line that is written again; at the end the totals, which are told in any case."""
+    now = [0.0]
+    out = _Terminal(is_one=is_one)
+    progress = BuildProgress(out, live=True, clock=lambda: now[0])
+    progress.begin("reading", 1000)
+    for _ in progress.through([b"x" * 9 + b"\n"] * 100):
+        now[0] += 0.01
+    update = r"reading: \d+ bytes of 1.0 kB \(\d+%\), [\d.]+ s left, [\d,]+ lines/s"
+    updates = re.findall(update, out.getvalue())
+    assert len(updates) in (4, 5)
+    assert out.getvalue().count("\r") == (len(updates) if is_one else 0)
+    progress.end()
+    assert "reading: 100 lines, 1.0 kB in 1.0 s (100 lines/s)\n" in out.getvalue()
+
+
+def test_progress_that_nobody_sees_is_not_told() -> None:
+    """But for the totals."""
+    now = [0.0]
+    out = _Terminal(is_one=False)
+    progress = BuildProgress(out, live=False, clock=lambda: now[0])
+    progress.begin("reading", None)
+    now[0] += 1
+    assert list(progress.through([b"a"])) == [b"a"]
+    assert out.getvalue() == ""
+    progress.end()
+    assert out.getvalue() == "streamdedup: reading: 1 line, 1 byte in 1.0 s (1 lines/s)\n"
+
+
+def test_memory_is_stated_before_anything_is_read(lists: Commands) -> None:
+    """And the totals are told after: of what was counted, read and checked."""
+    written(lists.directory / "in.txt", ADDRESSES)
+    said = lists("build", "in.txt", "-o", "out.list", "--check", "--progress")
+    order = [
+        said.errors.index(part)
+        for part in ("counting: 2,000", "needs about", "reading: 2,000", "checking: 2,000")
+    ]
+    assert order == sorted(order)
+    assert re.search(
+        r"out.list is the list out, version 20\S+Z-[0-9a-f]{8}: 2,000 entries", said.errors
+    )

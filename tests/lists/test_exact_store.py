@@ -1,0 +1,591 @@
+"""Claims about exact stores: what they hold, to which list they belong, and that half a store is none.
+
+They are built by `lists build --exact`, from real files, and lie beside the list.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
+from streamdedup.lists import KeyList, load
+from streamdedup.lists.build import needs as memory
+from streamdedup.lists.build import spill_files
+from streamdedup.lists.build.builder import BuildRequest, build
+from streamdedup.lists.build.proof import prove
+from streamdedup.lists.build.rejects import Rejects
+from streamdedup.lists.build.spill_files import Spill
+from streamdedup.lists.exact_store import KEYS_A_CALL, ExactStore, rows_of
+from streamdedup.lists.store_facts import FACTS, place_of, read_facts, versions_in
+from tests.lists.tools import (
+    HASHES,
+    PEAK,
+    PROVIDER,
+    Commands,
+    child,
+    inputs,
+    quiet,
+    recipe,
+    written,
+)
+
+ADDRESSES = [f"user{n}@example.com" for n in range(500)]
+KEYS = [*ADDRESSES, "@junk.example", "tree.example"]  # as the list holds them
+ENTRIES = [*ADDRESSES, "@junk.example", ".tree.example", "User7@example.com"]
+ABSENT = [f"nobody{n}@example.com" for n in range(2000)]
+OLD = "2026-01-01T00:00:00Z-00000000"  # a version
+OPTIONS = ("--kind", "bloom", "--error-rate", "0.2", "--normalize", "email", "--exact")
+
+
+def exact(**given: Any) -> BuildRequest:
+    """A recipe of a list that errs often, and of its store."""
+    return recipe(
+        **{"kind": "bloom", "error_rate": 0.2, "normalizing": PROVIDER, "exact": True, **given}
+    )
+
+
+def made(directory: Path, entries: list[str], **given: Any) -> KeyList:
+    """The list of these entries, its store beside it."""
+    source, output = written(directory / "in.txt", entries), directory / "out.list"
+    build(exact(**given), inputs(source), output, Rejects(directory / "bad", 10), quiet())
+    return load(output, hash_key=exact(**given).hash.key)
+
+
+def opened(listed: KeyList) -> ExactStore:
+    """The store that lies beside it."""
+    assert listed.path is not None
+    return ExactStore.open(place_of(listed.path), listed)
+
+
+def state(directory: Path) -> dict[str, tuple[int, int]]:
+    """Every file below, with its size and when it was written to."""
+    return {
+        str(path): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+# --- what it holds ---
+
+
+@pytest.mark.parametrize("hash_", HASHES.values(), ids=HASHES.keys())
+@pytest.mark.parametrize("kind", ["bloom", "fuse", "cuckoo"])
+def test_it_holds_every_entry_once_and_nothing_else(kind: str, hash_: Any, tmp_path: Path) -> None:
+    """Addresses and domains, whatever the list itself takes for present, in any order that is asked."""
+    listed = made(tmp_path, ENTRIES, kind=kind, error_rate=0.05, hash=hash_)
+    store = opened(listed)
+    asked = [*ABSENT[:1000], *KEYS, *ABSENT[1000:]]
+    found = store.holds(listed.hash.digests(asked))
+    assert found.tolist() == [key in set(KEYS) for key in asked]
+    assert store.facts.entries == len(KEYS)
+    assert store.holds(listed.hash.digests([])).tolist() == []
+    positives = np.count_nonzero(listed.addresses.contains_many(listed.hash.digests(ABSENT)))
+    assert positives > 20  # else nothing was claimed
+
+
+def test_no_address_is_in_its_files(tmp_path: Path) -> None:
+    """Nor any part of one that says anything: digests only, for their owner alone."""
+    made(tmp_path, ENTRIES, hash=HASHES["siphash"])
+    place = place_of(tmp_path / "out.list")
+    files = [path for path in place.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert place.stat().st_mode & 0o777 == 0o700
+    held = b"".join(path.read_bytes() for path in files)
+    assert not re.search(rb"user\d|example\.com|junk|tree", held)
+    assert HASHES["siphash"].key not in held
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=60),
+    shift=st.sampled_from([0, 30, 62]),
+    most=st.integers(1, 20),
+    step=st.integers(1, 9),
+)
+@settings(deadline=None, max_examples=60)
+def test_spilled_digests_come_back_ascending_each_once(
+    rows: list[tuple[int, int]], shift: int, most: int, step: int
+) -> None:
+    """In whatever pieces they came, and however few may be in memory; no file is left."""
+    digests = np.array(rows, dtype=np.uint64).reshape(-1, 2) << np.uint64(shift)
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spill_files, "ROWS_MAX", most)
+        spill = Spill(Path(name))
+        for start in range(0, len(digests), step):
+            spill.add(digests[start : start + step])
+        pieces = list(spill.ascending())
+        assert not list(Path(name).iterdir())
+    found = [tuple(row) for piece in pieces for row in piece.tolist()]
+    assert found == sorted(set(map(tuple, digests.tolist())))
+
+
+def test_a_store_of_several_tables_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB's files are of a bounded size."""
+    monkeypatch.setattr("streamdedup.lists.build.store.TABLE_ROWS_MAX", 100)
+    listed = made(tmp_path, ENTRIES)
+    store = opened(listed)
+    assert sum(name.endswith(".sst") for name in store.facts.files) > 2
+    assert store.holds(listed.hash.digests(KEYS)).all()
+
+
+def test_an_empty_list_has_an_empty_store(tmp_path: Path) -> None:
+    """It knows nobody."""
+    store = opened(made(tmp_path, [], allow_empty=True))
+    assert store.facts.entries == 0
+    assert not store.holds(HASHES["murmur3"].digests(["a@x.com"])).any()
+
+
+def test_entries_of_standard_input_are_stored_too(lists: Commands) -> None:
+    """It is read once only, and that is enough."""
+    text = "\n".join(ENTRIES).encode()
+    said = lists("build", "-", "-o", "out.list", "--normalize", "email", "--exact", stdin=text)
+    assert said.status == 0, said.errors
+    assert "bytes of disk for the exact store, of which standard input does not tell" in said.errors
+    listed = load(lists.directory / "out.list")
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+
+
+def test_keys_are_made_a_few_at_a_time() -> None:
+    """In the order of their digests: while they are made no other thread runs, and each takes memory."""
+    digests = HASHES["murmur3"].digests([b"%d" % n for n in range(2 * KEYS_A_CALL + 7)])
+    pieces = list(rows_of(digests))
+    assert [len(keys) for keys in pieces] == [KEYS_A_CALL, KEYS_A_CALL, 7]
+    made_ = np.frombuffer(b"".join(key for keys in pieces for key in keys), dtype=">u8")
+    assert made_.reshape(-1, 2).tolist() == digests.tolist()
+
+
+# --- how it is asked ---
+
+
+def test_nothing_is_written_where_it_lies(tmp_path: Path) -> None:
+    """Several workers may ask it, also from a disk that is mounted read-only; nothing is left elsewhere."""
+    listed = made(tmp_path, ENTRIES)
+    before, elsewhere = state(tmp_path), set(Path(tempfile.gettempdir()).glob("streamdedup-*"))
+    first, second = opened(listed), opened(listed)
+    for store in (first, second):
+        assert store.holds(listed.hash.digests(KEYS)).all()
+    del first, second, store
+    assert state(tmp_path) == before
+    assert set(Path(tempfile.gettempdir()).glob("streamdedup-*")) <= elsewhere
+
+
+def test_what_is_removed_is_asked_until_it_is_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that began with it ends with it, however many tables it has."""
+    monkeypatch.setattr("streamdedup.lists.build.store.TABLE_ROWS_MAX", 10)
+    listed = made(tmp_path, ENTRIES)
+    store = opened(listed)
+    shutil.rmtree(place_of(tmp_path / "out.list"))
+    assert store.holds(listed.hash.digests([*KEYS, *ABSENT])).sum() == len(KEYS)
+
+
+def test_several_threads_may_ask_at_once(tmp_path: Path) -> None:
+    """As those of several partitions do: each gets what it asked for."""
+    listed = made(tmp_path, ENTRIES)
+    store = opened(listed)
+
+    def ask(thread: int) -> list[bool]:
+        keys = KEYS[thread::4] + ABSENT[thread::4]
+        return [
+            bool(
+                store.holds(listed.hash.digests(keys)).tolist()
+                == [key in set(KEYS) for key in keys]
+            )
+            for _ in range(20)
+        ]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(all(right) for right in threads.map(ask, range(4)))
+
+
+def test_it_says_when_it_has_no_place_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose root is read-only: the message names TMPDIR."""
+    listed = made(tmp_path, ENTRIES)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(SnapshotError, match=r"temporary files is needed .* by TMPDIR"):
+        opened(listed)
+
+
+# --- to which list it belongs ---
+
+
+def test_a_list_without_a_store_says_what_to_do(tmp_path: Path) -> None:
+    """Whether there never was one, or the list was built again without."""
+    listed = made(tmp_path, ENTRIES, exact=False)
+    with pytest.raises(
+        ConfigError, match=r"has no exact store: there is no \S+\.exact; build .*--e"
+    ):
+        opened(listed)
+    version = made(tmp_path, ENTRIES).version
+    listed = made(tmp_path, ENTRIES[1:], exact=False)
+    with pytest.raises(
+        ConfigError, match=re.escape(f"holds only that of version {version}; build")
+    ):
+        opened(listed)
+
+
+def test_the_store_of_another_list_is_refused(tmp_path: Path) -> None:
+    """Under whatever name it was put: it says itself whose it is."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = made(tmp_path / "one", ENTRIES), made(tmp_path / "two", ENTRIES[3:])
+    places = [place_of(path.path) for path in (one, two) if path.path]
+    shutil.rmtree(places[1])
+    shutil.copytree(places[0] / one.version, places[1] / two.version)
+    with pytest.raises(ConfigError, match=f"it has version '{one.version}' instead of"):
+        opened(two)
+
+
+def test_a_list_that_hardly_errs_has_no_store(tmp_path: Path) -> None:
+    """Neither is one built nor asked: nothing would come of it."""
+    with pytest.raises(ConfigError, match=r"--exact is for kinds that err"):
+        exact(kind="exact")
+    listed = made(tmp_path, ENTRIES, kind="exact", exact=False)
+    with pytest.raises(ConfigError, match=r"of kind exact, which errs with n/2\^64"):
+        opened(listed)
+
+
+def test_a_place_that_cannot_be_read_is_no_missing_store(lists: Commands) -> None:
+    """The disk is to be looked at: to build the list again would not help."""
+    listed = made(lists.directory, ENTRIES)
+    place = place_of(lists.directory / "out.list")
+    shutil.rmtree(place)
+    assert versions_in(place) == []
+    place.symlink_to(place.name)  # which leads nowhere, for ever
+    with pytest.raises(SnapshotError, match=r"cannot read \S+\.exact: .*ELOOP.* disk errors"):
+        opened(listed)
+    said = lists("inspect", "out.list")
+    assert said.status == 1
+    assert "DO NOT HOLD: cannot read out.list.exact" in said.out.decode()
+
+
+# --- damage ---
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut", "gone"])
+def test_a_damaged_file_is_refused_by_name(harm: str, tmp_path: Path) -> None:
+    """Each of its files, before anything is asked."""
+    listed = made(tmp_path, ENTRIES)
+    directory = place_of(tmp_path / "out.list") / listed.version
+    for path in [path for path in directory.iterdir() if path.name != FACTS]:
+        whole = path.read_bytes()
+        if harm == "flipped":
+            path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+        elif harm == "cut":
+            path.write_bytes(whole[:-1])
+        else:
+            path.unlink()
+        with pytest.raises(
+            SnapshotError, match=rf"cannot \w+ \S+{path.name}|{path.name} has|of {path.name}"
+        ):
+            opened(listed)
+        path.write_bytes(whole)
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"entries":502', b'"entries":503'),
+        (b'"format":1', b'"format":2'),
+        (b'"checksum":', b'"checksum":1'),
+        (b'"owner":{', b'"owner":{{'),
+        (b".sst", b"/../"),
+        (b"{", b""),
+    ],
+    ids=["entries", "format", "checksum", "json", "name", "cut"],
+)
+def test_damaged_facts_are_refused(change: tuple[bytes, bytes], tmp_path: Path) -> None:
+    """What a store says of itself has a checksum, too."""
+    listed = made(tmp_path, ENTRIES)
+    facts = place_of(tmp_path / "out.list") / listed.version / FACTS
+    text = facts.read_bytes()
+    assert change[0] in text
+    facts.write_bytes(text.replace(*change, 1))
+    with pytest.raises(SnapshotError, match=rf"cannot use \S+: {FACTS}: .*; build the list again"):
+        opened(listed)
+
+
+def test_facts_of_any_length_are_read_in_bounded_memory(tmp_path: Path) -> None:
+    """More than a mebibyte is not even parsed."""
+    listed = made(tmp_path, ENTRIES)
+    facts = place_of(tmp_path / "out.list") / listed.version / FACTS
+    os.truncate(facts, 1 << 33)
+    with pytest.raises(SnapshotError, match="more than 1,048,576 bytes"):
+        read_facts(facts.parent)
+
+
+def test_what_rocksdb_cannot_open_is_refused(tmp_path: Path) -> None:
+    """In its own words, which hold no key, and with what to do."""
+    listed = made(tmp_path, ENTRIES)
+    store = opened(listed)
+    with pytest.raises(SnapshotError, match=r"cannot ask \S+: .*; look at its disk"):
+        store._rows.close()
+        store.holds(listed.hash.digests(KEYS))
+
+
+# --- crashes, and builds side by side ---
+
+KILLED = """
+import os, signal, sys
+from streamdedup.cli import main
+from streamdedup.lists import building, storing
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+where, *arguments = sys.argv[1:]
+if where == "reading": building._list_of = die
+if where == "storing": storing._sealed = die
+if where == "naming": storing.files.publish = die
+if where == "moving": storing.files.sync_directory = die
+if where == "between": building.files.save = die
+main(["lists", "build", *arguments])
+"""
+
+
+@pytest.mark.parametrize("where", ["reading", "storing", "naming", "moving", "between"])
+def test_a_build_that_is_killed_leaves_list_and_store_as_they_were(
+    where: str, tmp_path: Path
+) -> None:
+    """The list that is there has its store at every moment; the next build takes away what lies about."""
+    listed = made(tmp_path, ENTRIES)
+    before, place = (tmp_path / "out.list").read_bytes(), place_of(tmp_path / "out.list")
+    source, output = written(tmp_path / "other.txt", ABSENT), tmp_path / "out.list"
+    command = [sys.executable, "-c", KILLED, where, str(source), "-o", str(output), *OPTIONS]
+    done = subprocess.run(command, check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (tmp_path / "out.list").read_bytes() == before
+    assert opened(listed).holds(listed.hash.digests([*KEYS, *ABSENT])).sum() == len(KEYS)
+    again = made(tmp_path, ABSENT)
+    assert opened(again).holds(again.hash.digests([*KEYS, *ABSENT])).sum() == len(ABSENT)
+    assert sorted(path.name for path in place.iterdir()) == sorted([listed.version, again.version])
+
+
+def test_the_store_of_the_list_before_stays_until_the_next_build(tmp_path: Path) -> None:
+    """Who has read that list just now still finds its store; the one before that is gone."""
+    place = place_of(tmp_path / "out.list")
+    first, second = made(tmp_path, ENTRIES), made(tmp_path, ENTRIES[1:])
+    assert versions_in(place) == sorted([first.version, second.version])
+    (place / "notes").mkdir()
+    (place / first.version / FACTS).unlink()  # as one that was killed while it removed it
+    third = made(tmp_path, ENTRIES[2:])
+    names = [path.name for path in place.iterdir()]
+    assert sorted(names) == sorted([second.version, third.version, "notes"])  # which is not ours
+
+
+def test_a_list_that_is_away_for_a_moment_keeps_its_store(tmp_path: Path) -> None:
+    """Nobody knows then which store is in force, so none is removed; the build that knows it cleans up."""
+    listed, output = made(tmp_path, ENTRIES), tmp_path / "out.list"
+    output.rename(tmp_path / "away")
+    second = made(tmp_path, ENTRIES[1:])
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+    os.truncate(output, 10)
+    third = made(tmp_path, ENTRIES[2:])
+    versions = sorted(made_.version for made_ in (listed, second, third))
+    assert versions_in(place_of(output)) == versions
+    fourth = made(tmp_path, ENTRIES[3:])
+    assert versions_in(place_of(output)) == sorted([third.version, fourth.version])
+
+
+def test_a_linked_store_goes_as_a_link(tmp_path: Path) -> None:
+    """What it leads to is somebody else's, and stays."""
+    made(tmp_path, ENTRIES)
+    elsewhere, place = tmp_path / "elsewhere", place_of(tmp_path / "out.list")
+    elsewhere.mkdir()
+    written(elsewhere / "kept", ["x"])
+    for name in (OLD, ".building"):
+        (place / name).symlink_to(elsewhere)
+    made(tmp_path, ENTRIES[1:])
+    assert not any((place / name).is_symlink() for name in (OLD, ".building"))
+    assert (elsewhere / "kept").exists()
+
+
+@pytest.mark.parametrize("bad", [0, 3])
+def test_a_build_that_fails_leaves_nothing(bad: int, lists: Commands) -> None:
+    """Neither a list nor a store, nor a directory for it; where there were a list and a store, these."""
+    written(lists.directory / "bad.txt", ["nobody"] * bad)
+    build_it = ("build", "bad.txt", "-o", "out.list", "--bad-max", "2", *OPTIONS)
+    assert lists(*build_it).status == 1
+    assert not place_of(lists.directory / "out.list").exists()
+    listed = made(lists.directory, ENTRIES)
+    assert lists(*build_it).status == 1
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+
+
+def test_two_builds_of_one_list_do_not_meet(tmp_path: Path) -> None:
+    """The second is refused, and harms neither the first nor what is there."""
+    listed = made(tmp_path, ENTRIES)
+    place = place_of(tmp_path / "out.list")
+    fd = os.open(place, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    before = state(tmp_path)
+    with pytest.raises(SnapshotError, match="another process builds the list"):
+        made(tmp_path, ENTRIES)
+    os.close(fd)
+    assert state(tmp_path).keys() == before.keys()
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+
+
+# --- what it takes ---
+
+
+def test_a_disk_that_is_too_small_is_told_beforehand(
+    lists: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With both figures, before anything is read."""
+    written(lists.directory / "in.txt", ENTRIES)
+    usage = shutil.disk_usage(lists.directory)
+    monkeypatch.setattr(memory, "disk_usage", lambda _path: usage._replace(free=1000))
+    said = lists("build", "in.txt", "-o", "out.list", *OPTIONS)
+    assert said.status == 2
+    assert "needs about 21.1 kB of disk while it is built, and 1.0 kB are free in" in said.errors
+    assert not (lists.directory / "out.list").exists()
+
+
+def test_room_is_looked_for_where_the_store_lies_after_the_clean_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk that a link leads to; what a build that was killed left there does not stop the next."""
+    other_disk, usage = tmp_path / "disk", shutil.disk_usage(tmp_path)
+    left = other_disk / ".building" / "000.digests"
+    left.parent.mkdir(parents=True)
+    written(left, ["x"])
+    place_of(tmp_path / "out.list").symlink_to(other_disk)
+
+    def found(path: Path) -> Any:
+        is_there = path.samefile(other_disk) and not left.exists()
+        return usage._replace(free=1 << 40 if is_there else 0)
+
+    monkeypatch.setattr(memory, "disk_usage", found)
+    listed = made(tmp_path, ENTRIES)
+    assert opened(listed).holds(listed.hash.digests(KEYS)).all()
+    assert versions_in(other_disk) == [listed.version]
+
+
+STATED = f"""{PEAK}
+assert main(["lists", "build", "in.txt", "-o", "out.list", "--kind", "bloom", "--exact"]) == 0
+print(peak())
+"""
+
+
+def test_a_store_takes_no_more_memory_and_disk_than_stated(tmp_path: Path) -> None:
+    """Of the whole process, once the kernels are compiled; however many entries there are, hardly more."""
+    with (tmp_path / "in.txt").open("wb") as file:
+        file.write(b"".join(b"%d@example.com\n" % n for n in range(2_000_000)))
+    child(STATED, directory=tmp_path)
+    done = child(STATED, directory=tmp_path)
+    stated = re.search(r"needs about ([\d.]+) MB of memory.*, and ([\d.]+) MB of disk", done.stderr)
+    assert stated is not None
+    assert int(done.stdout) < float(stated[1]) * 1e6
+    listed = load(tmp_path / "out.list")
+    store = opened(listed)
+    assert store.facts.entries == 2_000_000
+    assert store.facts.size_bytes + 16 * store.facts.entries < float(stated[2]) * 1e6
+
+
+# --- the commands ---
+
+
+def test_check_proves_every_entry_in_the_store_too(lists: Commands) -> None:
+    """And names the line of the first that is not there."""
+    written(lists.directory / "in.txt", ENTRIES)
+    said = lists("build", "in.txt", "-o", "out.list", "--check", *OPTIONS)
+    assert said.status == 0, said.errors
+    assert "all 503 entries are found in out.list and in out.list.exact\n" in said.errors
+    listed = load(lists.directory / "out.list")
+    assert f"out.list.exact/{listed.version} is its exact store\n" in said.errors
+    present = [key for key in ABSENT if listed.addresses.contains_many(listed.hash.digests([key]))]
+    source = written(lists.directory / "more.txt", [ENTRIES[0], present[0]])
+    with pytest.raises(
+        StreamdedupError, match=r"more\.txt line 2: its entry is not found in \S+\.exact/"
+    ):
+        prove(lists.directory / "out.list", exact(), inputs(source), quiet())
+
+
+def test_lists_check_asks_the_store_where_it_is_told_to(lists: Commands) -> None:
+    """Without, it says what a worker does that blocks all that the list matches."""
+    made(lists.directory, ENTRIES)
+    keys = "\n".join([*ADDRESSES[:3], "a@junk.example", "a@b.tree.example", *ABSENT]).encode()
+    plain = lists("check", "out.list", stdin=keys).out.decode().splitlines()
+    said = lists("check", "out.list", "--exact", stdin=keys).out.decode().splitlines()
+    wrong = [row for row in range(5, len(plain)) if plain[row].startswith("blocked")]
+    assert 200 < len(wrong) < 600
+    assert all(line.startswith("blocked") for line in plain[:5])
+    assert [line.split("\t")[:2] for line in said[:5]] == [
+        *[["blocked", "address"]] * 3,
+        *[["blocked", "domain"]] * 2,  # also where their addresses are matched, too: wrongly
+    ]
+    for row in range(5, len(plain)):
+        rule = "false-positive" if row in wrong else "-"
+        assert said[row] == f"pass\t{rule}\t{ABSENT[row - 5]}"
+
+
+def test_inspect_tells_of_the_store(lists: Commands) -> None:
+    """How many keys it has, whether it is this list's, and whether its checksums hold: without rocksdict."""
+    listed = made(lists.directory, ENTRIES)
+    row = r"^exact store  (.*)\nchecksums    (.*)\n"
+
+    def told() -> tuple[int, str, str]:
+        said = lists("inspect", "out.list")
+        found = re.search(row, said.out.decode(), re.MULTILINE)
+        assert found is not None
+        return said.status, found[1], found[2]
+
+    status, store, checksums = told()
+    assert (status, checksums) == (0, "hold")
+    assert re.fullmatch(r"502 keys, 1\d\.\d kB", store)
+    (table,) = place_of(lists.directory / "out.list").rglob("*.sst")
+    table.write_bytes(table.read_bytes()[:-1])
+    status, store, checksums = told()
+    assert status == 1
+    assert store == f"out.list.exact/{listed.version}"
+    assert checksums.startswith("DO NOT HOLD: cannot use out.list.exact/")
+    made(lists.directory, ENTRIES[1:], exact=False)
+    assert told() == (0, "of another version of the list: it cannot be asked", "hold")
+    shutil.rmtree(lists.directory / "out.list.exact")
+    assert told() == (0, "none", "hold")
+
+
+WITHOUT = """
+import sys
+sys.modules["rocksdict"] = None
+from streamdedup.cli import main
+sys.exit(main(["lists", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("part", ["build", "check"])
+def test_without_rocksdict_the_message_says_what_to_install(part: str, tmp_path: Path) -> None:
+    """Before anything is built or asked; all else works without."""
+    made(tmp_path, ENTRIES)
+    arguments = {
+        "build": ["build", "in.txt", "-o", "new.list", "--normalize", "email"],
+        "check": ["check", "out.list", "user1@example.com"],
+    }[part]
+    for more, status in (([], 0), (["--exact"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT, *arguments, *more],
+            cwd=tmp_path,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == status, done.stderr
+        assert ("pip install 'streamdedup-kafka[exact]'" in done.stderr) == bool(status)
+        if not more:
+            (tmp_path / "new.list").unlink(missing_ok=True)
+    assert not (tmp_path / "new.list").exists()

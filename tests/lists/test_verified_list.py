@@ -1,0 +1,377 @@
+"""Claims about a list with its exact store: it blocks what is on it and nobody else, and counts where it would have."""
+
+import asyncio
+import gc
+import shutil
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.shard import Decided, Shard, screen
+from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.events import Column, Verdict
+from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.keys.extract import Keys
+from streamdedup.keys.hashing import MURMUR3
+from streamdedup.lists import KeyList, load
+from streamdedup.lists.build.builder import build
+from streamdedup.lists.build.rejects import Rejects
+from streamdedup.lists.changed_list import ChangedList
+from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.overlay import ADDED, REMOVED, Changes
+from streamdedup.lists.store_facts import place_of
+from streamdedup.lists.verified_list import VerifiedList
+from streamdedup.metrics.counts import Meters, Tally
+from streamdedup.rules.lists import Answer, Lists, ListsInForce, Match, Matcher, NeedsStore
+from streamdedup.worker import lists
+from streamdedup.worker.list_files import Loaded, load_list
+from tests.delivery.test_recipe import lists_of
+from tests.delivery.test_recipe import recipe as worker_recipe
+from tests.lists.listed import Listed
+from tests.lists.tools import PROVIDER, inputs, quiet, recipe, written
+from tests.local import until
+
+PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
+UNASKED, ABSENT, CONFIRMED, FALSE_POSITIVE = Answer
+ON_IT = [f"user{n}@example.com" for n in range(300)]
+DOMAINS = ["@junk.example", ".tree.example"]
+OTHERS = [f"nobody{n}@example.com" for n in range(600)]
+BELOW = [f"u{n}@a.tree.example" for n in range(50)]
+
+
+def made(directory: Path, entries: Sequence[str], kind: str = "bloom") -> KeyList:
+    """The list of these entries, which errs for one key in five; its store beside it."""
+    written(directory / "in.txt", entries)
+    exact = kind != "exact"
+    how = recipe(kind=kind, error_rate=0.2, normalizing=PROVIDER, exact=exact)
+    output = directory / "block.list"
+    build(how, inputs(directory / "in.txt"), output, Rejects(directory / "bad", 0), quiet())
+    return load(output)
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> KeyList:
+    """A list of addresses and domains."""
+    return made(tmp_path_factory.mktemp("list"), [*ON_IT, *DOMAINS])
+
+
+@pytest.fixture(scope="module")
+def store(listed: KeyList) -> ExactStore:
+    """What that list was built of."""
+    assert listed.path is not None
+    return ExactStore.open(place_of(listed.path), listed)
+
+
+def asked(listed: Matcher, keys: Sequence[str]) -> list[int]:
+    """What a list says of each of `keys`."""
+    raw = [key.encode() for key in keys]
+    return list(map(int, listed.match(Column.of(raw), MURMUR3.digests(raw))))
+
+
+def positives(listed: KeyList, keys: Sequence[str]) -> list[str]:
+    """Those whose address the list matches, rightly or wrongly."""
+    found = listed.addresses.contains_many(MURMUR3.digests(list(keys)))
+    return [keys[row] for row in np.flatnonzero(found).tolist()]
+
+
+def changed(listed: KeyList, changes: dict[str, int]) -> ChangedList:
+    """The list with single changes."""
+    made_ = Changes()
+    for key, change in changes.items():
+        made_.apply(MURMUR3.digests([key]), change)
+    return ChangedList(listed, made_.overlay(), 7)
+
+
+def batch_of(keys: Sequence[str | None]) -> Keys:
+    """A batch as extraction gives it; what is None has no key."""
+    nulls = {row: "missing" for row, key in enumerate(keys) if key is None}
+    column = Column.of([None if key is None else key.encode() for key in keys])
+    return Keys(column, nulls, (), ())
+
+
+def decide(
+    shard: Shard, keys: Sequence[str | None], lists: Lists, rejected: Sequence[int] = ()
+) -> Decided:
+    """As a worker does: the lists are asked first, then the shard decides by what they said."""
+    batch, times = batch_of(keys), np.zeros(len(keys), dtype=np.int64)
+    said = screen(batch, rejected, lists, shard.filter.hash)
+    known = said.verified() if isinstance(said, NeedsStore) else said
+    return shard.decide(batch, times, rejected, known)
+
+
+def shard_of(capacity: int = 10_000) -> Shard:
+    """An empty shard with hardly any false positives."""
+    return Shard(0, Bloom(capacity, 1e-9), stop_when_full=True)
+
+
+def admit(shard: Shard) -> None:
+    """Admit what waits, at once."""
+    for _ in shard.admit(shard.label + 1):
+        pass
+
+
+# --- what it says ---
+
+
+def test_it_matches_what_is_on_it_and_nothing_else(listed: KeyList, store: ExactStore) -> None:
+    """Where the list alone errs for a fifth of the others; as a list it has its name and version."""
+    verified = VerifiedList(listed, store)
+    assert set(asked(listed, ON_IT)) == set(asked(verified, ON_IT)) == {Match.ADDRESS}
+    assert set(asked(verified, OTHERS)) == {Match.NONE}
+    assert 60 < np.count_nonzero(asked(listed, OTHERS)) < 200
+    assert set(asked(verified, BELOW)) == {Match.DOMAIN}  # also where the list says: address
+    assert Match.ADDRESS in asked(listed, BELOW)
+    assert (verified.name, verified.version) == (listed.name, listed.version)
+    again = changed(listed, {})
+    assert VerifiedList(again, store).version == again.version != listed.version
+
+
+def test_each_answer_is_told_beside_what_matches(listed: KeyList, store: ExactStore) -> None:
+    """Of the whole key: that its domain is on the list makes a wrong match of it no right one."""
+    wrong, right = (
+        positives(listed, OTHERS),
+        [k for k in OTHERS if k not in positives(listed, OTHERS)],
+    )
+    below = positives(listed, BELOW)
+    keys = [ON_IT[0], wrong[0], right[0], "a@junk.example", below[0]]
+    raw = [key.encode() for key in keys]
+    matches, answers = VerifiedList(listed, store).verify(Column.of(raw), MURMUR3.digests(raw))
+    assert matches.dtype == answers.dtype == np.uint8
+    told = CONFIRMED, FALSE_POSITIVE, ABSENT, ABSENT, FALSE_POSITIVE
+    if positives(listed, ["a@junk.example"]):
+        told = CONFIRMED, FALSE_POSITIVE, ABSENT, FALSE_POSITIVE, FALSE_POSITIVE
+    assert answers.tolist() == list(told)
+    assert matches.tolist() == [Match.ADDRESS, 0, 0, Match.DOMAIN, Match.DOMAIN]
+
+
+def test_single_changes_win_and_are_not_asked_for(listed: KeyList, store: ExactStore) -> None:
+    """What was added is blocked though the store has it not; what was removed passes though it has."""
+    wrong = positives(listed, OTHERS)
+    changes = {ON_IT[0]: REMOVED, OTHERS[0]: ADDED, wrong[1]: REMOVED, "u0@a.tree.example": REMOVED}
+    changes |= {"@new.example": ADDED, "@junk.example": REMOVED}
+    keys = [*changes, ON_IT[1], wrong[2], "x@new.example", "x@junk.example", BELOW[1]]
+    keys = [key for key in keys if not key.startswith("@")]
+    raw = [key.encode() for key in keys]
+    verified = VerifiedList(changed(listed, changes), store)
+    matches, answers = verified.verify(Column.of(raw), MURMUR3.digests(raw))
+    domain, address = Match.DOMAIN, Match.ADDRESS
+    assert matches.tolist() == [0, address, 0, 0, address, 0, domain, 0, domain]
+    assert answers[:6].tolist() == [*[UNASKED] * 4, CONFIRMED, FALSE_POSITIVE]
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_it_is_the_list_with_an_exact_set(
+    listed: KeyList, store: ExactStore, data: st.DataObject
+) -> None:
+    """Whatever is asked and changed: as with plain sets of addresses and domains."""
+    pool = [*ON_IT[:4], *positives(listed, OTHERS)[:4], *OTHERS[:3], "a@junk.example", *BELOW[:4]]
+    changes = data.draw(
+        st.dictionaries(
+            st.sampled_from([*pool, "@junk.example", "tree.example", "@example.com"]),
+            st.sampled_from([ADDED, REMOVED]),
+            max_size=6,
+        )
+    )
+    keys = data.draw(st.lists(st.sampled_from(pool), max_size=12))
+    held = {key for key in [*ON_IT, "@junk.example", "tree.example"] if changes.get(key) != REMOVED}
+    held |= {key for key, change in changes.items() if change == ADDED}
+    expected = []
+    for key in keys:
+        domain = key.partition("@")[2]
+        labels = domain.split(".")
+        trees = {".".join(labels[at:]) for at in range(len(labels))}
+        if key in held:
+            expected.append(Match.ADDRESS)
+        elif changes.get(key) != REMOVED and held & {f"@{domain}", *trees}:
+            expected.append(Match.DOMAIN)
+        else:
+            expected.append(Match.NONE)
+    assert asked(VerifiedList(changed(listed, changes), store), keys) == expected
+
+
+# --- what a shard makes of it ---
+
+
+def test_what_is_matched_wrongly_is_judged_as_any_other(listed: KeyList, store: ExactStore) -> None:
+    """It passes once and is a duplicate then; each time it is counted, as is all that was asked."""
+    shard, lists = shard_of(), Lists(block=VerifiedList(listed, store))
+    assert lists.ask_a_disk
+    wrong = positives(listed, OTHERS)
+    verdicts, blocked = decide(
+        shard, [ON_IT[0], None, wrong[0], wrong[0], ON_IT[1], ON_IT[0]], lists, [4]
+    )
+    assert verdicts.tolist() == [BLOCKED, MALFORMED, PASS, DUPLICATE, REJECTED, BLOCKED]
+    assert blocked.rows.tolist() == [0, 5]
+    assert blocked.lists is lists
+    admit(shard)
+    assert shard.tally.by_answer.tolist() == [0, 0, 2, 2]
+    assert shard.tally.by_match.tolist() == [0, 2, 0]
+    assert len(shard.filter) == 1
+
+
+def test_every_event_that_is_asked_for_is_counted_once(listed: KeyList, store: ExactStore) -> None:
+    """So the measured error rate is exact: false positives by all that are not on the list."""
+    shard, lists = shard_of(), Lists(block=VerifiedList(listed, store))
+    keys = [key for key in [*ON_IT, *OTHERS] for _ in range(2)]
+    verdicts, _ = decide(shard, keys, lists)
+    admit(shard)
+    wrong = len(positives(listed, OTHERS))
+    _, absent, confirmed, false = shard.tally.by_answer.tolist()
+    assert (absent, confirmed, false) == (2 * (600 - wrong), 600, 2 * wrong)
+    assert shard.tally[BLOCKED] == np.count_nonzero(verdicts == BLOCKED) == 600
+    assert (shard.tally[PASS], shard.tally[DUPLICATE]) == (600, 600)
+
+
+def test_what_is_taken_back_or_cut_off_is_not_counted(listed: KeyList, store: ExactStore) -> None:
+    """As for every count: only what is committed is in it."""
+    shard, lists = shard_of(1), Lists(block=VerifiedList(listed, store))
+    decide(shard, [ON_IT[0]], lists)
+    shard.forget()
+    wrong = positives(listed, OTHERS)
+    verdicts, _ = decide(shard, [ON_IT[0], wrong[0], ON_IT[1], wrong[1], ON_IT[2]], lists)
+    assert verdicts.tolist() == [BLOCKED, PASS, BLOCKED]
+    admit(shard)
+    assert shard.tally.by_answer.tolist() == [0, 0, 2, 1]
+
+
+def test_the_allow_list_exempts_what_is_on_the_list_in_truth(
+    listed: KeyList, store: ExactStore
+) -> None:
+    """What was matched wrongly needs no exemption, and is none."""
+    wrong = positives(listed, OTHERS)
+    allow = Listed([ON_IT[0].encode(), wrong[0].encode()])
+    shard, lists = shard_of(), Lists(allow, VerifiedList(listed, store))
+    verdicts, blocked = decide(shard, [ON_IT[0], wrong[0], ON_IT[1]], lists)
+    assert verdicts.tolist() == [PASS, PASS, BLOCKED]
+    assert blocked.exempt.tolist() == [0]
+    assert allow.asked == [[ON_IT[0].encode(), ON_IT[1].encode()]]
+
+
+def test_tallies_add_what_stores_said() -> None:
+    """The sum of tallies counts what both count."""
+    one, other = Tally(), Tally()
+    one.by_answer += [0, 1, 2, 3]
+    other.by_answer += [10, 20, 30, 40]
+    one.add(other)
+    assert one.by_answer.tolist() == [10, 21, 32, 43]
+
+
+def test_a_list_without_a_store_counts_no_answers(listed: KeyList) -> None:
+    """Nothing was verified."""
+    shard, lists = shard_of(), Lists(block=listed)
+    assert not lists.ask_a_disk
+    decide(shard, [ON_IT[0], OTHERS[0]], lists)
+    admit(shard)
+    assert shard.tally.by_answer.sum() == 0
+
+
+# --- how a worker gets it ---
+
+VERIFY = ("blocklist.on_positive=verify", "key.normalize=email")
+
+
+def in_force(tmp_path: Path, *overrides: str) -> Lists:
+    """Give what a worker of this configuration has in force when it joins."""
+    made_ = worker_recipe(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY, *overrides)
+    asyncio.run(lists_of(made_, found := ListsInForce()).begin())
+    return found.now
+
+
+def test_the_store_is_opened_with_its_list(tmp_path: Path) -> None:
+    """From beside it, or from where the configuration says; the log tells how many keys it has."""
+    made(tmp_path, [*ON_IT, *DOMAINS])
+    with capture_logs() as lines:
+        lists = in_force(tmp_path)
+    assert isinstance(lists.block, VerifiedList)
+    assert [line["exact_keys"] for line in lines if line["event"] == "list_in_force"] == [302]
+    (tmp_path / "block.list.exact").rename(tmp_path / "elsewhere")
+    lists = in_force(tmp_path, f"blocklist.exact={tmp_path}/elsewhere")
+    assert lists.block is not None
+    assert set(asked(lists.block, OTHERS)) == {Match.NONE}
+    dropping = in_force(tmp_path, "blocklist.on_positive=drop")
+    assert isinstance(dropping.block, KeyList)
+
+
+def test_a_store_that_does_not_do_ends_the_start(tmp_path: Path) -> None:
+    """Missing, of another list, of no use, or damaged: by name, and with what to do."""
+    listed = made(tmp_path, ON_IT)
+    place = tmp_path / "block.list.exact"
+    (table,) = place.rglob("*.sst")
+    table.write_bytes(table.read_bytes()[::-1])
+    with pytest.raises(SnapshotError, match=r"the checksum of \S+\.sst does not hold; build the l"):
+        in_force(tmp_path)
+    (place / listed.version).rename(place / "2026-01-01T00:00:00Z-00000000")
+    with pytest.raises(
+        ConfigError, match=r"holds only that of version 2026-01-01T\S+; build .* drop$"
+    ):
+        in_force(tmp_path)
+    shutil.rmtree(place)
+    with pytest.raises(
+        ConfigError, match=r"^blocklist.on_positive = verify: the list .* there is no"
+    ):
+        in_force(tmp_path)
+    made(tmp_path, ON_IT, kind="exact")
+    with pytest.raises(
+        ConfigError, match=r"is of kind exact, .*; or set blocklist.on_positive: dr"
+    ):
+        in_force(tmp_path)
+
+
+async def test_a_store_that_comes_after_its_list_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is refused once, told once, and tried again and again; nobody has to touch it."""
+    (tmp_path / "other").mkdir()
+    made(tmp_path, ON_IT)
+    version = made(tmp_path / "other", [*ON_IT, "new@example.com"]).version
+    tries = list[str]()
+
+    def counted(made_: Recipe, which: str, path: Path) -> Loaded:
+        tries.append(which)
+        return load_list(made_, which, path)
+
+    monkeypatch.setattr(lists, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(lists, "AGAIN_S", 0.001)
+    monkeypatch.setattr(lists, "AGAIN_S_MAX", 0.002)
+    monkeypatch.setattr(lists, "load_list", counted)
+    made_ = worker_recipe(tmp_path, f"blocklist.file={tmp_path}/block.list", *VERIFY)
+    found, meters = ListsInForce(), Meters()
+    await (keeps := lists_of(made_, found, meters)).begin()
+    with capture_logs() as lines:
+        watching = asyncio.create_task(keeps.run())
+        (tmp_path / "other" / "block.list").replace(tmp_path / "block.list")
+        await until(lambda: len(tries) > 5, lambda: lines)
+        (tmp_path / "other" / "block.list.exact" / version).rename(
+            tmp_path / "block.list.exact" / version
+        )
+        await until(lambda: getattr(found.now.block, "version", None) == version, lambda: lines)
+        watching.cancel()
+    assert [line["event"] for line in lines] == ["list_refused", "list_in_force"]
+    assert meters.lists_refused["blocklist"] == 1
+
+
+def test_a_store_is_closed_when_the_last_batch_lets_go_of_it(tmp_path: Path) -> None:
+    """Not before: a batch ends with the lists with which it began."""
+    listed = made(tmp_path, ON_IT)
+    lists = Lists(
+        block=VerifiedList(listed, ExactStore.open(place_of(tmp_path / "block.list"), listed))
+    )
+    assert isinstance(lists.block, VerifiedList)
+    held = weakref.ref(lists.block.store)
+    shard = shard_of()
+    decided = decide(shard, [ON_IT[0]], lists)
+    del lists
+    gc.collect()
+    assert held() is not None
+    assert asked(decided.blocked.lists.block, ON_IT[:1]) == [Match.ADDRESS]  # type: ignore[arg-type] # it is there
+    del decided
+    gc.collect()
+    assert held() is None

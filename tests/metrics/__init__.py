@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/metrics/`, module by module."""

@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/rules/`, module by module."""

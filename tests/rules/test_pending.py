@@ -1,0 +1,313 @@
+"""Claims about what waits for its commit: each digest once, in its order, in memory that follows what waits.
+
+The model of the rule is a set of what was admitted and a list of what each transaction has.
+"""
+
+import tracemalloc
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from streamdedup.events import Verdict
+from streamdedup.filters.base import Mask
+from streamdedup.filters.digest_filter import ROWS_A_CALL
+from streamdedup.keys.hashing import Digests
+from streamdedup.rules.duplicates import ROWS_A_STEP, Duplicates
+from streamdedup.rules.pending import ROWS_MIN, PendingDigests
+from tests.filters.cases import random_digests
+
+PASS, DUPLICATE = Verdict.PASS, Verdict.DUPLICATE
+ROWS = 4
+
+Pair = tuple[int, int]
+
+# Words of few homes, the last slot among them, half of which no index tells apart; a digest of zeros is like any other.
+firsts = st.sampled_from([0, 1, 1 << 32, 5 << 40, 2, (7 << 50) + 2, 0xFFFFFFFF, (1 << 64) - 1])
+pairs = st.tuples(firsts, st.sampled_from([0, 1, 3 << 60, 1 << 32]))
+batches = st.lists(pairs, max_size=14)
+
+
+def digests_of(rows: Sequence[Pair]) -> Digests:
+    """The digests of these words."""
+    return np.array(rows, dtype=np.uint64).reshape(-1, 2)
+
+
+def pairs_in(digests: Digests) -> list[Pair]:
+    """Their words."""
+    return [(int(a), int(b)) for a, b in digests]
+
+
+def judged(waiting: PendingDigests, digests: Digests, most: int = 1 << 40) -> list[int]:
+    """The verdicts where no filter knows anything."""
+    known = np.zeros(len(digests), dtype=np.bool_)
+    return list(waiting.judge(digests, known, most).tolist())
+
+
+def drained(waiting: PendingDigests) -> list[Pair]:
+    """All that waits, in its order, until nothing does."""
+    found = []
+    while waiting:
+        digests = waiting.first(3)
+        found += pairs_in(digests)
+        waiting.drop(len(digests))
+    return found
+
+
+class Listed:
+    """A filter that is never wrong, and remembers in which order it was given its keys."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.added = capacity, list[Pair]()
+
+    def __len__(self) -> int:
+        return len(self.added)
+
+    def contains_many(self, digests: Digests) -> Mask:
+        """Which are there."""
+        return np.array([pair in self.added for pair in pairs_in(digests)], dtype=np.bool_)
+
+    def add_many(self, digests: Digests) -> Mask:
+        """Add what is not there."""
+        new = []
+        for pair in pairs_in(digests):
+            new.append(pair not in self.added)
+            self.added += [pair] * new[-1]
+        return np.array(new, dtype=np.bool_)
+
+
+class Judging(RuleBasedStateMachine):
+    """Batches, seals, commits, doubts and folds in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = cast("Any", Listed(24))
+        self.rule = Duplicates(self.seen)
+        self.rule._waiting = PendingDigests(ROWS)
+        self.admitted: list[Pair] = []
+        self.sealed: list[list[Pair]] = []
+        self.open: list[Pair] = []
+
+    @property
+    def waiting(self) -> list[Pair]:
+        """What waits, in its order."""
+        return [*(pair for pairs in self.sealed for pair in pairs), *self.open]
+
+    @rule(batch=batches, within_budget=st.booleans())
+    def judge(self, batch: list[Pair], within_budget: bool) -> None:
+        """A row passes where neither filter, nor what waits, nor an earlier row has it, up to the first too many."""
+        expected = []
+        room = self.seen.capacity - len(self.admitted) - len(self.waiting)
+        for pair in batch:
+            passes = pair not in self.admitted and pair not in self.waiting
+            if passes and room <= 0 and within_budget:
+                break
+            room -= passes
+            self.open += [pair] * passes
+            expected.append(PASS if passes else DUPLICATE)
+        digests, times = digests_of(batch), np.zeros(len(batch), dtype=np.int64)
+        verdicts = self.rule.judge(digests, times, within_budget=within_budget)
+        assert verdicts.dtype == np.uint8
+        assert verdicts.tolist() == expected
+
+    @rule()
+    def seal(self) -> None:
+        """A transaction ends here."""
+        self.rule.seal()
+        self.sealed.append(self.open)
+        self.open = []
+
+    @rule()
+    def admit(self) -> None:
+        """The first transaction is committed."""
+        for _ in self.rule.admit():
+            pass
+        if not self.sealed:
+            self.seal_ours()
+        self.admitted += self.sealed.pop(0)
+
+    def seal_ours(self) -> None:
+        """As the rule does by itself."""
+        self.sealed, self.open = [self.open], []
+
+    @rule()
+    def forget(self) -> None:
+        """A doubt."""
+        self.rule.forget()
+        self.sealed, self.open = [], []
+
+    @rule(batch=batches)
+    def fold(self, batch: list[Pair]) -> None:
+        """After a doubt, what others committed."""
+        self.forget()
+        for _ in self.rule.fold(digests_of(batch), np.zeros(len(batch), dtype=np.int64)):
+            pass
+        self.admitted += [pair for pair in dict.fromkeys(batch) if pair not in self.admitted]
+
+    @invariant()
+    def keys_are_admitted_in_the_order_they_passed(self) -> None:
+        """So the same keys make the same table, live or folded."""
+        assert self.seen.added == self.admitted
+
+    @invariant()
+    def the_room_is_what_is_left(self) -> None:
+        """Capacity, less what is in and what waits."""
+        assert self.rule.pending == len(self.waiting)
+        assert self.rule.room == self.seen.capacity - len(self.admitted) - len(self.waiting)
+
+    @invariant()
+    def the_index_holds_what_waits_and_no_more(self) -> None:
+        """One slot each, and at most half of the slots; no table but the newest is empty."""
+        *older, newest = self.rule._waiting._tables
+        for table in (*older, newest):
+            assert np.count_nonzero(table.slots) == table.waiting <= len(table.slots) // 2
+        assert all(table.waiting for table in older)
+
+
+TestJudging: Any = Judging.TestCase
+TestJudging.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(batches, st.integers(0, 16)), max_size=30))
+def test_what_leaves_is_what_came_first(steps: list[tuple[list[Pair], int]]) -> None:
+    """A queue, however its ring goes round, which takes again what has left it."""
+    waiting, model = PendingDigests(ROWS), list[Pair]()
+    for batch, leaving in steps:
+        expected = []
+        for pair in batch:
+            expected.append(DUPLICATE if pair in model else PASS)
+            model += [pair] * (pair not in model)
+        assert judged(waiting, digests_of(batch)) == expected
+        for _ in range(min(leaving, len(model))):
+            assert pairs_in(waiting.first(1)) == [model.pop(0)]
+            waiting.drop(1)
+        assert len(waiting) == len(model)
+    assert drained(waiting) == model
+
+
+@pytest.mark.parametrize("count", [15, 16, 17, 2000])
+def test_rows_that_all_want_one_slot(count: int) -> None:
+    """Digests of the same low bits, which an index meets in one slot, are still told apart."""
+    rows = [(i << 32, 7) for i in range(count)]
+    waiting = PendingDigests()
+    assert judged(waiting, digests_of(rows + rows)) == [PASS] * count + [DUPLICATE] * count
+    assert drained(waiting) == rows
+
+
+def test_large_batches_are_judged_like_small_ones() -> None:
+    """Beyond a kernel's call and several tables: rows see one another and all that waits, and leave in their order."""
+    rows = 2 * ROWS_A_CALL + 500
+    digests = random_digests(41, rows)
+    waiting = PendingDigests(ROWS)
+    starts = [0, 3, 40, 1000, 9000]
+    for start, end in zip(starts, [*starts[1:], rows], strict=True):
+        assert judged(waiting, digests[max(start - 2, 0) : end])[-1] == PASS
+    assert len(waiting._tables) > 2
+    assert set(judged(waiting, digests)) == {DUPLICATE}
+    left = []
+    while waiting:
+        left.append(waiting.first(ROWS_A_STEP).copy())
+        waiting.drop(len(left[-1]))
+    assert np.array_equal(np.concatenate(left), digests)
+
+
+@pytest.mark.parametrize("most", [0, 1, 100, ROWS_A_CALL // 2 + 7])
+def test_a_large_batch_is_cut_before_the_first_too_many(most: int) -> None:
+    """Wherever that is, what is equal to a row before it is still judged, and nothing behind it."""
+    digests = random_digests(42, ROWS_A_CALL)
+    batch = np.concatenate((digests.repeat(2, axis=0), digests[:1].repeat(ROWS_A_CALL, axis=0)))
+    waiting = PendingDigests()
+    assert judged(waiting, batch, most) == [PASS, DUPLICATE] * most
+    assert len(waiting) == most
+    assert judged(waiting, digests[most:]) == [PASS] * (len(digests) - most)
+
+
+def test_what_is_known_does_not_wait() -> None:
+    """What the filter holds is a duplicate, takes no room, and is told apart from what is equal in neither."""
+    waiting, digests = PendingDigests(), random_digests(43, 6)
+    known = np.array([True, False, True, False, True, False])
+    assert waiting.judge(digests, known, 3).tolist() == [DUPLICATE, PASS] * 3
+    assert drained(waiting) == pairs_in(digests[1::2])
+
+
+def test_judging_leaves_the_answers_alone() -> None:
+    """Also where an older table is asked: what the filter said is the caller's."""
+    waiting, digests, known = PendingDigests(1), random_digests(44, 3), np.zeros(3, dtype=np.bool_)
+    judged(waiting, digests[:1])
+    waiting.judge(digests, known, 3)
+    assert len(waiting._tables) == 2
+    assert not known.any()
+
+
+def test_a_digest_of_zeros_is_like_any_other() -> None:
+    """It is new once, waits, leaves, and may come again."""
+    waiting, zeros = PendingDigests(), np.zeros((2, 2), dtype=np.uint64)
+    for _ in range(3):
+        assert judged(waiting, zeros) == [PASS, DUPLICATE]
+        assert drained(waiting) == [(0, 0)]
+
+
+# --- memory ---
+
+
+def test_memory_follows_what_waits() -> None:
+    """A burst takes more, less than four times what waits; later it is given back, at once in a doubt."""
+    waiting, digests = PendingDigests(), random_digests(45, 100_000)
+    least = waiting.size_bytes
+    judged(waiting, digests[:10_000])
+    judged(waiting, digests)
+    assert 32 * len(digests) < waiting.size_bytes < 4 * 32 * len(digests)
+    waiting.clear()
+    assert (len(waiting), waiting.size_bytes) == (0, least)
+    judged(waiting, digests)
+    for row in range(12):
+        waiting.drop(len(waiting))
+        judged(waiting, digests[row : row + 1])
+    assert waiting.size_bytes == least
+
+
+def test_what_hardly_passes_is_not_allotted_again_and_again() -> None:
+    """A table that is used for large batches stays, though most of their rows are equal."""
+    waiting = PendingDigests()
+    batch = random_digests(46, 20).repeat(ROWS_MIN, axis=0)
+    sizes = set()
+    for _ in range(5):
+        judged(waiting, batch)
+        sizes.add(waiting.size_bytes)
+        waiting.drop(len(waiting))
+        sizes.add(waiting.size_bytes)
+    assert len(sizes) == 1
+
+
+def test_ten_thousand_transactions_take_no_more_memory_than_a_hundred() -> None:
+    """Nothing is left behind by what was admitted, with two transactions in flight all the while."""
+    seen = cast("Any", Listed(1))
+    seen.contains_many = lambda digests: np.zeros(len(digests), dtype=np.bool_)
+    seen.add_many = lambda _digests: None
+    rule = Duplicates(seen)
+    digests, times = random_digests(47, 4000), np.zeros(400, dtype=np.int64)
+
+    def transactions(count: int) -> int:
+        for number in range(count):
+            start = number * 37 % (len(digests) - len(times))
+            rule.judge(digests[start : start + len(times)], times, within_budget=False)
+            rule.seal()
+            if number:
+                for _ in rule.admit():
+                    pass
+        for _ in rule.admit():
+            pass
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = transactions(100)
+        assert transactions(10_000) - before < 4096
+    finally:
+        tracemalloc.stop()
+    assert rule.pending == 0

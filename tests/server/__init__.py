@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/server/`, module by module."""

@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/snapshot/`, module by module."""

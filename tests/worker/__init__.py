@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/worker/`, module by module."""

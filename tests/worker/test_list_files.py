@@ -1,0 +1,113 @@
+"""Claims about the lists that a configuration names: what a worker loads, and what it refuses, before it joins."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.events import Column
+from streamdedup.filters import build
+from streamdedup.rules.lists import NO_LISTS, Lists, ListsInForce, Match
+from streamdedup.snapshot import files
+from tests.delivery.test_recipe import DIGITS, lists_of, recipe
+
+
+def load_lists(made: Recipe) -> Lists:
+    """Give what a worker of this recipe has in force when it joins."""
+    asyncio.run(lists_of(made, in_force := ListsInForce()).begin())
+    return in_force.now
+
+
+def built(path: Path, *entries: str, options: tuple[str, ...] = ()) -> str:
+    """Build a list of these lines by the command; the override that makes it the block list."""
+    source = path.with_suffix(".txt")
+    source.write_text("".join(f"{entry}\n" for entry in entries))
+    command = [sys.executable, "-m", "streamdedup", "lists", "build", str(source), "-o", str(path)]
+    subprocess.run([*command, *options], check=True, capture_output=True)
+    return f"blocklist.file={path}"
+
+
+def test_without_lists_nothing_is_loaded(tmp_path: Path) -> None:
+    """Neither is configured by default, and nothing is asked for."""
+    assert load_lists(recipe(tmp_path)) == NO_LISTS
+
+
+def test_the_lists_that_are_named_are_loaded_and_told(tmp_path: Path) -> None:
+    """Each judges as it was built, and the log says name and version of each."""
+    block = built(tmp_path / "block.list", "a", "b")
+    allow = built(tmp_path / "allow.list", "b", options=("--kind", "exact", "--name", "friends"))
+    made = recipe(tmp_path, block, allow.replace("blocklist", "allowlist"))
+    with capture_logs() as lines:
+        lists = load_lists(made)
+    keys = [b"a", b"b", b"c"]
+    blocked = lists.screen(np.arange(3), Column.of(keys), made.hash.digests(keys))
+    assert (blocked.rows.tolist(), blocked.matches.tolist()) == ([0], [Match.ADDRESS])
+    assert blocked.exempt.tolist() == [1]
+    told = {line["list"]: line for line in lines if line["event"] == "list_in_force"}
+    assert lists.allow is not None
+    assert lists.block is not None
+    assert (told["allowlist"]["name"], told["allowlist"]["addresses"]) == ("friends", 1)
+    assert told["blocklist"]["version"] == lists.block.version
+    assert told["blocklist"]["file"] == str(tmp_path / "block.list")
+
+
+def refusal(tmp_path: Path, *overrides: str, **environ: str) -> str:
+    """The message with which the lists are refused."""
+    with pytest.raises(ConfigError) as caught:
+        load_lists(recipe(tmp_path, *overrides, **environ))
+    return str(caught.value)
+
+
+def test_a_list_of_another_hash_is_refused(tmp_path: Path) -> None:
+    """It would match nothing: file, both hashes and the remedy are told."""
+    key = tmp_path / "key"
+    key.write_text(DIGITS)
+    secret = ("--hash", "siphash", "--hash-key-file", str(key))
+    plain = built(tmp_path / "plain.list", "a")
+    keyed = built(tmp_path / "keyed.list", "a", options=secret)
+    message = refusal(tmp_path, keyed)
+    assert message.startswith(f"blocklist.file: cannot use {tmp_path}/keyed.list: its hash is siph")
+    assert "filter.hash is murmur3: a list is built with the same hash, and the same key" in message
+    ours = {"FILTER__HASH_KEY": DIGITS}
+    message = refusal(tmp_path, plain, "filter.hash=siphash", **ours)
+    assert f"cannot use {tmp_path}/plain.list: its hash, murmur3, has no hash_key" in message
+    assert "filter.hash is siphash" in message
+    message = refusal(tmp_path, keyed, "filter.hash=siphash", FILTER__HASH_KEY=DIGITS[::-1])
+    assert "the hash_key is not the one with which it was built" in message
+    assert DIGITS not in message
+    assert load_lists(recipe(tmp_path, keyed, "filter.hash=siphash", **ours)).block
+
+
+def test_a_list_of_another_normalization_is_refused(tmp_path: Path) -> None:
+    """Keys would be written otherwise than its entries: file, both normalizers and the remedy are told."""
+    lowered = built(tmp_path / "low.list", "a", options=("--normalize", "lowercase"))
+    message = refusal(tmp_path, lowered)
+    assert str(tmp_path / "low.list") in message
+    assert "'lowercase 1" in message
+    assert "'none'" in message
+    assert "build it again" in message
+    assert load_lists(recipe(tmp_path, lowered, "key.normalize=lowercase")).block
+
+
+def test_a_filter_is_no_list(tmp_path: Path) -> None:
+    """It does not say what its keys were normalized by."""
+    files.save(build({"kind": "bloom", "capacity": 10}), tmp_path / "x.list")
+    message = refusal(tmp_path, f"blocklist.file={tmp_path}/x.list")
+    assert "it is a filter of kind bloom, and no list" in message
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped"])
+def test_a_damaged_list_is_refused(tmp_path: Path, harm: str) -> None:
+    """Nothing of it is believed."""
+    override = built(tmp_path / "block.list", *(f"key{n}" for n in range(1000)))
+    content = bytearray((tmp_path / "block.list").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "block.list").write_bytes(content if harm == "flipped" else content[:-100])
+    with pytest.raises(SnapshotError, match=r"cannot use .*block\.list"):
+        load_lists(recipe(tmp_path, override))
