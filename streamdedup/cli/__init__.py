@@ -166,7 +166,10 @@ def _compile(_arguments: argparse.Namespace) -> int:
 
 
 def _add_demo(commands: Commands) -> None:
-    demo = commands.add_parser("demo", help="the worker over real data on an embedded broker")
+    demo = commands.add_parser(
+        "demo",
+        help="run the worker over real data on a mock broker, and compare it with an exact set",
+    )
     demo.set_defaults(call=_demo)
 
 

@@ -1,7 +1,8 @@
-"""`streamdedup demo`: the real worker over real data, against a broker inside this process.
+"""`streamdedup demo`: the real worker over real data, against a mock broker inside this process.
 
-The broker is librdkafka's mock cluster, out of the confluent-kafka wheel: good for a first run, at least once only, and
-no proof of anything about delivery.
+The broker is librdkafka's mock cluster, from the confluent-kafka wheel. It has no transactions, so the worker runs at
+least once: the demo shows what a filter costs and gets wrong, and proves nothing about delivery. Every number that it
+prints, it has measured in that run.
 """
 
 import asyncio
@@ -12,17 +13,20 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
-from typing import Any, TextIO
+from typing import TextIO
 
 import orjson
 
 from streamdedup import logs, settings
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
+from streamdedup.filters.base import Filter
 from streamdedup.settings import Settings
 from streamdedup.worker.worker import Worker
 
@@ -30,27 +34,52 @@ BROKER_S_MAX = 30.0
 WORK_S_MAX = 120.0
 READ_S_MAX = 30.0
 TERMINAL_EVERY_S, PLAIN_EVERY_S = 0.1, 1.0
+POLL_S = 0.02
+NEVER_FED = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalsePositives:
+    """Of so many `new` keys, how many the filter reported present: as it estimates, and as an exact set finds."""
+
+    new: int
+    estimated: float
+    actual: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What the demo saw: counts of events, and the truth against an exact set."""
+    """What one run of the demo measured."""
 
     consumed: int
-    unique: int
-    duplicates: int
     distinct: int
-    expected_false: float
+    """Different keys among the events, by an exact set."""
+    duplicates: int
+    """Events that the worker dropped."""
+    passed: int
+    """Events that were read back from the output."""
+    repeated: int
+    """How many of these have the key of an earlier one."""
+    run: FalsePositives
+    """Among the events, while the filters filled."""
+    probe: FalsePositives
+    """Among keys that were never fed, after the run."""
+    filters: int
+    """One for each partition."""
+    kept: int
+    """Keys in the filters together."""
+    filter_bytes: int
+    """The memory of their tables together."""
+    set_bytes: int
+    """The memory of a Python set of the different keys, and of the keys in it."""
+    text_bytes: int
+    """The lengths of the different keys together."""
     seconds: float
-
-    @property
-    def actual_false(self) -> int:
-        """First occurrences that did not come out."""
-        return self.distinct - self.unique
+    """From the worker's first event to its last, to within `POLL_S`."""
 
 
 def demo() -> int:
-    """Run the demo and print its table; the exit status."""
+    """Run the demo, print what it measured, and return the exit status."""
     kafka = _confluent_kafka()
     logs.set_up(logging.WARNING)
     urls = home_pages()
@@ -59,26 +88,25 @@ def demo() -> int:
             _config("demo.yaml"), [f"kafka.bootstrap_servers={broker.address}"], environ={}
         )
         shutil.rmtree(tree.snapshot.directory / tree.kafka.group_id, ignore_errors=True)
-        print(
-            f"broker: an embedded one at {broker.address}; feeding {len(urls):,} events", flush=True
-        )
+        print(_introduction(broker.address, tree), flush=True)
         broker.feed(tree.source.topic, urls)
         broker.make(tree.sink.topic)
         worker = Worker(tree)
         seconds = asyncio.run(_work(worker, len(urls), DemoProgress(sys.stdout)))
-        result = _compare(worker, seconds, urls, broker.read(tree.sink.topic))
-    print(_table(result, worker, tree))
+        result = _measure(worker, seconds, urls, broker.read(tree.sink.topic))
+    print(_report(result, worker, tree))
+    print(_next(_command(sys.argv[0]), _config("dedup.yaml"), Path.cwd()))
     return 0
 
 
 def home_pages() -> Sequence[str]:
-    """The demo's data: home pages of packages in the order of their index; its origin: data/README.md."""
+    """Return the demo's data: home pages of packages, in the order of their index. Origin: data/README.md."""
     packed = resources.files("streamdedup").joinpath("data/homepages.txt.gz").read_bytes()
     return gzip.decompress(packed).decode().splitlines()
 
 
 class MockBroker:
-    """librdkafka's mock cluster, alive as long as this context."""
+    """librdkafka's mock cluster; it lives as long as this context."""
 
     def __init__(self, kafka: ModuleType) -> None:
         self._kafka = kafka
@@ -104,11 +132,11 @@ class MockBroker:
         del self._producer
 
     def make(self, topic: str) -> None:
-        """Create `topic`: the mock does, for whoever asks for it."""
+        """Create `topic`, as the mock does with every topic that it is asked for."""
         self._producer.list_topics(topic, timeout=BROKER_S_MAX)
 
     def feed(self, topic: str, urls: Sequence[str]) -> None:
-        """Produce the events; equal URLs share a partition, as duplicates must."""
+        """Write one event for each URL. Equal URLs go to the same partition, as duplicates must."""
         for number, url in enumerate(urls):
             event = orjson.dumps({"id": number, "url": url})
             self._producer.produce(topic, event, key=url)
@@ -117,7 +145,7 @@ class MockBroker:
             raise DeliveryError(f"the demo's broker did not take {left} events")
 
     def read(self, topic: str) -> Iterator[bytes]:
-        """The values of all events of `topic`."""
+        """Yield the values of all events of `topic`."""
         consumer = self._kafka.Consumer(
             {
                 "bootstrap.servers": self.address,
@@ -147,28 +175,26 @@ class MockBroker:
 
 
 class DemoProgress:
-    """A live line on a terminal, plain lines elsewhere."""
+    """Shows progress: one line that is rewritten if `out` is a terminal, else a line each time."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._live = out, out.isatty()
-        self._started: float | None = None
 
     @property
     def every_s(self) -> float:
-        """How often to show."""
+        """Seconds between two calls of `show`."""
         return TERMINAL_EVERY_S if self._live else PLAIN_EVERY_S
 
-    def show(self, worker: Worker) -> None:
-        """Rate, verdicts, fill ratio and estimated error, now."""
-        tally, now = worker.tally, time.monotonic()
-        self._started = self._started or now
-        filter_ = [d.shard.filter for d in worker.deliveries.values() if d.shard]
-        fill = max((f.fill_ratio for f in filter_), default=0.0)
-        error = max((f.error_rate_now for f in filter_), default=0.0)
-        rate = tally.consumed / max(now - self._started, TERMINAL_EVERY_S)
+    def show(self, worker: Worker, seconds: float) -> None:
+        """Write what the worker has done in its `seconds` of work, and how full its filters are on average."""
+        tally = worker.tally
+        filters = [d.shard.filter for d in worker.deliveries.values() if d.shard]
+        fill = fmean(f.fill_ratio for f in filters)
+        error = fmean(f.error_rate_now for f in filters)
+        rate = tally.consumed / seconds
         line = (
-            f"{tally.consumed:>7,} events  {rate:>9,.0f}/s  pass {tally[Verdict.PASS]:>7,}"
-            f"  duplicate {tally[Verdict.DUPLICATE]:>7,}  fill {fill:6.2%}  estimated error {error:.2e}"
+            f"{tally.consumed:>8,} events  {rate:>9,.0f}/s  passed on {tally[Verdict.PASS]:>6,}"
+            f"  dropped {tally[Verdict.DUPLICATE]:>6,}  filter: {fill:.0%} of bits set, error rate {error:.2%}"
         )
         self._out.write(f"\r{line}\x1b[K" if self._live else f"{line}\n")
         self._out.flush()
@@ -180,67 +206,125 @@ class DemoProgress:
 
 
 async def _work(worker: Worker, events: int, progress: DemoProgress) -> float:
-    """Run the worker until it has consumed `events`; the seconds from its first to its last event."""
+    """Run the worker until it has consumed `events`; return the seconds that it worked, start-up and end excluded."""
     running = asyncio.create_task(worker.run())
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + WORK_S_MAX
-    first_at: float | None = None
-    shown_at = 0.0
+    now = shown_at = loop.time()
+    deadline = now + WORK_S_MAX
+    idle_at = now  # when the worker was last found without any work
     while worker.tally.consumed < events and not running.done():
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(POLL_S)
         now = loop.time()
-        if first_at is None and any(d.busy for d in worker.deliveries.values()):
-            first_at = now
-        if first_at is not None and now - shown_at >= progress.every_s:
-            progress.show(worker)
+        if not worker.tally.consumed and not any(d.busy for d in worker.deliveries.values()):
+            idle_at = now
+        if worker.tally.consumed and now - shown_at >= progress.every_s:
+            progress.show(worker, now - idle_at)
             shown_at = now
         if now > deadline:
             worker.stop()
             await running
             raise DeliveryError(f"the demo did not end within {WORK_S_MAX:g} s")
-    seconds = loop.time() - (first_at or loop.time())
-    progress.show(worker)
-    progress.close()
+    if not running.done():
+        progress.show(worker, now - idle_at)
+        progress.close()
     worker.stop()
     await running
-    return max(seconds, 1e-3)
+    return now - idle_at
 
 
-def _compare(
+def _measure(
     worker: Worker, seconds: float, urls: Sequence[str], output: Iterator[bytes]
 ) -> Result:
+    exact = {url.encode() for url in urls}
+    emitted = [orjson.loads(value)["url"].encode() for value in output]
+    first = exact.intersection(emitted)
     tally = worker.tally
-    emitted = [orjson.loads(value)["url"] for value in output]
+    filters = [d.shard.filter for d in worker.deliveries.values() if d.shard]
     return Result(
         consumed=tally.consumed,
-        unique=len(set(emitted)),
+        distinct=len(exact),
         duplicates=tally[Verdict.DUPLICATE],
-        distinct=len(set(urls)),
-        expected_false=tally.expected_false,
+        passed=len(emitted),
+        repeated=len(emitted) - len(first),
+        run=FalsePositives(
+            new=len(exact), estimated=tally.expected_false, actual=len(exact) - len(first)
+        ),
+        probe=_probe(filters, exact),
+        filters=len(filters),
+        kept=sum(len(filter_) for filter_ in filters),
+        filter_bytes=sum(filter_.size_bytes for filter_ in filters),
+        set_bytes=sys.getsizeof(exact) + sum(map(sys.getsizeof, exact)),
+        text_bytes=sum(map(len, exact)),
         seconds=seconds,
     )
 
 
-def _table(result: Result, worker: Worker, tree: Settings) -> str:
-    snapshots = filter(None, (d.snapshots for d in worker.deliveries.values()))
-    saved = [s.saved for s in snapshots if s.saved]
-    size = sum(s.size_bytes for s in saved)
-    rows: list[tuple[str, Any]] = [
-        ("events consumed", f"{result.consumed:,}"),
-        ("unique, emitted", f"{result.unique:,}  (distinct in truth: {result.distinct:,})"),
-        ("duplicates, dropped", f"{result.duplicates:,}"),
-        ("false positives, estimated", f"{result.expected_false:.1f}"),
-        ("false positives, actual", f"{result.actual_false:,}  (against an exact set)"),
-        ("events per second", f"{result.consumed / result.seconds:,.0f}"),
-        ("snapshots", f"{len(saved)} files, {size:,} bytes, in {tree.snapshot.directory}"),
-    ]
-    width = max(len(name) for name, _ in rows)
-    table = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
-    return f"\n{table}\n\n{_next(_command(sys.argv[0]), _config('dedup.yaml'), Path.cwd())}"
+def _probe(filters: Sequence[Filter], exact: AbstractSet[bytes]) -> FalsePositives:
+    """Ask each filter for its share of `NEVER_FED` keys that are not in `exact`: what it finds, it finds wrongly."""
+    keys = [key for number in range(NEVER_FED) if (key := b"never fed %d" % number) not in exact]
+    estimated, actual = 0.0, 0
+    for number, filter_ in enumerate(filters):
+        asked = keys[number :: len(filters)]
+        estimated += filter_.error_rate_now * len(asked)
+        actual += int(filter_.contains_many(filter_.digests(asked)).sum())
+    return FalsePositives(new=len(keys), estimated=estimated, actual=actual)
+
+
+def _introduction(address: str, tree: Settings) -> str:
+    promised = f"{tree.filter.error_rate:.0%}"
+    return f"""\
+The demo writes one event for each package of Debian to a Kafka topic: its home page. Many packages
+share one. The worker reads the topic and passes on the first event of each page, and drops the
+others as duplicates. What it compares is the event's key: here, the address of the page.
+
+The broker is a mock, in this process, at {address}. It has no transactions, so this run
+delivers at least once, and proves nothing about delivery: it shows the filter at work.
+
+The filter holds the keys in a few bits each. The price is that it takes some new keys for known
+ones, and their events are lost: at most {promised} of new keys, even once the filter is full.
+
+Starting the worker takes some seconds; longer the first time, when it compiles its inner loops.
+"""
+
+
+def _report(result: Result, worker: Worker, tree: Settings) -> str:
+    run, probe, promised = result.run, result.probe, f"{tree.filter.error_rate:.0%}"
+    saved = [d.snapshots.saved for d in worker.deliveries.values() if d.snapshots]
+    sizes = [snapshot.size_bytes for snapshot in saved if snapshot]
+    rate = result.consumed / result.seconds
+    bits = result.filter_bytes * 8 / max(1, result.kept)
+    exact_bits = result.set_bytes * 8 / result.distinct
+    return f"""
+What went in
+  events                      {result.consumed:>11,}
+  different pages             {result.distinct:>11,}  counted with an exact set
+
+What came out
+  passed on                   {result.passed:>11,}
+  duplicates among these      {result.repeated:>11,}
+  dropped as duplicates       {result.duplicates:>11,}
+
+False positives: what the filter took for known, though it was new
+                                estimated       actual
+  of {run.new:,} new pages, while the filter filled up
+                              {run.estimated:>11,.1f}  {run.actual:>11,}  dropped by the worker
+  of {probe.new:,} keys that were never fed, asked at the end
+                              {probe.estimated:>11,.1f}  {probe.actual:>11,}  \
+{probe.actual / probe.new:.2%}; promised: at most {promised}
+
+What it cost                        bytes   bits a key
+  the filter                  {result.filter_bytes:>11,}  {bits:>11,.1f}  {result.filters} tables, one a partition
+  a Python set of these keys  {result.set_bytes:>11,}  {exact_bits:>11,.1f}  \
+{result.set_bytes / result.filter_bytes:,.0f} times the filter
+  the text of the keys alone  {result.text_bytes:>11,}  {result.text_bytes * 8 / result.distinct:>11,.1f}  \
+{result.text_bytes / result.filter_bytes:,.0f} times the filter
+  snapshots of the filter     {sum(sizes):>11,}               {len(sizes)} files in {tree.snapshot.directory}
+  time                        {result.seconds:>9,.1f} s               {rate:,.0f} events a second, mock broker included
+"""
 
 
 def _command(called: str) -> str:
-    """How to call us again from here: by our name where the shell finds us so, else as it was done."""
+    """Return how to call this program again: by name if the shell finds it so, else as it was called."""
     if Path(called).name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m streamdedup"
     found = shutil.which("streamdedup")
@@ -249,16 +333,14 @@ def _command(called: str) -> str:
 
 
 def _next(command: str, example: Path, here: Path) -> str:
-    """Lines to copy: the example's path is quoted, and short where `here` is above it."""
+    """Two commands to copy. The path of the example is quoted, and relative if `here` is above it."""
     file = shlex.quote(str(example.relative_to(here) if example.is_relative_to(here) else example))
     return f"""\
-Next:
-  # every setting of a real deployment
-  {command} config show {file}
-  # the worker, once kafka.bootstrap_servers names your broker: until one answers, it waits
-  {command} run -c {file}
-  # first occurrences of the lines of a file
-  sort --random-sort FILE | {command} pipe"""
+What to do next
+  # your own lines, without Kafka: the first of each
+  {command} pipe < FILE
+  # your own topic: read its newest events, report what would be dropped, write nothing
+  {command} try -c {file} --set kafka.bootstrap_servers=HOST:9092 --set source.topic=TOPIC --set key.field=FIELD"""
 
 
 def _confluent_kafka() -> ModuleType:
@@ -273,7 +355,7 @@ def _confluent_kafka() -> ModuleType:
 
 
 def _config(name: str) -> Path:
-    """A file of config/: inside the package where installed from a wheel, beside it in a checkout."""
+    """Return the path of a file of config/: inside the package if installed from a wheel, beside it in a checkout."""
     package = Path(str(resources.files("streamdedup")))
     installed = package / "config" / name
     return installed if installed.is_file() else package.parent / "config" / name

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ import pytest
 from streamdedup import settings
 from streamdedup.cli import main
 from streamdedup.commands import demo
+from streamdedup.filters.bloom.bloom import Bloom
 
-EVENTS, DISTINCT = 58_212, 29_596
+EVENTS, DISTINCT, NEVER_FED, TEXT_BYTES = 58_212, 29_596, 100_000, 1_137_875
 DEMO = [sys.executable, "-m", "streamdedup", "demo"]
 
 
@@ -35,29 +37,89 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def number(output: str, row: str) -> int:
-    """The integer in a row of the table."""
-    match = re.search(rf"^  {re.escape(row)}\s+([\d,]+)", output, re.MULTILINE)
+def numbers(output: str, row: str) -> list[float]:
+    """The numbers in a row of the report; the row's name may stand on a line of its own above them."""
+    match = re.search(rf"^  {re.escape(row)}\s+(.*)$", output, re.MULTILINE)
     assert match, output
-    return int(match[1].replace(",", ""))
+    return [float(number.replace(",", "")) for number in re.findall(r"[\d.,]*\d", match[1])]
 
 
-def test_the_table_adds_up(output: str) -> None:
-    """Everything was consumed; what is missing of the distinct pages are the false positives, a few."""
-    unique, false = number(output, "unique, emitted"), number(output, "false positives, actual")
-    assert number(output, "events consumed") == EVENTS
-    assert unique + number(output, "duplicates, dropped") == EVENTS
-    assert unique + false == DISTINCT
-    assert 0 <= false <= 40  # some 6 are expected; 40 is far beyond chance
-    assert number(output, "events per second") > 0
+def first(output: str, row: str) -> float:
+    """The first number in a row of the report."""
+    return numbers(output, row)[0]
+
+
+FILLING = f"of {DISTINCT:,} new pages, while the filter filled up"
+ASKED = f"of {NEVER_FED:,} keys that were never fed, asked at the end"
+
+
+def test_the_report_adds_up(output: str) -> None:
+    """Every event was consumed and has one outcome, and only the false positives are missing from the output."""
+    passed, (_, false) = first(output, "passed on"), numbers(output, FILLING)
+    assert first(output, "events") == EVENTS
+    assert first(output, "different pages") == DISTINCT
+    assert passed + first(output, "dropped as duplicates") == EVENTS
+    assert passed + false == DISTINCT
+    assert first(output, "duplicates among these") == 0
+    assert all(value > 0 for value in numbers(output, "time")[:2])
+
+
+def test_the_filter_is_at_work(output: str) -> None:
+    """Some new pages are dropped: by chance, as many as estimated, to within five deviations."""
+    estimated, actual = numbers(output, FILLING)
+    assert estimated >= 30
+    assert abs(actual - estimated) < 5 * estimated**0.5
+
+
+def test_the_filter_ends_near_its_promise(output: str) -> None:
+    """Of keys that were never fed, nearly the promised 1 % is reported present, and no more."""
+    estimated, actual, percent, promised = numbers(output, ASKED)
+    assert promised == 1
+    assert 0.007 * NEVER_FED < estimated < 0.01 * NEVER_FED
+    assert abs(actual - estimated) < 5 * estimated**0.5
+    assert percent == pytest.approx(100 * actual / NEVER_FED, abs=0.006)
+
+
+def test_memory_stands_beside_that_of_an_exact_set(output: str) -> None:
+    """A Bloom filter of 1 % takes 9.6 bits a key and a little slack; the set takes at least its keys and a pointer."""
+    kept = first(output, "passed on")
+    filter_bytes, bits, tables = numbers(output, "the filter")
+    assert tables == 4
+    assert 9.5 < bits < 10.5
+    assert bits == pytest.approx(8 * filter_bytes / kept, abs=0.06)
+    for row, least in (
+        ("a Python set of these keys", TEXT_BYTES + DISTINCT * (sys.getsizeof(b"") + 8)),
+        ("the text of the keys alone", TEXT_BYTES),
+    ):
+        size, bits, ratio = numbers(output, row)
+        assert least <= size < 4 * TEXT_BYTES
+        assert bits == pytest.approx(8 * size / DISTINCT, abs=0.06)
+        assert ratio == pytest.approx(size / filter_bytes, abs=0.6)
+    assert first(output, "the text of the keys alone") == TEXT_BYTES
+
+
+def test_a_filter_that_forgets_is_seen() -> None:
+    """An empty filter in the place of a full one answers no to every key, and the probe counts no false positive."""
+    full, forgetful = Bloom(1_000, 0.01), Bloom(1_000, 0.01)
+    full.add_many(full.digests([b"%d" % number for number in range(1_000)]))
+    measured = demo._probe([full], {b"never fed 0"})
+    assert measured.new == NEVER_FED - 1
+    assert abs(measured.actual - measured.estimated) < 5 * measured.estimated**0.5
+    assert measured.actual > 0.005 * NEVER_FED
+    assert demo._probe([forgetful], set()).actual == 0
 
 
 def test_plain_lines_without_a_terminal(output: str) -> None:
     """Progress is plain lines in a pipe: rate, verdicts, fill, error, and no control characters."""
-    lines = [line for line in output.splitlines() if "estimated error" in line]
+    lines = [line for line in output.splitlines() if ", error rate" in line]
     assert lines
     assert all(
-        re.search(r"events .*/s .*pass .*duplicate .*fill .*%.*error", line) for line in lines
+        re.fullmatch(
+            r" *[\d,]+ events +[\d,]+/s  passed on +[\d,]+  dropped +[\d,]+"
+            r"  filter: \d+% of bits set, error rate \d\.\d\d%",
+            line,
+        )
+        for line in lines
     )
     assert "\r" not in output
     assert "\x1b" not in output
@@ -66,20 +128,25 @@ def test_plain_lines_without_a_terminal(output: str) -> None:
 def test_the_end_names_snapshots_and_next_commands(
     output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The snapshots' place and size, and three commands to try next, with a file that is there."""
-    assert re.search(r"4 files, [\d,]+ bytes, in var/demo-snapshots", output)
-    assert len(re.findall(r"streamdedup (?:config show|run|pipe)", output)) == 3
-    shown, run = re.findall(r"streamdedup (?:config show|run -c) (.+)$", output, re.MULTILINE)
-    assert shown == run
+    """The snapshots' place and size, and two commands to try next, with a file that is there and loads."""
+    assert re.search(
+        r"^  snapshots of the filter +[\d,]+ +4 files in var/demo-snapshots$", output, re.MULTILINE
+    )
+    commands = re.findall(r"streamdedup (pipe|try) (.+)$", output, re.MULTILINE)
+    assert [name for name, _ in commands] == ["pipe", "try"]
+    _, config, *rest = shlex.split(commands[1][1])
+    assert rest[::2] == ["--set"] * 3
     monkeypatch.chdir(tmp_path)  # as empty as the directory where the demo ran
-    assert settings.load(Path(shown), environ={}).delivery.guarantee == "exactly_once"
+    tree = settings.load(Path(config), rest[1::2], environ={})
+    assert tree.delivery.guarantee == "exactly_once"
+    assert (tree.source.topic, tree.key.field) == ("TOPIC", "FIELD")
 
 
 def test_a_file_to_copy_is_short_and_quoted() -> None:
     """From below the example its path is relative to where we are, and a space in it is no end."""
     for here, file in (("/a b", "c/x.yaml"), ("/", "'a b/c/x.yaml'"), ("/d", "'/a b/c/x.yaml'")):
         said = demo._next("./streamdedup", Path("/a b/c/x.yaml"), Path(here))
-        assert f"./streamdedup config show {file}\n" in said
+        assert f"./streamdedup try -c {file} --set " in said
 
 
 def test_the_next_commands_call_us_as_we_were_called(
@@ -120,7 +187,7 @@ def test_a_live_line_on_a_terminal(tmp_path: Path) -> None:
         assert process.returncode == 0
         assert "\r" in text
         assert "\x1b[K" in text
-        assert number(text.replace("\r\n", "\n"), "events consumed") == EVENTS
+        assert first(text.replace("\r\n", "\n"), "events") == EVENTS
 
 
 def _chunks(controller: int) -> Iterator[bytes]:
