@@ -186,15 +186,18 @@ class DemoProgress:
         return TERMINAL_EVERY_S if self._live else PLAIN_EVERY_S
 
     def show(self, worker: Worker, seconds: float) -> None:
-        """Write what the worker has done in its `seconds` of work, and how full its filters are on average."""
+        """Write what the worker has done in its `seconds` of work, and the mean state of its filters.
+
+        A line fits into 80 columns: a terminal cannot rewrite one that it had to wrap.
+        """
         tally = worker.tally
         filters = [d.shard.filter for d in worker.deliveries.values() if d.shard]
-        fill = fmean(f.fill_ratio for f in filters)
+        full = fmean(len(f) / f.capacity for f in filters)
         error = fmean(f.error_rate_now for f in filters)
         rate = tally.consumed / seconds
         line = (
-            f"{tally.consumed:>8,} events  {rate:>9,.0f}/s  passed on {tally[Verdict.PASS]:>6,}"
-            f"  dropped {tally[Verdict.DUPLICATE]:>6,}  filter: {fill:.0%} of bits set, error rate {error:.2%}"
+            f"{tally.consumed:>6,} events  {rate:>7,.0f}/s  passed {tally[Verdict.PASS]:>6,}"
+            f"  dropped {tally[Verdict.DUPLICATE]:>6,}  {full:>4.0%} full  error {error:.2%}"
         )
         self._out.write(f"\r{line}\x1b[K" if self._live else f"{line}\n")
         self._out.flush()
@@ -273,17 +276,21 @@ def _probe(filters: Sequence[Filter], exact: AbstractSet[bytes]) -> FalsePositiv
 def _introduction(address: str, tree: Settings) -> str:
     promised = f"{tree.filter.error_rate:.0%}"
     return f"""\
-The demo writes one event for each package of Debian to a Kafka topic: its home page. Many packages
-share one. The worker reads the topic and passes on the first event of each page, and drops the
-others as duplicates. What it compares is the event's key: here, the address of the page.
+The demo writes one event for each package of Debian to a Kafka topic: its home
+page. Many packages share one. The worker reads the topic, passes on the first
+event of each page, and drops the others as duplicates. What it compares is the
+key of an event: here, the address of the page.
 
-The broker is a mock, in this process, at {address}. It has no transactions, so this run
-delivers at least once, and proves nothing about delivery: it shows the filter at work.
+The broker is a mock in this process, at {address}. It has no
+transactions, so this run delivers at least once, and proves nothing about
+delivery: it shows the filter at work.
 
-The filter holds the keys in a few bits each. The price is that it takes some new keys for known
-ones, and their events are lost: at most {promised} of new keys, even once the filter is full.
+The filter holds the keys in a few bits each. The price is that it takes some
+new keys for known ones, and their events are lost: at most {promised} of new keys, even
+once the filter is full.
 
-Starting the worker takes some seconds; longer the first time, when it compiles its inner loops.
+The worker takes some seconds to start, and longer the first time, when it
+compiles its inner loops.
 """
 
 
@@ -307,19 +314,19 @@ What came out
 False positives: what the filter took for known, though it was new
                                 estimated       actual
   of {run.new:,} new pages, while the filter filled up
-                              {run.estimated:>11,.1f}  {run.actual:>11,}  dropped by the worker
+                              {run.estimated:>11,.1f}  {run.actual:>11,}  dropped, and lost
   of {probe.new:,} keys that were never fed, asked at the end
                               {probe.estimated:>11,.1f}  {probe.actual:>11,}  \
-{probe.actual / probe.new:.2%}; promised: at most {promised}
+{probe.actual / probe.new:.2%}; promised: {promised}
 
 What it cost                        bytes   bits a key
-  the filter                  {result.filter_bytes:>11,}  {bits:>11,.1f}  {result.filters} tables, one a partition
+  the filter                  {result.filter_bytes:>11,}  {bits:>11,.1f}  in {result.filters} partitions
   a Python set of these keys  {result.set_bytes:>11,}  {exact_bits:>11,.1f}  \
 {result.set_bytes / result.filter_bytes:,.0f} times the filter
   the text of the keys alone  {result.text_bytes:>11,}  {result.text_bytes * 8 / result.distinct:>11,.1f}  \
 {result.text_bytes / result.filter_bytes:,.0f} times the filter
-  snapshots of the filter     {sum(sizes):>11,}               {len(sizes)} files in {tree.snapshot.directory}
-  time                        {result.seconds:>9,.1f} s               {rate:,.0f} events a second, mock broker included
+  snapshots of the filter     {sum(sizes):>11,}  {len(sizes)} files in {tree.snapshot.directory}
+  time                        {result.seconds:>9,.1f} s  {rate:,.0f} events/s, with the broker
 """
 
 

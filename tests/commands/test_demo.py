@@ -83,8 +83,8 @@ def test_the_filter_ends_near_its_promise(output: str) -> None:
 def test_memory_stands_beside_that_of_an_exact_set(output: str) -> None:
     """A Bloom filter of 1 % takes 9.6 bits a key and a little slack; the set takes at least its keys and a pointer."""
     kept = first(output, "passed on")
-    filter_bytes, bits, tables = numbers(output, "the filter")
-    assert tables == 4
+    filter_bytes, bits, partitions = numbers(output, "the filter")
+    assert partitions == 4
     assert 9.5 < bits < 10.5
     assert bits == pytest.approx(8 * filter_bytes / kept, abs=0.06)
     for row, least in (
@@ -111,18 +111,24 @@ def test_a_filter_that_forgets_is_seen() -> None:
 
 def test_plain_lines_without_a_terminal(output: str) -> None:
     """Progress is plain lines in a pipe: rate, verdicts, fill, error, and no control characters."""
-    lines = [line for line in output.splitlines() if ", error rate" in line]
+    lines = [line for line in output.splitlines() if " full  error " in line]
     assert lines
     assert all(
         re.fullmatch(
-            r" *[\d,]+ events +[\d,]+/s  passed on +[\d,]+  dropped +[\d,]+"
-            r"  filter: \d+% of bits set, error rate \d\.\d\d%",
+            r" *[\d,]+ events +[\d,]+/s  passed +[\d,]+  dropped +[\d,]+  +\d+% full  error \d\.\d\d%",
             line,
         )
         for line in lines
     )
+    assert re.search(r"58,212 events .* 9\d% full  error 0\.[89]\d%$", lines[-1])
     assert "\r" not in output
     assert "\x1b" not in output
+
+
+def test_the_report_fits_into_80_columns(output: str) -> None:
+    """No line is wrapped, but for the commands to copy: a live line that is wrapped cannot be rewritten."""
+    printed, _ = output.split("What to do next")
+    assert max(map(len, printed.splitlines())) <= 80
 
 
 def test_the_end_names_snapshots_and_next_commands(
