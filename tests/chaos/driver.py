@@ -83,6 +83,7 @@ def play_round(
         failures=failures,
         longest_s={what: round(value, 2) for what, value in trial.count.longest_s.items()},
         finding=finding,
+        seen=dict(trial.count.seen),
     )
 
 
@@ -127,10 +128,9 @@ def line_of(result: Result) -> str:
     )
     hits = "" if result.hits is None else f", {result.hits} hits"
     faults = f"{sum(result.tried.values())} faults{hits}"
+    seen = "".join(f"\n    {what}: {count:,}" for what, count in result.seen.items())
     ends = "".join(f"\n    {failure}" for failure in result.failures)
-    return (
-        f"{result.scenario} {result.number}: {state}; {judged}; {faults}; {result.seconds} s{ends}"
-    )
+    return f"{result.scenario} {result.number}: {state}; {judged}; {faults}; {result.seconds} s{seen}{ends}"
 
 
 def _counts(scenario: Scenario, finding: Finding | None) -> bool:

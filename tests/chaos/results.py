@@ -34,6 +34,7 @@ class Result:
     failures: list[str]
     longest_s: dict[str, float] = field(default_factory=dict)
     finding: Finding | None = None
+    seen: dict[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:

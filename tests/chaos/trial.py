@@ -48,6 +48,8 @@ class Count:
     tried: Counter[str] = field(default_factory=Counter)
     hits: int | None = None  # where nobody asked
     longest_s: dict[str, float] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
+    """What the workers' logs show, if the scenario looks."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -102,16 +104,13 @@ class Trial:
 
     def start(self, wanted: Wanted | None = None) -> WorkerProcess:
         """Start a worker; where something is wanted of it, in its wrapper."""
-        self._started += 1
         wanted = {**(wanted or {}), **self.broken}
-        worker = WorkerProcess(
-            self.deployment.write_config(),
-            self.directory / f"{self._started:03d}.log",
-            {"PYTHONPATH": str(ROOT), **environment(wanted)},
-            WRAPPER if wanted else "streamdedup",
-        )
-        self.workers.append(worker)
-        return worker
+        module = WRAPPER if wanted else "streamdedup"
+        return self._launch({"PYTHONPATH": str(ROOT), **environment(wanted)}, module)
+
+    def start_from(self, environ: Mapping[str, str]) -> WorkerProcess:
+        """Start a worker of the version that `environ` names; without the wrapper, which patches today's names."""
+        return self._launch(environ, "streamdedup")
 
     def start_live(self, wanted: Wanted | None = None) -> WorkerProcess:
         """Start a worker and wait until it serves every partition."""
@@ -235,6 +234,13 @@ class Trial:
     def forget(self) -> None:
         """Remove the files, and the topics' data with the broker at its end."""
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _launch(self, environ: Mapping[str, str], module: str) -> WorkerProcess:
+        self._started += 1
+        log = self.directory / f"{self._started:03d}.log"
+        worker = WorkerProcess(self.deployment.write_config(), log, environ, module)
+        self.workers.append(worker)
+        return worker
 
     def _settle_on_small_steps(self) -> None:
         """Small transactions, quick time-outs: many moments at which a fault can hit."""
