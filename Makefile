@@ -28,8 +28,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 # ONLY=kill,step plays these scenarios, SCALE=0.1 a tenth of the rounds, SEED=2 others; what was played is not played again.
+# OLD=COMMIT adds the scenario `upgrade`: workers of that commit and of the checkout replace each other in one group.
 chaos: $(VENV)/.dev
-	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" $(BIN)/python -m tests.chaos
+	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" $(BIN)/python -m tests.chaos
 
 acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.acceptance

@@ -36,6 +36,8 @@ from tests.chaos.report import write_report
 from tests.chaos.results import Result, Results
 from tests.chaos.segments import LogBatch, aborted, zombie_batches
 from tests.chaos.trial import Trial
+from tests.chaos.upgrades import NEW, OLD, Crossing, crossings, served_by_both
+from tests.chaos.versions import commit_of, take_out
 from tests.chaos.worker import broken
 
 ROOT = Path(__file__).parents[2]
@@ -170,6 +172,9 @@ def test_repeated_keys_are_as_many_as_the_page_says() -> None:
         ("SEED", "x"),
         ("SEED", "-1"),
         ("ONLY", "kill,nothing"),
+        ("ONLY", "kill,upgrade"),
+        ("OLD", "nothing"),
+        ("OLD", "--all"),
     ],
 )
 def test_a_wrong_variable_is_named(
@@ -217,6 +222,47 @@ def test_the_page_names_the_scenarios_that_must_abort(tmp_path: Path) -> None:
     row = next(line for line in page.splitlines() if line.startswith("| `once`: "))
     assert "| 3 | \N{EN DASH} | 40 |" in row
     assert "\n".join(in_words()) in page
+
+
+def test_a_snapshot_crosses_over_if_only_the_other_version_saved_it() -> None:
+    """What its own version saved, too, or nobody, is no proof; the events are those of the fold that follows."""
+
+    def line(event: str, partition: int, **fields: int) -> dict[str, object]:
+        return {"event": event, "partition": partition, **fields}
+
+    logs = [
+        (OLD, [line("snapshot_saved", 0, label=10), line("snapshot_saved", 1, label=10)]),
+        (NEW, [line("snapshot_saved", 1, label=10), line("shard_live", 1)]),
+        (
+            NEW,
+            [
+                line("output_folded", 0, start=10, events=1),
+                line("snapshot_loaded", 0, label=10),
+                line("snapshot_loaded", 1, label=10),
+                line("snapshot_loaded", 2, label=10),
+                line("output_folded", 1, start=10, events=2),
+                line("output_folded", 0, start=10, events=3),
+                line("snapshot_saved", 0, label=20),
+            ],
+        ),
+        (OLD, [line("snapshot_loaded", 0, label=20), line("shard_live", 1), line("shard_live", 0)]),
+    ]
+    assert list(crossings(logs)) == [Crossing(NEW, 0, 10, events=3), Crossing(OLD, 0, 20, events=0)]
+    assert served_by_both(logs) == {1}
+    assert not served_by_both(logs[:3])
+
+
+def test_an_old_version_runs_from_its_own_sources(tmp_path: Path) -> None:
+    """Also if the current directory holds today's package; what was extracted once is not extracted again."""
+    try:
+        commit = commit_of("HEAD")
+    except ValueError:
+        pytest.skip("there is no history here")
+    old = take_out(commit, tmp_path)
+    assert old.sources.is_relative_to(tmp_path / f"old-{commit}")
+    (old.sources / "streamdedup" / "__init__.py").write_text("print('kept')")
+    with pytest.raises(RuntimeError, match="kept"):
+        take_out(commit, tmp_path)
 
 
 def test_aborted_records_are_those_before_an_abort_marker() -> None:

@@ -1,5 +1,8 @@
 """`make chaos`: play the matrix, or the part that ONLY names, at SCALE, from SEED; then write the page of guarantees.
 
+If OLD names a commit, the matrix has one scenario more, `upgrade`; the page leaves it out, since it is about two
+versions, and its rounds are kept in a file for each OLD.
+
 docs/guarantees.md is written where the whole matrix has been played, in one run or several; else a page beside the
 rounds tells what there is.
 """
@@ -9,14 +12,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.driver import play_scenario
-from tests.chaos.matrix import SCENARIOS
+from tests.chaos.matrix import SCENARIOS, UPGRADE, Scenario, upgrade_from
 from tests.chaos.report import is_whole, write_report
 from tests.chaos.results import ROOT, Results
+from tests.chaos.versions import commit_of, compile_kernels, take_out
 
 DIRECTORY = ROOT / "var" / "chaos"
 PAGE = ROOT / "docs" / "guarantees.md"
@@ -29,6 +33,8 @@ class Wish:
     only: Collection[str]
     scale: float
     seed: int
+    old: str | None
+    """The commit to upgrade from."""
 
 
 def main() -> int:
@@ -43,23 +49,25 @@ def main() -> int:
     )  # with all that we started
     results = Results(DIRECTORY / "results.jsonl", str(wish.seed))
     started = time.monotonic()
-    complete = True
-    for scenario in SCENARIOS.values():
-        if scenario.name in wish.only:
-            rounds = max(1, round(scenario.rounds * wish.scale))
-            play_scenario(scenario, rounds, results, DIRECTORY / "trials")
-            complete &= all(results.done(scenario.name, number) for number in range(rounds))
+    kept = _play((s for s in SCENARIOS.values() if s.name in wish.only), wish.scale, results)
+    if wish.old and UPGRADE in wish.only:
+        old = take_out(wish.old, DIRECTORY)
+        compile_kernels(old)
+        beside = Results(DIRECTORY / f"old-{old.commit}.jsonl", results.seed)
+        kept &= _play([upgrade_from(old)], wish.scale, beside)
     print(f"{time.monotonic() - started:.0f} s; rounds are kept in {_short(DIRECTORY)}")
     write_page(results, PAGE, DIRECTORY / PAGE.name)
-    kept = not any(result.failures for result in results.rounds)
-    return 0 if kept and complete else 1
+    return 0 if kept else 1
 
 
 def wish_of(variables: Mapping[str, str]) -> Wish:
-    """Read ONLY, SCALE and SEED; ValueError with the variable, its value and what it takes."""
-    only = variables.get("ONLY", "").replace(",", " ").split() or list(SCENARIOS)
-    if unknown := set(only) - set(SCENARIOS):
-        raise ValueError(f"ONLY={','.join(sorted(unknown))}: there are {', '.join(SCENARIOS)}")
+    """Read ONLY, SCALE, SEED and OLD; ValueError with the variable, its value and what it takes."""
+    old = commit_of(variables["OLD"]) if variables.get("OLD") else None
+    known = [*SCENARIOS, UPGRADE] if old else list(SCENARIOS)
+    only = variables.get("ONLY", "").replace(",", " ").split() or known
+    if unknown := set(only) - set(known):
+        more = "" if old else f", and with OLD=<commit> {UPGRADE}"
+        raise ValueError(f"ONLY={','.join(sorted(unknown))}: there are {', '.join(known)}{more}")
     scale, seed = variables.get("SCALE", "1"), variables.get("SEED", "1")
     if not _is_positive(scale):
         raise ValueError(
@@ -67,7 +75,17 @@ def wish_of(variables: Mapping[str, str]) -> Wish:
         )
     if not (seed.isascii() and seed.isdigit()):
         raise ValueError(f"SEED={seed}: a whole number from 0 on is needed")
-    return Wish(only, float(scale), int(seed))
+    return Wish(only, float(scale), int(seed), old)
+
+
+def _play(scenarios: Iterable[Scenario], scale: float, results: Results) -> bool:
+    """Play what is missing; return whether every round counts, and none that is known has failed."""
+    complete = True
+    for scenario in scenarios:
+        rounds = max(1, round(scenario.rounds * scale))
+        play_scenario(scenario, rounds, results, DIRECTORY / "trials")
+        complete &= all(results.done(scenario.name, number) for number in range(rounds))
+    return complete and not any(result.failures for result in results.rounds)
 
 
 def write_page(results: Results, whole: Path, part: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tests.chaos.brokers import Brokers, ProxiedBroker, ThreeBrokers
 from tests.chaos.disks import CASES, harm_disk
@@ -20,10 +21,13 @@ from tests.chaos.pauses import pause_and_wake
 from tests.chaos.repeats import harm_at_least_once
 from tests.chaos.storms import rebalance_storm
 from tests.chaos.trial import PARTITIONS, Trial
+from tests.chaos.upgrades import upgrade_and_roll_back
+from tests.chaos.versions import OldVersion
 from tests.chaos.worker import STEPS
 
 EXACT = "nothing lost, nothing twice"
 REPEATED = "nothing lost; repeats are counted"
+UPGRADE = "upgrade"
 
 
 @dataclass(frozen=True)
@@ -214,3 +218,15 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
     )
 }
+
+
+def upgrade_from(old: OldVersion) -> Scenario:
+    """The scenario that the matrix has only if there is an `old` version; docs/guarantees.md does not list it."""
+    return Scenario(
+        UPGRADE,
+        f"workers of {old.commit} and of the checkout replace each other in a group",
+        partial(upgrade_and_roll_back, old=old),
+        rounds=3,
+        size=12,
+        must_abort=True,
+    )
