@@ -1,8 +1,115 @@
 """The life of one shard: fence the output, fold it, then decide, emit, commit, admit.
 
-Whatever goes wrong is doubt: drop the producer and pending, keep the filter, and fence again; the broker then tells
-what is true. Only a contradiction that an operator must settle stops a shard, which then stays in the group.
+Every failure is a doubt, and there is one way back from it: drop the producer and pending, keep the filter, and fence
+again; the broker then says what was committed. Only a contradiction that an operator must resolve stops a shard. A
+stopped shard stays in the group.
 """
+
+# Theory of operation
+# ===================
+#
+# A shard is everything that belongs to one partition of the input. Its filter is the fold of the output partition of
+# the same number: the set of the keys of all events that were emitted there. The label is the output offset up to which
+# the filter has folded the output. A digest is pending from the moment its event passes until that event is known to be
+# committed. Two rules hold in every state:
+#
+#   - Admission follows commit. A digest enters the filter only after its event is known to be committed in the output.
+#   - Never ahead. The filter holds no key that is not in this very output, and the label never lies beyond its end.
+#
+# So we never have to guess whether a commit succeeded. We can always ask the output, and fold what is new in it.
+#
+#              run(epoch)          found           folded           filter full
+#    ASSIGNED -----------> FENCING ------> FOLDING -------> LIVE -------------> FULL
+#       ^                   ^   |             |              |                   |
+#       |                   |   v             v              v                   |
+#       |                   +---+--- doubt ---+--------------+                   |
+#       |                       |             |              |                   |
+#       |                       +-------------+--------------+--> STOPPED        |
+#       |                        DeliveryError, ConfigError,         |           |
+#       |                        the broker refuses us               |           |
+#       +---- leave(), from any state -------------------------------+-----------+
+#
+# ASSIGNED   The shard does not run: the partition was just assigned, or `run` has ended. There is no producer. A filter
+#            may be in memory, from the time before.
+# FENCING    The consumer fetches nothing from the partition. First the group must confirm that the partition is still
+#            ours: a worker that slept must not fence the one that took its place. Then `fence` starts a producer under
+#            the transactional id OUTPUT/PARTITION, which shuts out every earlier one. Only after that it reads the
+#            committed input offset and the output's end, and waits until no transaction is open below that end. From
+#            here on no earlier worker can write. (With `at_least_once` only the id is fenced, if the broker can, and
+#            an earlier worker may still send what it has in hand.) `resume` decides, without I/O, where reading goes
+#            on. Pending is empty; filter and label are those of before, and events of ours may lie above the label.
+# FOLDING    `fold` (it implements `memory`) keeps the filter in memory, or loads the newest usable snapshot with
+#            `snapshots`, or begins with an empty filter. Then it reads the committed events of the output from the
+#            label to the end that FENCING read. The label rises with them; at last it equals that end. If the partition
+#            is new (a birth), the offset to begin at is committed now, before anything is read, so that a crash cannot
+#            move it. A worker without a filter folds nothing (`memory.NoMemory`): its label only records the end, and
+#            others may write, too.
+# LIVE       The consumer reads from the resumed offset. Everything below the label is in the filter. Above it the
+#            output may hold markers and those events of ours that are not yet admitted. If it holds any other event, a
+#            second writer is at work. Pending holds the digests of the transactions in flight.
+# FULL       The filter has reached its capacity and may not grow. Everything decided is committed. The consumer fetches
+#            nothing, the producer stays open, and the shard waits for `leave`.
+# STOPPED    The output, the offset or the topics contradict what we know, and `trouble` says how. Our transaction is
+#            aborted if the broker answers, the producer is dropped, and nothing is read, decided or committed.
+#
+# The worker's supervisor saves snapshots (`snapshots`) in every state. A snapshot is the filter with its label, and
+# both agree in every state, except between two steps of an admission or a fold (`Shard.moving`): then the save tries
+# again, and after some tries leaves it to the next save.
+#
+# The one way back
+# ----------------
+# A send, commit or question whose outcome is unknown is a doubt: a time-out, a fenced producer, a replaced connection,
+# an event that the broker refuses, and any other exception that is not one of those that stop. `run` forgets pending,
+# keeps the filter, waits with back-off (not after a refused event, since `pace` has already reduced the batch), and
+# enters FENCING again, where the old producer is dropped. If the transaction was committed, the fold adds its keys and
+# reading resumes after it. If it was not, its events are read and decided again. Nothing else needs to be repaired.
+#
+# What happens between a fetch and a commit
+# -----------------------------------------
+# Two tasks run side by side (`transactions.together`), joined by a queue of transactions (`transactions.Flights`).
+#
+# The first decides (`decide`):
+#   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch.
+#   2. Keys are extracted and normalized. Malformed events, and those that the output would refuse (`emit.refused_by`:
+#      too large, too old, stamped ahead), get their verdicts before any rule.
+#   3. `shard` decides the others by the lists, then by filter and pending. What passes becomes pending.
+#   4. The events join the open transaction. It takes more until its interval, its events or its bytes are used up;
+#      after the interval it still takes more while the transaction before it commits. Then `Shard.seal` closes it.
+# The second commits (`commit`), one transaction after the other, in the order in which they were opened:
+#   5. It begins a transaction at the broker as soon as the first events are decided, and does not wait for the seal.
+#   6. `emit` sends each event to the output or a side topic (`side_topics`), or nowhere, by its verdict.
+#   7. It awaits the acknowledgment of every send. Our events must follow our last transaction in the output without a
+#      gap. If not, that is a doubt; with `exactly_once` it aborts, and the next fold stops if it finds an event of
+#      another writer in that gap.
+#   8. It commits the input offset with a note (topic ids, label, watermark) in the same transaction. With
+#      `at_least_once` it commits the offset after the sends.
+#   9. It admits the transaction's pending digests to the filter, and raises the label to the end of our last event.
+#
+# Steps 3 and 9 use the same filter, so each holds `Memory.turn`. At most `delivery.max_in_flight` transactions are in
+# flight, so the first task is at most that far ahead. If one task fails, the other is cancelled, and all transactions
+# in flight are taken back together.
+#
+# Where a cancellation may arrive
+# -------------------------------
+# At any `await`. After `leave` a LIVE shard finishes the transactions in flight, and is cancelled only if that takes
+# too long. A shard in another state is cancelled at once (both in `worker.assignment`). If cancelled, `run` leaves
+# `state` as it was; the next `run` begins with FENCING. A cancellation is safe at any place, because
+#   - `Shard.decide` never awaits, so no batch is decided by half;
+#   - `turns.in_turns` does the remaining steps of an admission or a fold at once, before the cancellation goes on;
+#   - a thread (a load, a save, the growth of a filter) goes on, and the next call for the same shard waits for it;
+#   - a commit that is cancelled is a doubt like any other.
+#
+# Why a snapshot is refused, and where that is decided
+# ----------------------------------------------------
+# `fold` asks `snapshots` for the newest usable snapshot, and `snapshots` tries one generation after the other. One is
+# refused, and logged as `snapshot_refused`, if
+#   - it is damaged, or was renamed, or cannot be read, or is of another log, other settings or another floor
+#     (`Recipe.identity`), or is ahead of the output's end: `snapshot.Store.load` decides;
+#   - the output now holds another record batch at the place of the last one that the snapshot folded, or nothing shows
+#     that it is still the same log: `snapshot.fingerprint.doubt_of` decides. In the same case `fold` drops
+#     a filter in memory.
+# A snapshot is not refused for its age. If the output no longer holds all events above its label, `resume.check_memory`
+# stops the shard, or accepts the gap, as `sink.on_gap` says.
 
 import asyncio
 from enum import StrEnum
@@ -37,7 +144,7 @@ BACKOFF_S_MAX = 10.0
 
 
 class State(StrEnum):
-    """Where a shard stands in its life."""
+    """The states of a shard; see the theory of operation above."""
 
     ASSIGNED = "assigned"
     FENCING = "fencing"
@@ -48,16 +155,16 @@ class State(StrEnum):
 
 
 class Delivery:
-    """Drives the shard of one partition. `run` lives as long as the partition is ours."""
+    """Drives the shard of one partition. `run` runs for as long as the partition is assigned to this worker."""
 
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
         settings = recipe.settings
         self.state = State.ASSIGNED
         self.partition = partition
-        self.trouble: str | None = None  # why it is full or stopped
+        self.trouble: str | None = None  # why the shard is full or stopped; else None
         self._meters = services.meters.of(partition)
         self._committed_offset = 0
-        self._input_end: int | None = None  # as last asked for
+        self._input_end: int | None = None  # as last read from the broker
         self._recipe, self._services, self._settings = recipe, services, settings
         self._log = log.bind(
             topic=settings.source.topic, partition=partition, output=settings.sink.topic
@@ -90,12 +197,12 @@ class Delivery:
 
     @property
     def shard(self) -> Shard | None:
-        """What is in memory of the partition."""
+        """The shard in memory; None before the first fold."""
         return self._memory.shard
 
     @property
     def snapshots(self) -> ShardSnapshots | None:
-        """The shard's snapshots; None if it saves nothing."""
+        """The shard's snapshots; None for a worker without a filter, which saves none."""
         return self._memory.snapshots
 
     @property
@@ -104,18 +211,18 @@ class Delivery:
         return self.snapshots is not None and self.snapshots.writes
 
     def cut_saves_short(self) -> None:
-        """Give up the snapshot that is being written, if any."""
+        """Give up the snapshot that is being written, if any, and every later one."""
         if self.snapshots:
             self.snapshots.cut_short()
 
     @property
     def fold(self) -> Fold | None:
-        """The last fold, which may be under way."""
+        """The last fold, which may still be running; None before the first one."""
         return self._memory.progress
 
     @property
     def lag(self) -> int | None:
-        """How many offsets lie between what is done and the end of the input; None until that is known."""
+        """How many offsets of the input are not done yet; None until the end of the input is known."""
         if self._input_end is None:
             return None
         if self.state is not State.LIVE:
@@ -124,25 +231,31 @@ class Delivery:
         return max(0, read, self._services.source.lag(self.partition))
 
     async def look_up_end(self) -> None:
-        """Ask for the end of the input where nothing is fetched that would tell it; not for the first time."""
+        """Read the end of the input again, unless the shard is live: then its fetches report the end.
+
+        Before the first fencing this does nothing.
+        """
         if self._input_end is not None and self.state is not State.LIVE:
             self._input_end = await self._services.cluster.end_offset(
                 self._settings.source.topic, self.partition
             )
 
     def lookup_waits(self, above_s: float) -> str | None:
-        """What it says of a lookup in a list's store that takes so long; None where none does. Any thread may ask."""
+        """Return, as text, which lookup in a list's exact store has waited for `above_s` seconds or more.
+
+        None if no lookup has. Any thread may call this.
+        """
         return self._services.threads.lookups.waits(self._name, above_s)
 
     @property
     def beyond_capacity(self) -> bool:
-        """Whether the filter holds more than its error rate was promised for, as the operator allowed."""
+        """Whether the filter holds more keys than its promised error rate allows, with `filter.on_full: warn`."""
         held = self.shard is not None and self.shard.beyond_capacity
         return held and not self._recipe.stops_when_full
 
     @property
     def busy(self) -> bool:
-        """Whether `leave` should wait for a batch in hand."""
+        """Whether `leave` should wait: the shard is live, and may have transactions in flight."""
         return self.state is State.LIVE
 
     async def run(self, epoch: int) -> None:
@@ -152,7 +265,8 @@ class Delivery:
         while not self._leaving.is_set():
             try:
                 await self._live(epoch)
-                await self._leaving.wait()  # another epoch has begun: whose we are is not known yet
+                # The shard is full, or another epoch has begun and the partition may not be ours any more.
+                await self._leaving.wait()
             except Exception as error:
                 final = error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
                 if final is not None:
@@ -164,7 +278,7 @@ class Delivery:
                 if self.state is State.LIVE and self._live_s > BACKOFF_S_MAX:
                     self._backoff.reset()
                 self.state = State.FENCING
-                if not isinstance(error, RefusedError):  # after which fewer are tried at once
+                if not isinstance(error, RefusedError):  # then `pace` takes fewer events at once
                     await self._pause(self._backoff.next_s())
             finally:
                 self._meters.take_back("left")
@@ -178,24 +292,24 @@ class Delivery:
         return asyncio.get_running_loop().time() - self._live_at
 
     def leave(self) -> None:
-        """Ask `run` to end after the batch in hand."""
+        """Ask `run` to end after the transactions in flight."""
         self._leaving.set()
 
     async def drop(self) -> None:
-        """Let go of the producer, whatever it is doing; nobody waits for a broker here any more."""
+        """Release the producer, whatever it is doing. The shard no longer counts as one that waits for a broker."""
         self._services.cluster.patience.forget(self._name)
         await self._writer.drop()
 
     async def look_at_log(self, within_s: float) -> None:
-        """Before a save: see `Memory.look_at_log`."""
+        """Check the log before a save; see `Memory.look_at_log`."""
         await self._memory.look_at_log(within_s)
 
     async def save(self) -> None:
-        """Take a snapshot where there is something new to save; failures are logged, never raised."""
+        """Save a snapshot if there is something new to save. Failures are logged, never raised."""
         await self._memory.save()
 
     async def outrun(self, log_start: int) -> None:
-        """Take one also where the output, which begins at `log_start`, is deleted up to the last but one."""
+        """Save a snapshot if the output, which begins at `log_start`, was deleted beyond the second-newest snapshot."""
         await self._memory.outrun(log_start)
 
     async def _live(self, epoch: int) -> None:
@@ -219,7 +333,7 @@ class Delivery:
         foreign = self._committer.foreign if self._committer else None
         shard = await self._memory.catch_up(found, topology, foreign)
         committer = self._committer = self._committer_on(found, shard)
-        if resume.birth:  # `source.start` is resolved once: a crash cannot move it
+        if resume.birth:  # `source.start` is resolved once, so that a crash cannot move it
             await self._commit_birth(committer, shard, topology, resume.offset)
         if source.epoch != epoch:
             return
@@ -236,7 +350,7 @@ class Delivery:
             await self._wait_full(shard)
 
     def _committer_on(self, found: Found, shard: Shard) -> Committer:
-        """What commits the transactions of `shard` until the next fencing, on the ground of what is `found`."""
+        """Return what commits the transactions of `shard` until the next fencing, on the ground of what was `found`."""
         ours_end = noted_end(found)
         ground = Ground(
             output_end=self._memory.must_follow(found),
@@ -258,9 +372,9 @@ class Delivery:
         )
 
     async def _confirmed(self, epoch: int) -> bool:
-        """Wait until the group says that the partition is still ours; False where it is not.
+        """Wait until the group confirms that the partition is still ours; return False if it is not.
 
-        A worker that was paused would else shut out the one that took its place.
+        Otherwise a worker that was paused would fence the worker that took its place.
         """
         source, backoff = self._services.source, Backoff(BACKOFF_S, BACKOFF_S_MAX)
         while source.epoch == epoch and not self._leaving.is_set():
@@ -270,14 +384,14 @@ class Delivery:
         return False
 
     def _tell(self, error: Exception) -> None:
-        """Doubt, in the log; but not from each shard again while a broker is away, which is told for all of them."""
+        """Log a doubt. If a broker is away, only a live shard does; `patience` logs that for all shards together."""
         if is_away(error):
             self._services.cluster.patience.away(self._name, error)
         if self.state is State.LIVE or not is_away(error):
             self._log.warning("doubt", state=self.state, **describe_error(error))
 
     def _passed(self, transaction: Transaction) -> None:
-        """`transaction` is committed and admitted."""
+        """Note that `transaction` is committed and admitted."""
         self._committed_offset = transaction.next_offset
         self._meters.commit(transaction.next_offset)
         self._pace.passed(transaction.next_offset)
@@ -304,12 +418,12 @@ class Delivery:
             keys=len(shard.filter),
             capacity=shard.filter.capacity,
             reason=held,
-            remedy=f"{larger} and restart (if need be, the output is folded again), or set filter.on_full: warn",
+            remedy=f"{larger} and restart (which may fold the output again), or set filter.on_full: warn",
         )
         await self._leaving.wait()
 
     def _tell_beyond(self, shard: Shard) -> None:
-        """Once: the error rate is above the one that was asked for, as `on_full: warn` allows."""
+        """Warn, once, that the error rate is above the configured one, which `filter.on_full: warn` allows."""
         if self.beyond_capacity and not self._told_beyond:
             self._told_beyond = True
             self._log.warning(
@@ -326,7 +440,7 @@ class Delivery:
         self._services.cluster.patience.forget(self._name)
         self._services.source.hold(self.partition)
         self._log.error(
-            "shard_stopped", error=str(error), remedy="once that is settled, restart the worker"
+            "shard_stopped", error=str(error), remedy="resolve that, then restart the worker"
         )
         await self._writer.give_up()
         await self._leaving.wait()
