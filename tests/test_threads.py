@@ -101,7 +101,7 @@ def readyz(worker: LocalWorker) -> str:
 
 @pytest.mark.parametrize(
     ("answers", "state", "what"),
-    [(0, "fencing", "a look for its snapshots"), (1, "folding", "its newest snapshot")],
+    [(0, "fencing", "the list of its snapshots"), (1, "folding", "its newest snapshot")],
     ids=["looked-for", "loaded"],
 )
 async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(

@@ -1,6 +1,7 @@
-"""The second half of a shard's work: emit what was decided, commit it with the input offset, admit it to the filter.
+"""The second half of a shard's work: emit decided events, commit them with the input offset, admit their digests.
 
-One transaction after the other, in their order. Whatever fails is raised, and leaves the outcome to the next fencing.
+It takes one transaction after the other, in order. It raises every error; whether a transaction was committed is then
+for the next fencing to find out.
 """
 
 import asyncio
@@ -24,22 +25,25 @@ from streamdedup.kafka.topics import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a fencing established, and every commit until the next one rests on."""
+    """The facts that a fencing established. Every commit until the next fencing relies on them."""
 
     output_end: int | None
     """The output offset that our next event must get; None if others may write, too, since nothing is folded."""
     ours_end: int
-    """The output offset after our last event, as far as it is known: what lies beyond it is not ours."""
+    """The output offset after our last event, as far as it is known: no event of ours lies beyond it."""
     born: int
     """How many partitions the input had when the group began."""
     floor: int | None
     """The output offset below which everything is forgotten; None if nothing is."""
     since: int | None
-    """The input offset at which reading began when that was forgotten."""
+    """The input offset at which reading began when everything below `floor` was forgotten; None if unknown."""
 
 
 class Committer:
-    """Commits the transactions of one partition, from one fencing to the next."""
+    """Commits the transactions of one partition, from one fencing to the next.
+
+    `passed` is called for each transaction once it is committed and admitted.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class Committer:
         passed: Callable[[Transaction], None],
     ) -> None:
         self.foreign: tuple[int, int] | None = None
-        """The half-open range of output offsets in which somebody else wrote; the next fold looks there."""
+        """The half-open range of output offsets in which another writer wrote; the next fold looks for it there."""
         self._ground = ground
         self._output_end, self._ours_end = ground.output_end, ground.ours_end
         self._recipe, self._services = recipe, services
@@ -64,12 +68,15 @@ class Committer:
         self._pace, self._passed = pace, passed
 
     async def run(self, shard: Shard, topology: Topology, in_flight: InFlight) -> None:
-        """Commit what comes, until no more does."""
+        """Commit the transactions as they depart, until `in_flight` is closed."""
         async for transaction in in_flight.arrivals():
             await self.commit(shard, topology, transaction)
 
     async def commit(self, shard: Shard, topology: Topology, transaction: Transaction) -> None:
-        """Commit one: what was decided up to the shard's first seal."""
+        """Commit `transaction`, then admit its digests, those that the shard sealed first.
+
+        It sends each part as soon as it is decided, while the transaction is still being filled.
+        """
         loop = asyncio.get_running_loop()
         await transaction.begun()
         async with asyncio.timeout(self._writer.transaction_s_max):
@@ -89,10 +96,11 @@ class Committer:
         self._passed(transaction)
 
     async def _settle(self, shard: Shard, transaction: Transaction) -> int | None:
-        """Wait until the broker has taken everything; the output offset behind our last event, None without any.
+        """Wait until the broker has acknowledged everything; return the output offset after our last event.
 
-        That is the label which the commit will make true. It leaves out the transaction's own marker: whatever a
-        second writer puts between our last event and that will be folded, and found.
+        Return None if nothing went to the output. The result becomes the label after the commit. It lies before the
+        transaction's own marker: so if a second writer puts an event between our last event and the marker, the next
+        fold reads that event, and finds the second writer.
         """
         try:
             return await self._writer.settle(self._output_end)
@@ -106,12 +114,15 @@ class Committer:
             raise
 
     def _refused(self, error: RefusedError, transaction: Transaction) -> None:
-        """Look for the event that was refused among fewer. DeliveryError where even its rejection is."""
+        """Have the next transactions take fewer events, to find the one that was refused.
+
+        DeliveryError if the broker also refuses the record by which we reject that event, such as its dead letter.
+        """
         if transaction.last_offset in self._pace.refused:
             source = self._settings.source.topic
             raise DeliveryError(
-                f"{source}/{self._partition} offset {transaction.last_offset}: {error.topic} refuses what we make of it"
-                f" ({error.reason}); look at the settings of {error.topic}"
+                f"{source}/{self._partition} offset {transaction.last_offset}: {error.topic} refuses the record that"
+                f" reports this event ({error.reason}); check the settings of {error.topic}"
             ) from error
         self._pace.halve(transaction, f"refused by {error.topic}: {error.reason}")
 

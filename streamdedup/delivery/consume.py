@@ -1,6 +1,7 @@
-"""The input of one shard, event batch by event batch, each right behind the one before.
+"""Reads the input of one shard, batch by batch; each batch starts where the one before it ended.
 
-What cannot be parsed is read one event at a time, so that all before it is delivered; then its offset is told.
+If a fetch cannot be parsed, the events are read one at a time. So everything before the damaged event is delivered, and
+the error then names its offset.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from streamdedup.kafka.source import UnreadableError
 
 IDLE_WAIT_S = 0.2
 UNREADABLE_TRIES = 3
-ONE_BY_ONE_EVENTS = 100_000  # more than one fetch holds, so that what was unreadable is behind
+ONE_BY_ONE_EVENTS = 100_000  # more than one fetch holds: after so many, the damaged place is passed
 
 
 class InputReader:
@@ -27,35 +28,36 @@ class InputReader:
         self._epoch = 0
         self.next_offset = 0
         self.stuck = False
-        """Whether `read_until` came upon what cannot be read; `read` tells of it."""
-        self._one_by_one = 0  # how many events are still to be read so
+        """Whether the last `read_until` met bytes that cannot be parsed; the next `read` raises the error."""
+        self._one_by_one = 0  # how many more events are read one at a time
         self._tries = 0
 
     def begin(self, epoch: int, offset: int) -> None:
-        """Read on at `offset`, as long as `epoch` lasts."""
+        """Read on at `offset`, for as long as `epoch` lasts."""
         self._epoch, self.next_offset = epoch, offset
         self._source.go_to(self._partition, offset)
 
     def again(self, offset: int) -> None:
-        """What was read from `offset` on was not taken: the filter has no room for it now."""
+        """Read again from `offset` on: the filter had no room for those events."""
         self._meters.take_back("full", offset)
         self.next_offset = offset
         if self.ours:
             self._source.go_to(self._partition, offset)
 
     def passed(self) -> None:
-        """What was read is delivered: what cannot be read later is another event."""
+        """Note that everything read so far is delivered: an event that cannot be read from now on is another one."""
         self._tries = 0
 
     @property
     def ours(self) -> bool:
-        """Whether the epoch lasts: else another member may have the partition."""
+        """Whether the epoch still lasts. Once it is over, another member may own the partition."""
         return self._source.epoch == self._epoch
 
     async def read(self, wait_s: float, events_max: int) -> EventBatch | None:
-        """The next events, at most `events_max`; None after `wait_s` or where the epoch is over.
+        """Return the next events, at most `events_max`; None if none arrived within `wait_s` or the epoch is over.
 
-        UnreadableError where they cannot be parsed; DeliveryError where that is so for one event alone.
+        UnreadableError if the fetched bytes cannot be parsed. DeliveryError if they hold one event alone, and it cannot
+        be parsed at the last of several tries. DoubtError if the consumer does not stand where the last read ended.
         """
         if not self.ours:
             return None
@@ -71,8 +73,8 @@ class InputReader:
             if one_by_one and self._tries >= UNREADABLE_TRIES:
                 raise DeliveryError(
                     f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read ({error}):"
-                    " its record batch is damaged, above a limit, or not as Kafka's format wants it;"
-                    " move the group's offset behind it"
+                    " its record batch is damaged, exceeds a limit, or violates Kafka's format;"
+                    " move the group's offset past it"
                 ) from None
             self._tries = self._tries + 1 if one_by_one else 0
             self._one_by_one = ONE_BY_ONE_EVENTS
@@ -88,8 +90,9 @@ class InputReader:
     async def read_until(
         self, ends_at: float, events_max: int, leaving: asyncio.Event
     ) -> EventBatch | None:
-        """The next events, waited for until the loop's time is `ends_at`; None where the wait is over.
+        """Return the next events; None if none arrived before the loop's time `ends_at`.
 
+        It also returns None if the shard is leaving, the epoch is over, or the next bytes cannot be parsed (`stuck`).
         It may be cancelled: no event is lost by that.
         """
         loop = asyncio.get_running_loop()
@@ -101,7 +104,8 @@ class InputReader:
         ):
             try:
                 batch = await self.read(min(left_s, IDLE_WAIT_S), events_max)
-            except UnreadableError:  # it must not take back what was read before it
+            except UnreadableError:
+                # Raised here, it would take back the events that were read before; so the next `read` raises it.
                 self.stuck = True
                 return None
             if batch is not None:

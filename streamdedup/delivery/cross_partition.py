@@ -1,7 +1,7 @@
-"""The watch for keys that come in two partitions: there each is new, and no filter can see the duplicate.
+"""A watch for keys that appear in two partitions: each partition takes them for new, so no filter finds the duplicate.
 
-It keeps a sample of the digests that a worker's shards judge, one in 4,096 by the digest itself, so that all shards
-sample the same keys; bounded, the oldest leave first.
+The watch samples one in 4,096 of the digests that a worker's shards judge. The digest itself decides whether it is
+sampled, so all shards sample the same keys. The sample is bounded; the oldest digests leave first.
 """
 
 import numpy as np
@@ -9,29 +9,29 @@ import numpy as np
 from streamdedup.events import Verdict, Verdicts
 from streamdedup.keys.hashing import Digests
 
-SAMPLED = np.uint64(0xFFF)  # those whose low 12 bits are zero
+SAMPLED = np.uint64(0xFFF)  # a digest is sampled if these bits of it, the low 12, are all zero
 KEPT_MAX = 1 << 16
 
 
 class Watch:
-    """One for all shards of a worker. No key and no digest leaves it, only counts of sampled events."""
+    """The watch, shared by all shards of a worker. It publishes only counts of sampled events, no key and no digest."""
 
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
         self._kept_max = kept_max
         self._partition_of: dict[bytes, int] = {}
         self.unseen = 0
-        """Events that passed though another partition had the key before."""
+        """How many sampled events passed although another partition had judged the same key before."""
         self.seen = 0
-        """Events that were found to be duplicates."""
+        """How many sampled events were found to be duplicates."""
 
     @property
     def unseen_share(self) -> float:
-        """The estimated share of all duplicates that cannot be seen; 0 where there is none."""
+        """The estimated share of all duplicates that no filter can find; 0 if there are no duplicates."""
         duplicates = self.unseen + self.seen
         return self.unseen / duplicates if duplicates else 0.0
 
     def look(self, partition: int, digests: Digests, verdicts: Verdicts) -> None:
-        """Take in what `partition` judged: digests (n, 2) and their verdicts (n,)."""
+        """Count the sampled ones among the digests (n, 2) that `partition` judged, by their verdicts (n,)."""
         for row in np.flatnonzero((digests[:, 0] & SAMPLED) == 0).tolist():
             if verdicts[row] == Verdict.DUPLICATE:
                 self.seen += 1

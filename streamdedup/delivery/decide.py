@@ -1,7 +1,7 @@
 """The first half of a shard's work: read events, decide them, and fill transactions with them.
 
-It runs ahead of the second half, which commits, by as many transactions as may be in flight. The filter is judged and
-changed in turns, never both at once.
+It runs ahead of the second half (`commit`) by at most `delivery.max_in_flight` transactions. `Memory.turn` keeps the
+halves apart at the filter: one decides by it, or the other changes it, never both at once.
 """
 
 import asyncio
@@ -24,7 +24,10 @@ IDLE_COMMIT_S = 5.0
 
 
 class Decider:
-    """Decides the events of one shard; `pace` says how many a transaction may take."""
+    """Decides the events of one shard. `pace` limits how many of them a transaction may take.
+
+    `full` is set if the last `run` ended because the filter is full.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,10 @@ class Decider:
     async def run(
         self, shard: Shard, in_flight: InFlight, closes_s_max: float, leaving: asyncio.Event
     ) -> None:
-        """Fill transactions, each within `closes_s_max`, until `leaving`, the epoch's end, or a full filter."""
+        """Fill transactions until `leaving` is set, the epoch ends, or the filter is full.
+
+        A transaction waits for further events for at most `closes_s_max` seconds.
+        """
         self.full = False
         self._departed(self._reader.next_offset)
         while not leaving.is_set() and self._reader.ours and not self.full:
@@ -57,7 +63,9 @@ class Decider:
                     IDLE_WAIT_S, min(self._pace.events_max, self._extractor.rows_a_turn)
                 )
             except UnreadableError:
-                await in_flight.all_committed()  # it must not take back what was read before it
+                await (
+                    in_flight.all_committed()
+                )  # raised now, it would take back the events before it
                 raise
             if batch is not None:
                 await self._fill(shard, in_flight, batch, closes_s_max, leaving)
@@ -73,9 +81,10 @@ class Decider:
         closes_s_max: float,
         leaving: asyncio.Event,
     ) -> None:
-        """A transaction of `batch` and what follows it, until the interval, the events or the bytes are reached.
+        """Fill a transaction with `batch` and the events after it, until the interval, events or bytes are used up.
 
-        While the one before commits it would only wait: so it goes on being filled, and comes the sooner for it.
+        After the interval it still takes events while the transaction before it commits, because it would only wait for
+        that commit. So the events that arrive meanwhile need no transaction of their own.
         """
         delivery, loop = self._delivery, asyncio.get_running_loop()
         await in_flight.room()
@@ -89,7 +98,8 @@ class Decider:
             part, whole = await self._decide(shard, batch)
             transaction.add(part)
             offset = part.batch.next_offset
-            await asyncio.sleep(0)  # what is prefetched comes without waiting
+            # Prefetched events come without a wait, so the loop would get no turn.
+            await asyncio.sleep(0)
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
                 break
             left = min(events_max - transaction.events, self._extractor.rows_a_turn)
@@ -102,12 +112,11 @@ class Decider:
         self._seal(shard, transaction)
         if not whole:
             await in_flight.all_committed()
-            self.full = (
-                shard.full or not transaction.events
-            )  # else what waited took more room than it does now
+            # If neither holds, there is room again: pending digests may need more room than they do once admitted.
+            self.full = shard.full or not transaction.events
 
     async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[DecidedBatch, bool]:
-        """Decide the events of `batch`, and whether they are all: they are not where the filter is full."""
+        """Decide the events of `batch`; also return whether all are decided. If not, the filter is full."""
         now_ms = self._services.now_ms()
         keys = await keys_of(batch, self._extractor)
         rejected = self._emitter.rejected(batch, keys, now_ms, self._pace.refused)
@@ -127,7 +136,7 @@ class Decider:
         ), whole
 
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | ScreenResult:
-        """Those in force, for the whole batch; what they say of it, where they are better asked beside the loop."""
+        """Return the lists in force; or, if asking them would hold up the loop, their answers for this batch."""
         lists = self._services.lists.now
         takes_long = lists.block is not None and self._extractor.takes_long
         if not (takes_long or lists.ask_a_disk):
@@ -140,9 +149,10 @@ class Decider:
         return await self._services.threads.lookups.run(name, what, said.verified)
 
     async def _commit_position(self, shard: Shard, in_flight: InFlight) -> None:
-        """Nothing to read: commit, now and then, that markers and aborted events are behind us.
+        """Commit the input position now and then while there is no event to read.
 
-        Otherwise their deletion would look like that of events which were not read.
+        The position moves past markers and aborted events. If the committed offset stayed below them and the broker
+        deleted them, that would look like the deletion of events that were not read.
         """
         quiet_s = asyncio.get_running_loop().time() - self._departed_at
         if self._reader.next_offset > self._departed_offset and quiet_s >= IDLE_COMMIT_S:
@@ -152,7 +162,7 @@ class Decider:
             self._seal(shard, transaction)
 
     def _seal(self, shard: Shard, transaction: Transaction) -> None:
-        """Close `transaction` at the offset that was reached."""
+        """Close `transaction` at the input offset that was reached."""
         shard.seal()
         transaction.close(self._reader.next_offset, shard.watermark)
         self._departed(self._reader.next_offset)

@@ -1,7 +1,7 @@
-"""Where an event goes, given its verdict: the output, a side topic, or nowhere.
+"""Sends each event where its verdict takes it: to the output, to a side topic, or nowhere.
 
-Nothing is dropped that the operator did not ask to drop: what the output would refuse goes to the dead-letter topic, or
-stops the shard where there is none.
+No event is dropped unless the operator asked for that. An event that the output would refuse goes to the dead-letter
+topic; without such a topic it stops the shard.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Emitter:
         self._malformed_told = RateLimit()
 
     def observe(self, topology: Topology) -> None:
-        """Take the topics' limits as they are now."""
+        """Take over the limits of the topics, as they are now."""
         compression = self._sink.compression
         self._limits = {
             name: Limits.of(topology[name], compression) for name in sink_topics(self._sink)
@@ -49,9 +49,9 @@ class Emitter:
     def rejected(
         self, batch: EventBatch, keys: Keys, now_ms: int, refused: Mapping[int, str]
     ) -> dict[int, str]:
-        """Row -> reason, for the events that are to go to the output, which would not take or not keep them.
+        """Return row -> reason for the events bound for the output that it would refuse, or delete at once.
 
-        And for those at the offsets in `refused`, of which the broker has shown it.
+        `refused` (input offset -> reason) are the events that the broker has refused before; they are included.
         """
         reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, now_ms)
         for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
@@ -61,7 +61,7 @@ class Emitter:
     async def emit(self, part: DecidedBatch) -> None:
         """Send every event of `part` where its verdict takes it.
 
-        Raises DeliveryError where an event is rejected and the operator wants no dead letter of it.
+        DeliveryError if an event is rejected and `sink.on_rejected` is `stop`.
         """
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
         passing = self._passing(verdicts)
@@ -76,7 +76,7 @@ class Emitter:
             await self._send(sink.dead_letter_topic, part, _dead_letters(reasons))
 
     def _passing(self, verdicts: Verdicts) -> Mask:
-        """Which events go to the output."""
+        """Return which events go to the output, as a mask (n,)."""
         if self._sink.shadow:
             return np.asarray(verdicts != Verdict.REJECTED)
         passing = np.asarray(verdicts == Verdict.PASS)
@@ -85,7 +85,10 @@ class Emitter:
         return passing
 
     def _marked(self, part: DecidedBatch, passing: Mask) -> EventBatch:
-        """The batch, of which those of `passing` are marked that have to be: in most, none."""
+        """Return the batch with a mark on those `passing` events that need one; in most batches none does.
+
+        In shadow mode every event needs one. Otherwise only an event that came with a mark does: the last mark counts.
+        """
         batch, blocked = part.batch, part.blocked
         rows = np.arange(len(batch)) if self._sink.shadow else marked_rows(batch.headers)
         rows = rows[passing[rows]]
@@ -103,7 +106,7 @@ class Emitter:
         await send(self._writer, self._limits[topic], part, letters)
 
     def _reasons(self, part: DecidedBatch) -> dict[int, str]:
-        """Row -> reason, for the events that are to be dead letters."""
+        """Return row -> reason for the events that become dead letters."""
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
         reasons = {
             row: part.rejected[row] for row in np.flatnonzero(verdicts == Verdict.REJECTED).tolist()
@@ -122,7 +125,10 @@ class Emitter:
         return reasons
 
     def _tell_malformed(self, part: DecidedBatch, rows: Sequence[int]) -> None:
-        """At once, then once in a while: where a setting is wrong, no event is judged, and nothing else shows it."""
+        """Log the first malformed event at once, later ones now and then.
+
+        With a wrong setting every event is malformed and none is judged, and nothing else shows that.
+        """
         if events := self._malformed_told.due(asyncio.get_running_loop().time(), len(rows)):
             log.warning(
                 "malformed",
@@ -138,13 +144,13 @@ class Emitter:
 def refused_by(
     output: Limits, settings: Settings, batch: EventBatch, keys: Keys, now_ms: int
 ) -> dict[int, str]:
-    """Row -> reason, for the events that are to go to the output, and that it would not take or not keep.
+    """Return row -> reason for the events bound for the output that it would refuse, or delete at once.
 
-    With what we append to their headers, as long as that may be.
+    Their size includes the headers that we append, at their greatest length.
     """
     if settings.sink.shadow:
         return output.rejected(batch, now_ms, lambda _: _LONGEST, MARK_BYTES_MAX)
-    ours = mark(Verdict.MALFORMED)  # no other is longer
+    ours = mark(Verdict.MALFORMED)  # no other mark is longer
     reasons = output.rejected(batch, now_ms, lambda headers: ours if is_marked(headers) else ())
     elsewhere = set(keys.dropped)
     if settings.key.on_malformed != "pass":
@@ -157,7 +163,7 @@ def _blocked_letters(blocked: BlockedRows) -> Letters:
 
 
 def _dead_letters(reasons: Mapping[int, str]) -> Letters:
-    """Of each row its reason; few reasons differ."""
+    """Make one letter for each row; rows with the same reason share its headers."""
     rows, index = sorted(reasons), dict[str, int]()
     which = [index.setdefault(reasons[row], len(index)) for row in rows]
     whys = [(("streamdedup.reason", reason.encode()),) for reason in index]
@@ -169,7 +175,7 @@ def _integers(numbers: Sequence[int]) -> Integers:
 
 
 def _why_blocked(blocked: BlockedRows) -> list[Headers]:
-    """What is told of an event, by what of its key was matched; nothing where there is no block list."""
+    """Return the headers of a blocked event, one tuple for each `Match`; an empty list without a block list."""
     block = blocked.lists.block
     if block is None:
         return []

@@ -1,4 +1,7 @@
-"""How a shard begins, and begins again: shut out other writers, wait for the whole log, look at all that follows."""
+"""How a shard begins, and begins again: fence other writers, wait for the whole log, then ask the broker for the rest.
+
+The order matters: with `exactly_once`, no earlier writer can change what is read after the fence.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,9 +23,10 @@ POLL_S = 0.2
 async def fence(
     settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
 ) -> tuple[Topology, Found]:
-    """What the broker tells of `partition` once no other writer can change it.
+    """Fence all other writers of `partition`; return the topics, and what the broker then reports about the partition.
 
-    ConfigError where the topics do not fit, DeliveryError where the output stays undecided; anything else is doubt.
+    ConfigError if the topics do not fit, DeliveryError if a transaction in the output stays open; any other error is a
+    doubt.
     """
     source, output = settings.source.topic, settings.sink.topic
     async with asyncio.timeout(FENCE_S_MAX):
@@ -31,8 +35,9 @@ async def fence(
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         remembers, by_event_time = settings.filter.remembers, settings.filter.by_event_time
         check(topology, source, settings.sink, remembers=remembers, by_event_time=by_event_time)
-        # Before the end: at least once, others may write and commit meanwhile, and an offset that was committed with
-        # more than we see of the output would look like a log that lost its end.
+        # The committed offset is read before the output's end. With `at_least_once` another worker may still write and
+        # commit between the two questions. In the other order its newer offset could name a label beyond the end that
+        # we read before, and the output would look like a log that lost its end.
         own = await committed_offset(settings, cluster, partition)
         output_end = await cluster.end_offset(output, partition)
     within_s = settings.delivery.open_transaction_s
@@ -55,7 +60,7 @@ async def fence(
 async def committed_offset(
     settings: Settings, cluster: Cluster, partition: int
 ) -> Committed | None:
-    """The group's; exactly once, when no transaction on it is undecided."""
+    """Return the group's committed offset. With `exactly_once`, wait until no transaction on it is undecided."""
     group, stable = settings.kafka.group_id, settings.delivery.exactly_once
     return await cluster.committed(group, settings.source.topic, partition, stable=stable)
 
@@ -63,7 +68,7 @@ async def committed_offset(
 async def others(
     settings: Settings, cluster: Cluster, topology: Topology, own: Committed | None
 ) -> dict[int, Note]:
-    """What the group's other partitions tell of its past, where the `own` offset has no note that does."""
+    """Return the notes of the group's other partitions; empty if the `own` offset has a note, which is enough."""
     if own is not None and own.note is not None:
         return {}
     source = settings.source.topic
@@ -82,7 +87,7 @@ async def look(
     others: Mapping[int, Note],
     has_memory: bool = False,
 ) -> Found:
-    """What is found of `partition`, its `own` committed offset and the output's end known before."""
+    """Ask the broker for everything else in `Found`; its `own` committed offset and `output_end` were read before."""
     source, output = settings.source.topic, settings.sink.topic
     return Found(
         committed=own,
@@ -109,9 +114,10 @@ async def wait_decided(
     *,
     whose: str = "that is not ours",
 ) -> None:
-    """Until the output's last stable offset has reached `end`: what is undecided may still be committed.
+    """Wait until the output's last stable offset has reached `end`: an open transaction may still be committed.
 
-    DeliveryError after `within_s`; `whose` the transaction must be, for the message: behind a fence, no worker's.
+    DeliveryError after `within_s` seconds. `whose` describes the open transaction in the message: after a fence it
+    cannot be ours.
     """
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + within_s
@@ -132,7 +138,7 @@ async def wait_decided(
 
 
 async def _writer_of(cluster: Cluster, output: str, partition: int, stable: int) -> str:
-    """Who wrote the first record batch that is undecided, for a message; nothing where that cannot be told."""
+    """Return, for a message, who wrote the first undecided record batch; an empty text if the broker does not say."""
     with suppress(Exception):
         async with asyncio.timeout(WRITER_ANSWER_S_MAX):
             if first := await cluster.batch_at(output, partition, stable):

@@ -1,7 +1,7 @@
 """A shard's memory: its filter, kept equal to the fold of its output, across doubts, assignments and restarts.
 
-It is taken from memory, from the newest snapshot that holds for this very log, or made empty; then the output is read
-from its label to its end.
+The filter is the one in memory, or comes from the newest snapshot that belongs to this very log, or is new and empty.
+Then the output is read from the filter's label to its end.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from streamdedup.snapshot import Identity, Snapshot
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 
 STALL_S_MAX = 60.0
-LOG_ANSWER_S_MAX = 1.0  # a save goes without: it must not wait for a broker that is away
+LOG_ANSWER_S_MAX = 1.0  # a save goes on without the answer: it must not wait for a broker
 
 
 class FoldedMemory(Memory):
@@ -57,7 +57,7 @@ class FoldedMemory(Memory):
         self._growth: asyncio.Task[None] | None = None
         self._folded: Identity | None = None  # of the log that the shard's filter is the fold of
         self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
-        self._replaced = False  # whether the log was seen to hold another one in its place
+        self._replaced = False  # whether the log holds another record batch now where that one was
         self._log = log
 
     @property
@@ -86,7 +86,7 @@ class FoldedMemory(Memory):
         shard = await self._remembered(identity)
         if shard is None or await self._is_outdone(shard, identity, found):
             shard = await self._restore(identity, found)
-        # Not around the load: a disk that hangs holds up no other shard's fold.
+        # The load above is outside: if a disk hangs, that shard must not keep other shards from folding.
         async with self._services.folds:
             await self._bridge(shard, found, topology)
             await self._fold(shard, found, foreign)
@@ -142,7 +142,7 @@ class FoldedMemory(Memory):
         await self.save(again=True)
 
     async def _batch_at(self, offset: int) -> Fingerprint | None:
-        """The output's record batch at `offset`; None where it is not held, and below the first."""
+        """Return the output's record batch at `offset`; None if the log does not hold it, or `offset` is below 0."""
         if offset < 0:
             return None
         async with asyncio.timeout(ANSWER_S_MAX):
@@ -150,15 +150,15 @@ class FoldedMemory(Memory):
             return await self._services.cluster.batch_at(output, self._partition, offset)
 
     async def _last_batch(self, label: int) -> Fingerprint | None:
-        """The last one below `label`."""
+        """Return the output's last record batch below `label`."""
         return await self._batch_at(label - 1)
 
     async def _in_place_of(self, folded: Fingerprint | None) -> Fingerprint | None:
-        """What the output holds there now."""
+        """Return the record batch that the output holds now at the offset of `folded`."""
         return await self._batch_at(folded.offset) if folded else None
 
     async def _remembered(self, identity: Identity) -> Shard | None:
-        """The shard in memory, if it is the fold of this very log."""
+        """Return the shard in memory, if its filter is the fold of this very log; else None."""
         if self.shard is None or self._folded is None or identity.differences(self._folded):
             return None
         held = await self._in_place_of(self._fingerprint)
@@ -166,15 +166,19 @@ class FoldedMemory(Memory):
             self._log.error(
                 "memory_dropped",
                 reason=reason,
-                instead="a snapshot that holds for this log, or the whole output, is folded",
-                remedy="what the log lost is emitted again if you move the group's offset back; nothing else is",
+                instead="the shard restarts from a snapshot of this log, or folds the whole output",
+                remedy="move the group's offset back to emit again what the log lost; nothing else is emitted twice",
             )
             return None
         self._replaced = False
         return self.shard
 
     async def _is_outdone(self, shard: Shard, identity: Identity, found: Found) -> bool:
-        """Whether what is missing between the shard and the output stands in a snapshot: another worker's of before."""
+        """Return whether a newer snapshot, saved by another worker, holds keys that the output no longer holds.
+
+        That is so if events above the shard's label were deleted from the output while another worker owned the
+        partition.
+        """
         if found.output_start <= shard.label or is_complete(shard.label, found):
             return False
         newest = await self.snapshots.newest_label(identity)
@@ -184,7 +188,10 @@ class FoldedMemory(Memory):
         return True
 
     async def _bridge(self, shard: Shard, found: Found, topology: Topology) -> None:
-        """Go on where events of the output are missing, if that may be: a window's time is taken on to theirs."""
+        """Pass a gap between the label and the start of the output, if the operator or the window allows it.
+
+        The time of a window moves on as if the missing events had been folded. DeliveryError if a gap is not allowed.
+        """
         options, output = self._settings.filter, topology[self._settings.sink.topic]
         note = found.committed.note if found.committed else None
         watermark = note.watermark if note else None
@@ -202,7 +209,7 @@ class FoldedMemory(Memory):
         await in_turns(shard.start_at(watermark))
 
     async def _restore(self, identity: Identity, found: Found) -> Shard:
-        """In place of what is in memory: from the newest snapshot that holds for this log, or empty."""
+        """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
 
         async def doubt(snapshot: Snapshot) -> str | None:
             return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
@@ -214,7 +221,7 @@ class FoldedMemory(Memory):
         else:
             filter_ = self._recipe.adopt(snapshot.filter)
         shard = shard_over(filter_, self._recipe, self._services, self._partition)
-        shard.label = shard.end_label = found.floor or 0  # what stands below it is forgotten
+        shard.label = shard.end_label = found.floor or 0  # keys below the floor are forgotten
         if snapshot is not None:
             shard.label, shard.end_label = snapshot.label, snapshot.end_label
         self.shard, self._folded = shard, identity
@@ -260,7 +267,10 @@ class FoldedMemory(Memory):
         )
 
     async def _fold_in(self, shard: Shard, batch: EventBatch) -> tuple[int, int]:
-        """Add the keys of `batch`; how many events have none, and how many others are marked as not passed."""
+        """Add the keys of `batch`; return how many events have no key, and how many others are marked as not passed.
+
+        Shadow mode emits every event, and marks those that would not have passed: their keys were never admitted.
+        """
         keys = (await keys_of(batch, self._extractor)).keys
         await self.ready_for(len(batch))
         withheld = np.flatnonzero((marks_of(batch.headers) != Verdict.PASS) & (keys.sizes >= 0))
@@ -269,7 +279,10 @@ class FoldedMemory(Memory):
         return without_key, len(withheld)
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:
-        """After our events came to stand too far on: whoever wrote in between is a second writer."""
+        """Raise DeliveryError if `batch` has an event in the range `foreign`: a second writer put it there.
+
+        The last transaction found that range, when its events were written at a higher offset than expected.
+        """
         if foreign is None:
             return
         low, high = np.searchsorted(batch.offsets, foreign)

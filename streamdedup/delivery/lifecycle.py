@@ -66,7 +66,7 @@ stopped shard stays in the group.
 #
 # What happens between a fetch and a commit
 # -----------------------------------------
-# Two tasks run side by side (`transactions.together`), joined by a queue of transactions (`transactions.Flights`).
+# Two tasks run side by side (`transactions.run_together`), joined by a queue of transactions (`transactions.InFlight`).
 #
 # The first decides (`decide`):
 #   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch.

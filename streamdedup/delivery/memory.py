@@ -1,6 +1,7 @@
-"""What a shard remembers, and how it catches up with its output: the seam between a shard's life and its filter.
+"""The seam between a shard's life and its filter: what a shard remembers, and how it catches up with its output.
 
-`fold.FoldedMemory` keeps a filter that is the fold of the output. `NoMemory` serves a worker that only screens.
+`fold.FoldedMemory` keeps a filter that is the fold of the output. `NoMemory` serves a worker that only screens events
+by lists.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from streamdedup.kafka.topics import Topology
 
 
 class Fold:
-    """How far a fold has come, from the output offset `start` to `end`. Any thread may look at it."""
+    """The progress of a fold from the output offset `start` to `end`. Any thread may read it."""
 
     def __init__(self, shard: Shard, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -27,12 +28,12 @@ class Fold:
         self._seconds: float | None = None
 
     def end_now(self) -> None:
-        """All of it is folded."""
+        """Note that the whole range is folded."""
         self._seconds = time.monotonic() - self._began_at
 
     @property
     def seconds(self) -> float:
-        """How long it took, or has taken."""
+        """How many seconds the fold took, or has taken so far."""
         seconds = self._seconds
         return time.monotonic() - self._began_at if seconds is None else seconds
 
@@ -44,13 +45,13 @@ class Fold:
 
     @property
     def ratio(self) -> float:
-        """The share that is done, 0 to 1; 1 where there was nothing to do."""
+        """The share of the range that is folded, from 0 to 1; 1 if the range is empty."""
         whole = self.end - self.start
         return (self.position - self.start) / whole if whole > 0 else 1.0
 
 
 class Memory(Protocol):
-    """The memory of one partition. It outlives doubts, and assignments to other members."""
+    """The memory of one partition. It outlives doubts, and one assignment of the partition to another member."""
 
     turn: asyncio.Lock
     """Held while the filter is judged or changed or gets memory, so that only one of these happens at a time."""

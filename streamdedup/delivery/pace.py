@@ -1,14 +1,17 @@
-"""How many events a transaction takes: all that come, or few, while one that the broker refuses is looked for.
+"""How many events a transaction may take: as many as arrive, or fewer while we search for an event that was refused.
 
-A refusal fails a whole record batch, so the events of its transaction are taken again, half as many at a time, until
-one alone is refused: that one is rejected. Behind it the number doubles again with each commit.
+The broker refuses a whole record batch, not an event. So the events of a refused transaction are read again, half as
+many at a time, until a single event is refused: that one is rejected. After it the number doubles with each commit.
 """
 
 from streamdedup.delivery.transactions import Transaction
 
 
 class Pace:
-    """Of one shard; outlives doubts. `refused` are offsets of the input -> why, of events refused alone."""
+    """The pace of one shard; it outlives doubts.
+
+    `refused` maps the input offset of each event that was refused while it was alone in its transaction to the reason.
+    """
 
     def __init__(self, events_max: int) -> None:
         self.refused: dict[int, str] = {}
@@ -17,17 +20,17 @@ class Pace:
 
     @property
     def events_max(self) -> int:
-        """Most events of the next transaction."""
+        """How many events the next transaction may take."""
         return self._now
 
     def halve(self, transaction: Transaction, reason: str) -> None:
-        """The broker refused something of `transaction`."""
+        """Halve the number, because the broker refused a record of `transaction`."""
         self._until = max(self._until, transaction.next_offset)
         self._now = max(1, min(self._now, transaction.events) // 2)
         if transaction.events == 1:
             self.refused[transaction.last_offset] = reason
 
     def passed(self, next_offset: int) -> None:
-        """All before `next_offset` of the input is committed."""
+        """Note that all events of the input below `next_offset` are committed."""
         self.refused = {at: why for at, why in self.refused.items() if at >= next_offset}
         self._now = self._most if next_offset >= self._until else min(self._most, self._now * 2)

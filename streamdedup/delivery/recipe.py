@@ -1,4 +1,4 @@
-"""What the settings make of every partition: the hash, the key, the empty filter, the identity of its log."""
+"""What every shard derives from the settings: the hash, the key, the empty filter, the identity of its log."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _DURATION = milliseconds(0, SPAN_MAX)
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings, and what a shard of an input of so many `partitions` derives from them. Pure: no I/O, no clock."""
+    """The settings, and what a shard derives from them; the input has `partitions` partitions. No I/O, no clock."""
 
     settings: Settings
     partitions: int
@@ -38,11 +38,14 @@ class Recipe:
 
     @property
     def stops_when_full(self) -> bool:
-        """Whether a shard stops at its capacity, rather than go beyond its error rate."""
+        """Whether a shard stops at its capacity, rather than exceed its error rate."""
         return self.settings.filter.on_full != "warn"
 
     def held(self, filter_: Addable | Windowed) -> str:
-        """Return how full `filter_` is, for messages; a window by time also reports its fullest generation."""
+        """Return how full `filter_` is, for messages.
+
+        For a window by time this includes the fullest generation, because that is what makes it full.
+        """
         held = f"its filter holds {len(filter_)} keys of {filter_.capacity}"
         if not isinstance(filter_, Windowed) or filter_.clock.by_count:
             return held
@@ -54,7 +57,7 @@ class Recipe:
         )
 
     def larger(self, filter_: Addable | Windowed) -> str:
-        """What to raise for a larger filter than `filter_`, for messages."""
+        """Return which option to raise, and from what value, for a larger filter than `filter_`; for messages."""
         options = self.settings.filter
         if options.on_full == "grow":
             given = options.max_size or f"{GROWTH} times what the filters begin with"
@@ -69,22 +72,22 @@ class Recipe:
 
     @property
     def shard_capacity(self) -> int:
-        """A shard's share of `filter.capacity`, with its headroom for skew; never more than the whole."""
+        """A shard's share of `filter.capacity`, with `partition_headroom` for skew; at most the whole capacity."""
         return self.settings.filter.share(self.settings.filter.capacity, self.partitions)
 
     @property
     def _max_size(self) -> int | None:
-        """A shard's even share of `filter.max_size`, which bounds them all together."""
+        """A shard's even share of `filter.max_size`, which bounds the filters of all partitions together."""
         whole = self.settings.filter.max_size
         return None if whole is None else whole // self.partitions
 
     @cached_property
     def hash(self) -> Hash:
-        """What makes digests of keys, here and in every filter that is loaded."""
+        """The hash from keys to digests. Every filter that is loaded must have the same."""
         return Hash(self.settings.filter.hash, self.settings.filter.hash_key_bytes)
 
     def empty_filter(self) -> Addable | Windowed:
-        """A new filter for one shard, its memory in place. Blocking where it is large."""
+        """Return a new filter for one shard. All its memory is allocated and touched, so this blocks if it is large."""
         options = self.settings.filter
         if not options.remembers:
             return NoFilter(self.hash)
@@ -107,7 +110,7 @@ class Recipe:
         return empty
 
     def adopt(self, loaded: Filter) -> Addable | Windowed:
-        """A filter that was loaded, with what may have been set otherwise since it was saved."""
+        """Give a loaded filter those settings that may have changed since it was saved, and return it."""
         options = self.settings.filter
         if isinstance(loaded, Growing):
             loaded.permit(self._max_size)
@@ -116,14 +119,18 @@ class Recipe:
         return cast("Addable | Windowed", loaded)
 
     def extractor(self) -> Extractor:
-        """Takes the key of an event, of the input and of the output alike."""
+        """Return what extracts the key of an event, for the input and the output alike."""
         key = self.settings.key
         fields = (key.field,) if isinstance(key.field, str) else key.field or ()
         tombstones = self.settings.source.tombstones
         return Extractor(key.from_, fields, tombstones, normalizer(key.normalize, key.email_rules))
 
     def identity(self, topology: Topology, partition: int, floor: int | None = None) -> Identity:
-        """Of the log that a filter of `partition` is the fold of, from `floor` on, and of how keys become digests."""
+        """Return the identity of the log that a filter of `partition` folds, from `floor` on.
+
+        It includes the settings that decide how keys become digests and how the filter is built. A snapshot of another
+        identity is refused.
+        """
         settings, output = self.settings, topology[self.settings.sink.topic]
         extractor = self.extractor()
         return Identity(
@@ -156,7 +163,7 @@ class Recipe:
 
 
 def _moment(time_ms: int) -> str:
-    """In UTC; in ms since 1970 where no calendar goes that far."""
+    """Return the time in UTC; in ms since 1970 if the calendar does not reach that far."""
     try:
         return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):

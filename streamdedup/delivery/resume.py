@@ -1,7 +1,7 @@
-"""Where a shard goes on: pure decisions from what was found at the broker after fencing.
+"""Where a shard resumes: pure decisions on what the broker reported after the fence.
 
-A committed offset counts only for the logs that its note names. Starting too early is always safe, since the output is
-folded first; so whatever does not fit starts at the earliest event, and what would contradict the output stops.
+A committed offset counts only for the topics that its note names. To start too early is always safe, because the output
+is folded first: so an offset that does not fit is replaced by the earliest one. A contradiction to the output stops.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from streamdedup.kafka.topics import FOREVER, Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The input and output partition as the broker shows them. Ids are None where it tells none."""
+    """The input and output partition as the broker reports them after the fence. An id is None if it reports none."""
 
     committed: Committed | None
     cluster_id: str | None
@@ -28,29 +28,29 @@ class Found:
     has_memory: bool  # a snapshot exists, or a filter is in memory
     partition: int
     partitions: int  # of the input
-    others: Mapping[int, Note]  # of the group's other partitions, where `committed` has no note
+    others: Mapping[int, Note]  # of the group's other partitions; empty if `committed` has a note
 
     @property
     def known(self) -> list[Note]:
-        """What tells of the group's past in this very input: its own note, else those of other partitions."""
+        """The notes from the group's past on this very input: the partition's own, or else those of the others."""
         own = self.committed.note if self.committed else None
         notes = [own] if own else self.others.values()
         return [note for note in notes if not _differs(note.input_id, self.input_id)]
 
     @property
     def born(self) -> int:
-        """How many partitions the input had when the group began, as far as anything tells."""
+        """How many partitions the input had when the group began; as many as now if no note says."""
         return min((note.born for note in self.known if note.born), default=self.partitions)
 
     @property
     def floor(self) -> int | None:
-        """The output offset below which all is forgotten, as `reset --forget` has noted; None where it has not."""
+        """The output offset below which everything is forgotten, if `reset --forget` has noted one; else None."""
         note = self.note
         return note.floor if note and not _differs(note.output_id, self.output_id) else None
 
     @property
     def since(self) -> int | None:
-        """The input offset from which on all is read again above the floor; None where that is not known."""
+        """The input offset from which reading began again when the floor was set; None if that is not known."""
         note = self.note
         if note is None or self.floor is None or _differs(note.input_id, self.input_id):
             return None
@@ -65,7 +65,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The input offset to read on from; at a birth it is committed before anything is read."""
+    """The input offset to read on from, and the reason. At a `birth` it is committed before anything is read."""
 
     offset: int
     birth: bool
@@ -75,9 +75,10 @@ class Resume:
 def input_offset(
     found: Found, source: SourceOptions, sink: SinkOptions, *, remembers: bool = True
 ) -> Resume:
-    """Where reading goes on. Raises DeliveryError where output and offset contradict one another.
+    """Return where reading resumes. DeliveryError if the output contradicts the offset, or the offset is out of bounds.
 
-    `remembers`: the output is folded, so what it holds passes once; else it tells nothing.
+    `remembers` says whether the output is folded. If so, an event that is read again does not pass again, and an output
+    that is not empty shows that the partition is not new.
     """
     committed = found.committed
     if committed is None:
@@ -93,7 +94,7 @@ def input_offset(
 
 
 def check_output(found: Found, sink: SinkOptions) -> None:
-    """DeliveryError where the output is not the one, or not as long as, the committed offset's note says."""
+    """Raise DeliveryError if the output is another topic, or shorter, than the committed offset's note says."""
     note = found.note
     if note is None:
         return
@@ -112,9 +113,10 @@ def check_output(found: Found, sink: SinkOptions) -> None:
 def check_memory(
     label: int, found: Found, sink: SinkOptions, *, outlived: bool = False
 ) -> str | None:
-    """Whether the output can be folded from `label`. `outlived`: a window has forgotten all that retention deleted.
+    """Check that the output can be folded from `label` on: that it reaches that far, and nothing is missing above it.
 
-    Returns a warning where the operator accepts that keys are missing; raises DeliveryError where not.
+    Return a warning if keys are missing and the operator accepts it; DeliveryError if not. `outlived` says that the
+    window would have forgotten everything that retention deleted, so nothing is missing.
     """
     if label > found.output_end:
         raise DeliveryError(
@@ -133,13 +135,13 @@ def check_memory(
 
 
 def is_complete(label: int, found: Found) -> bool:
-    """Whether no event of ours stands above `label`: only aborted ones and markers can be missing."""
+    """Return whether no event of ours lies at or above `label`: only aborted events and markers can be missing."""
     ours_end = noted_end(found)
     return ours_end is not None and ours_end <= label
 
 
 def noted_end(found: Found) -> int | None:
-    """Where the last event of ours ends, by a note that was committed in one transaction with it; None without one."""
+    """Return the output offset after our last event, from a note in the same transaction; None without such a note."""
     note = found.committed.note if found.committed else None
     if note is None or not note.atomic or _differs(note.cluster_id, found.cluster_id):
         return None
@@ -148,9 +150,10 @@ def noted_end(found: Found) -> int | None:
 
 
 def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: int) -> bool:
-    """Whether all that the retention of `output` can have deleted by now is older than a window of `window_ms`.
+    """Return whether everything that the retention of `output` can have deleted is older than a window of `window_ms`.
 
-    A segment is deleted once its newest event is older than retention.ms; by retention.bytes it may be any.
+    Kafka deletes a segment once its newest event is older than retention.ms. With retention.bytes it may delete an
+    event of any age, so then nothing is known.
     """
     by_time = bool(output.settings) and output.retention_ms < FOREVER
     if watermark is None or not by_time or output.number("retention.bytes", -1) >= 0:
@@ -159,20 +162,21 @@ def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: in
 
 
 def growth(found: Found, source: SourceOptions) -> str | None:
-    """Whether the input has got partitions since the last commit.
+    """Check whether the input has got more partitions since the last commit.
 
-    Returns a warning where the operator accepts that duplicates pass; raises DeliveryError where not.
+    Return a warning if it has and the operator accepts that duplicates pass; DeliveryError if not.
     """
     before = min((note.partitions for note in found.known if note.partitions), default=None)
     if before is None or before >= found.partitions:
         return None
     grown = (
-        f"{source.topic} has grown from {before} to {found.partitions} partitions: keys move to others, and their"
-        " duplicates pass there"
+        f"{source.topic} has grown from {before} to {found.partitions} partitions: keys move to other partitions, and"
+        " their duplicates pass there"
     )
     if source.on_growth == "refuse":
         raise DeliveryError(
-            f"{grown}; set source.on_growth: accept to go on, or begin anew with an input of as many partitions"
+            f"{grown}; set source.on_growth: accept to go on, or begin again with a new input topic of as many"
+            " partitions"
         )
     return grown
 

@@ -1,4 +1,4 @@
-"""What the shards of one worker share while they run: the client, the consumer, threads, counts, lists."""
+"""What the shards of one worker share while they run: the client, the consumer, threads, counters, and lists."""
 
 import asyncio
 import os
@@ -27,15 +27,17 @@ def wall_clock_ms() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """One object for a worker. At most `FOLDS_MAX` shards hold `folds`, and so fold, at the same time.
+    """The shared services; one object for each worker.
 
-    `now_ms` is the wall clock, ms since 1970: it bounds what a topic keeps, and never decides what is a duplicate.
+    A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. `now_ms` is the wall
+    clock, in ms since 1970. It is compared with what a topic retains, and never decides whether an event is a
+    duplicate.
     """
 
     cluster: Cluster
     source: Source
     now_ms: Callable[[], int] = wall_clock_ms
-    fs: FileSystem = os  # under the snapshots
+    fs: FileSystem = os  # for the snapshots
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)
@@ -46,7 +48,7 @@ class Services:
 def shard_over(
     filter_: Addable | Windowed, recipe: Recipe, services: Services, partition: int
 ) -> Shard:
-    """Return a shard of `partition` over `filter_`, which counts into the partition's tally."""
+    """Return a shard of `partition` that owns `filter_` and counts into the partition's tally."""
     return Shard(
         partition,
         filter_,

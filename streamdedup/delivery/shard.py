@@ -1,7 +1,7 @@
-"""One partition's decisions, without I/O: lists, filter, pending, label.
+"""The decisions of one partition, without I/O: lists, filter, pending, label.
 
-The filter is the fold of the output up to the label. A digest waits in pending from the moment its event passes until
-that event is known to be committed; only then is it admitted. A doubt forgets pending and keeps the filter.
+The filter is the fold of the output up to the label. A digest is pending from the moment its event passes until that
+event is known to be committed; only then is it admitted to the filter. A doubt drops pending and keeps the filter.
 """
 
 from collections import deque
@@ -30,9 +30,9 @@ from streamdedup.rules.lists import (
 
 
 class Decided(NamedTuple):
-    """The verdicts on the first m events of a batch, shape (m,); which of the BLOCKED ones the lists blocked, and how.
+    """The verdicts (m,) of the first m events of a batch, and which of the BLOCKED events the lists blocked, and how.
 
-    The others of them go nowhere: the operator drops tombstones, or what is late.
+    Other events are BLOCKED because the operator drops tombstones, or late events. They go to no topic.
     """
 
     verdicts: Verdicts
@@ -40,7 +40,11 @@ class Decided(NamedTuple):
 
 
 class Shard:
-    """The state of one partition. `label` is the output offset up to which `filter_` has folded the output."""
+    """The state of one partition.
+
+    `filter_` is the filter, and `label` the output offset up to which it has folded the output. `watch` and `tally` may be
+    shared: the tally counts on if the shard is replaced by another one over the same tally.
+    """
 
     def __init__(
         self,
@@ -53,11 +57,12 @@ class Shard:
     ) -> None:
         self.partition, self.filter, self._watch = partition, filter_, watch
         self.label = 0
-        self.end_label = (
-            0  # nothing at or above this output offset is in `filter_`, not even in part
-        )
-        self.moving = False  # whether `filter_` is between two states: what it holds is not the fold of any offset
-        self.tally = Tally() if tally is None else tally  # outlives this shard where it is given
+        # No key of the output from this offset on is in `filter_`. It is raised before keys are added, `label` after, so
+        # between two steps of `admit` or `fold`, `filter_` may hold keys from `label` up to here.
+        self.end_label = 0
+        # Whether `admit` or `fold` has done some of its steps and not all: `filter_` is not the fold up to any offset.
+        self.moving = False
+        self.tally = Tally() if tally is None else tally
         self._stop_when_full = stop_when_full
         self._rule = duplicates_rule(filter_)
         self._grows = filter_ if isinstance(filter_, Growing) else None
@@ -66,22 +71,22 @@ class Shard:
 
     @property
     def pending(self) -> int:
-        """The number of digests that wait for their commit."""
+        """The number of digests whose events are not yet known to be committed."""
         return self._rule.pending
 
     @property
     def full(self) -> bool:
-        """Whether one more key would take the filter past its error budget, which the operator did not allow."""
+        """Whether the shard stops at its capacity, and one more key would exceed the filter's error budget."""
         return self._stop_when_full and self._rule.room <= 0
 
     @property
     def beyond_capacity(self) -> bool:
-        """Whether the filter holds more keys than its error rate was promised for."""
+        """Whether the filter holds more keys than its promised error rate allows."""
         return self._rule.room + self._rule.pending < 0
 
     @property
     def watermark(self) -> int | None:
-        """How far the time of a window will be when what waits is committed; None where the filter has no time."""
+        """The time of a window once all pending digests are admitted; None if the filter has no time."""
         return self._rule.watermark
 
     def decide(
@@ -91,11 +96,11 @@ class Shard:
         rejected: Sequence[int] = (),
         lists: Lists | ScreenResult = NO_LISTS,
     ) -> Decided:
-        """Decide the first m events; m is less than all only where the filter is full.
+        """Decide the first m of n events; m is less than n only if the filter is full.
 
-        `times` are the events' timestamps, ms since 1970. `rejected` are rows that the output would not take: they are
-        settled before any rule looks at them. `lists` are those in force, for the whole batch, or what they said when
-        they were `screened`, since asking them blocks.
+        `times` (n,) are the events' timestamps, in ms since 1970. `rejected` are rows that the output would refuse:
+        they get their verdict before any rule. `lists` are the lists in force, to be asked here, or their answers for
+        these events if they were `screened` in a thread before, because asking them blocks.
         """
         verdicts, rows = verdicts_without_rules(keys, rejected)
         given = keys.keys.take(rows)
@@ -116,16 +121,17 @@ class Shard:
         return Decided(verdicts, blocked)
 
     def seal(self) -> None:
-        """What was decided since the last seal is one transaction; it is admitted after all that was sealed before."""
+        """Close a transaction: all events decided since the last seal. Transactions are admitted in this order."""
         self._rule.seal()
         self._sealed.append(self._counted)
         self._counted = Tally()
 
     def admit(self, label: int) -> Iterator[None]:
-        """What was sealed first, all where nothing was, is committed, and the output ends at `label` for us.
+        """Admit the transaction that was sealed first, or all pending digests if none was sealed: it is committed.
 
-        Whoever iterates gives others a turn at each step, but for `decide`; who breaks off must `fold` from the old
-        label.
+        `label` is the output offset after its last event. The iterator works in steps. Between two steps the caller may
+        give the event loop a turn, but must not call `decide`. If it stops before the last step, it must `fold` the
+        output again from the old label.
         """
         if not self._sealed:
             self.seal()
@@ -135,13 +141,13 @@ class Shard:
         self.label = label
 
     def forget(self) -> None:
-        """Doubt: what was decided and not admitted is as if it had not been."""
+        """At a doubt, drop everything that is decided and not admitted, as if it had not been decided."""
         self._rule.forget()
         self._sealed.clear()
         self._counted = Tally()
 
     def fold(self, keys: Column, times: Integers, label: int) -> Iterator[None]:
-        """Add the keys of committed output events; nulls are skipped. As `admit`, in steps."""
+        """Add the keys of committed output events below `label`, in steps like `admit`. Null keys are skipped."""
         self.end_label = max(self.end_label, label)
         rows = np.flatnonzero(keys.sizes >= 0)
         digests = self._digests(keys.take(rows))
@@ -149,20 +155,20 @@ class Shard:
         self.label = label
 
     def end_fold(self, label: int) -> None:
-        """The output holds no more events below `label`, only markers of transactions."""
+        """Raise the label to the end of the output: only transaction markers and aborted events are left below it."""
         self.label = label
         self.end_label = max(self.end_label, label)
 
     def start_at(self, watermark: int | None) -> Iterator[None]:
-        """Events before those that can be folded are missing; together they took a window's time to `watermark`."""
+        """Set the time of a window to `watermark`, its time after events that are missing in the output; in steps."""
         yield from self._move(self._rule.start_at(watermark))
 
     def grows_within(self, events: int) -> bool:
-        """Whether what waits and so many events more may need memory that `grow` should take in a thread."""
+        """Return whether the pending digests and `events` more may need memory, which `grow` takes in a thread."""
         return self._grows is not None and self._grows.grows_within(self.pending + events)
 
     def grow(self) -> None:
-        """Take that memory. Blocking."""
+        """Take that memory. This blocks."""
         if self._grows is not None:
             self._grows.grow()
 
@@ -189,7 +195,10 @@ class Shard:
 
 
 def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
-    """The verdicts (n,) that no rule has a say in, PASS for all others; and the rows, ascending, that rules judge."""
+    """Return the verdicts (n,) that precede all rules, PASS for all other events, and the rows that rules judge.
+
+    The rows are ascending.
+    """
     verdicts = np.full(len(keys.keys), Verdict.PASS, dtype=np.uint8)
     verdicts[list(keys.malformed)] = Verdict.MALFORMED
     verdicts[list(keys.dropped)] = Verdict.BLOCKED
@@ -202,7 +211,7 @@ def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdict
 def screen(
     keys: Keys, rejected: Sequence[int], lists: Lists, hash_: Hash
 ) -> ScreenResult | NeedsStore:
-    """What `lists` say, in memory, of the events for which `Shard.decide` would ask them."""
+    """Ask `lists`, in memory, about the events for which `Shard.decide` would ask them, and return the answers."""
     _, rows = verdicts_without_rules(keys, rejected)
     asked = keys.keys.take(rows)
     digests = hash_.of_column(asked)

@@ -1,7 +1,7 @@
-"""Letters: events on a side topic, each with where it came from and why it is there, stamped with the present time.
+"""Letters: events on a side topic, with headers that say where each came from and why, stamped with the present time.
 
-They go as columns where they were read as such. One that its topic does not take whole is cut: nothing that says which
-event it is of is ever left out.
+Events that were read as columns are sent as columns. A letter that is too large for its topic is cut, but it always
+names the event that it is about.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from streamdedup.kafka.limits import ENVELOPE_BYTES_MAX, Limits
 from streamdedup.kafka.records.marks import appended
 from streamdedup.kafka.records.records import Record
 
-LETTERS_A_TURN = 4_000  # of the loop
-OBJECTS_A_TURN = 500  # where they are made one by one
+LETTERS_A_TURN = 4_000  # as columns, in one turn of the event loop
+OBJECTS_A_TURN = 500  # as objects, made one by one
 
 log = structlog.get_logger(__name__)
 
 
 class Letters(NamedTuple):
-    """Of the events in `rows` (k,), ascending; `whys[which[i]]` are the headers that say why `rows[i]` is there.
+    """The letters about the events in `rows` (k,), ascending.
 
-    `what` they are, for the log.
+    `whys[which[i]]` are the headers with the reason of `rows[i]`. `what` names this kind of letter in the log.
     """
 
     what: str
@@ -37,14 +37,14 @@ class Letters(NamedTuple):
     which: Integers
 
     def turns(self, count: int) -> Iterator["Letters"]:
-        """All of them, so many at a time."""
+        """Yield all of them, at most `count` at a time."""
         for start in range(0, len(self.rows), count):
             turn = slice(start, start + count)
             yield self._replace(rows=self.rows[turn], which=self.which[turn])
 
 
 async def send(writer: Writer, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
-    """Send letters of events of `part`, in their order, to the topic of these `limits`."""
+    """Send letters about events of `part`, in their order, to the topic that `limits` belong to."""
     if part.batch.bodies is None:
         await _send_each(writer, limits, part, letters)
         return
@@ -58,14 +58,14 @@ async def send(writer: Writer, limits: Limits, part: DecidedBatch, letters: Lett
 
 
 async def _send_each(writer: Writer, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
-    """As objects, each as much as the topic takes."""
+    """Send them as objects, and cut each that is too large for the topic."""
     for turn in letters.turns(OBJECTS_A_TURN):
         await writer.send(limits.topic, _cut(part, turn, limits), limits.bytes_max)
         await asyncio.sleep(0)
 
 
 def _lettered(part: DecidedBatch, letters: Letters) -> EventBatch:
-    """The events that letters are of, stamped now, with the headers that say where they came from and why."""
+    """Return the events as letters: stamped with the present time, with headers for origin and reason."""
     batch = part.batch
     few = batch.take(letters.rows)
     place = (
@@ -82,13 +82,13 @@ def _lettered(part: DecidedBatch, letters: Letters) -> EventBatch:
 
 
 def _is_small(lettered: EventBatch, bytes_max: int) -> bool:
-    """Whether every one is surely taken."""
+    """Return whether the topic certainly takes each letter whole."""
     bodies = lettered.bodies
     return bodies is not None and bool(bodies.sizes.max() + ENVELOPE_BYTES_MAX <= bytes_max)
 
 
 def _cut(part: DecidedBatch, letters: Letters, limits: Limits) -> list[Record]:
-    """Each as much as the topic takes."""
+    """Make the letters one by one; cut each that is too large, and log how many were cut."""
     batch, made, cut = part.batch, [], []
     lettered = _lettered(part, letters)
     for at, row in enumerate(letters.rows.tolist()):
@@ -110,7 +110,10 @@ def _cut(part: DecidedBatch, letters: Letters, limits: Limits) -> list[Record]:
 
 
 def _forms(lettered: EventBatch, at: int, own: int) -> Iterator[Record]:
-    """A letter: whole, without its value, and as a last resort with nothing of its own, as `own` headers are."""
+    """Yield three forms of a letter: whole; without the event's value; without anything of the event itself.
+
+    `own` is the number of headers, the first ones, that the event had in the input.
+    """
     now_ms, key, headers = int(lettered.timestamps[at]), lettered.keys[at], lettered.headers[at]
     yield now_ms, key, lettered.values[at], headers
     yield now_ms, key, None, (*headers, (_CUT, b"value"))

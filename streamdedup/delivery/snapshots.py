@@ -1,4 +1,7 @@
-"""The snapshots of one shard, in threads and in the log: what is refused is told, what fails stops nothing."""
+"""The snapshots of one shard: saved and loaded in threads, with a log line for each that is saved, loaded or refused.
+
+A save that fails is logged and stops nothing: the output holds everything that a snapshot would.
+"""
 
 import asyncio
 import os
@@ -33,7 +36,7 @@ WRITTEN = "its snapshot to be written"
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest snapshot that is whole: what a start would load. `saved_at` is in Unix seconds."""
+    """The newest usable snapshot: the one that a restart would load. `saved_at` is in Unix seconds."""
 
     label: int
     size_bytes: int
@@ -57,8 +60,9 @@ class ShardSnapshots:
         self.saved: Saved | None = None
         self.newest: Newest | None = None
         self._meters = ShardMeters() if meters is None else meters
-        self._labels: list[int] = []  # of the snapshots that can be used, newest first
-        self._spares = min(2, settings.snapshot.keep)  # how many of them matter
+        self._labels: list[int] = []  # of the newest usable snapshots, newest first
+        # So many of them must stay usable when the output is trimmed; `due` holds that.
+        self._spares = min(2, settings.snapshot.keep)
         self._threads = threads or Threads()
         self._saving: asyncio.Task[None] | None = None
         self._cut_short = threading.Event()
@@ -75,35 +79,36 @@ class ShardSnapshots:
 
     @property
     def writes(self) -> bool:
-        """Whether a thread is writing."""
+        """Whether a thread is writing a snapshot."""
         return self._threads.saves.works_for(self.name)
 
     @property
     def waits(self) -> str | None:
-        """For what the shard waits that is read from the disk; None where it does not. Any thread may ask."""
+        """What the shard waits for from the disk, as text; None if it does not wait. Any thread may ask."""
         return self._threads.loads.waits(self.name)
 
     @property
     def label(self) -> int:
-        """That of the newest which can be used; 0 where there is none, since nothing is folded there."""
+        """The label of the newest usable snapshot; 0 without one, as that of a filter that has folded nothing."""
         return self._labels[0] if self._labels else 0
 
     def due(self, label: int, log_start: int) -> bool:
-        """Whether events are deleted that the newest snapshot but one has not, and one at `label` would have.
+        """Return whether the output has deleted events that the second-newest snapshot lacks, and a new one would hold.
 
-        Then the newest is the only one that can be used, and what it holds is nowhere else.
+        `label` is the label of the new one. If so, only the newest snapshot is usable, and no other place holds the
+        keys of those events. With `snapshot.keep: 1` this looks at the newest snapshot instead.
         """
         spare = self._labels[-1] if len(self._labels) == self._spares else 0
         return spare < min(label, log_start)
 
     def exposes(self, label: int, log_start: int) -> bool:
-        """Whether events are deleted that only the filter in memory, folded up to `label`, still knows of."""
+        """Return whether only the filter in memory, folded up to `label`, still holds keys of deleted events."""
         return self.label < min(label, log_start)
 
     async def exist(self) -> bool:
-        """Whether there may be any, usable or not."""
+        """Return whether snapshots exist, usable or not; true also if the disk answers with an error."""
         try:
-            return await self._read("a look for its snapshots", self._store.exists)
+            return await self._read("the list of its snapshots", self._store.exists)
         except SnapshotError:
             return True
 
@@ -113,9 +118,11 @@ class ShardSnapshots:
         end: int,
         doubt: Callable[[Snapshot], Awaitable[str | None]],
     ) -> Snapshot | None:
-        """The newest one that is whole, ours, not beyond the output's end, and of which there is no `doubt`.
+        """Return the newest snapshot that is intact, has this `identity`, is not ahead of `end`, and has no `doubt`.
 
-        None as well where the disk does not let us look: the output holds all that a snapshot would.
+        `end` is the output's end. `doubt` returns the reason why a snapshot does not belong to this log, None if it
+        does. Return None if there is no such snapshot, or the disk answers with an error: the shard then folds the
+        whole output. Each refusal is counted, and the newest is logged as `snapshot_refused`.
         """
         refusals: dict[Path, Refusal] = {}
         doubted: set[Path] = set()
@@ -153,7 +160,7 @@ class ShardSnapshots:
         return snapshot
 
     async def newest_label(self, identity: Identity) -> int:
-        """That of the newest snapshot on the disk, whoever saved it; 0 where there is none."""
+        """Return the label of the newest snapshot of `identity` on the disk, whoever saved it; 0 if there is none."""
         return max(await self._labels_of(identity), default=0)
 
     async def _labels_of(self, identity: Identity, before: Path | None = None) -> list[int]:
@@ -184,10 +191,10 @@ class ShardSnapshots:
         *,
         again: bool = False,
     ) -> None:
-        """Save where the label has moved since, or `again`; a disk in trouble is logged, and delivery goes on.
+        """Save a snapshot if the label has moved since the last one, or if `again`. Failures are logged, never raised.
 
-        `fingerprint` is of a record batch below the label. Who is cancelled leaves a save behind that goes on, and is
-        waited for by the next.
+        `fingerprint` is that of a record batch below the label. If this call is cancelled, the save goes on, and the
+        next call waits for it.
         """
         while self._saving is not None and not self._saving.done():
             await asyncio.wait({self._saving})
@@ -196,7 +203,7 @@ class ShardSnapshots:
             await asyncio.wait({self._saving})
 
     def cut_short(self) -> None:
-        """Have the save that is under way, or waits for its turn, and any later one, give up."""
+        """Give up the save that is under way or waits for its turn, and every later one."""
         self._cut_short.set()
         if self._saving is not None:
             self._saving.cancel()
@@ -218,7 +225,9 @@ class ShardSnapshots:
             self._log.error("snapshot_failed", **describe_error(error))
             return
         if saved is None:
-            self._log.info("snapshot_postponed", reason="the filter turns or grows at this moment")
+            self._log.info(
+                "snapshot_postponed", reason="the filter was growing, or its window was moving on"
+            )
             return
         self.saved, self._labels = saved, [label, *self._labels][: self._spares]
         self.newest = Newest(label, saved.size_bytes, time.time())
@@ -233,7 +242,11 @@ class ShardSnapshots:
     async def _save_once(
         self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
     ) -> Saved | None:
-        """None where the table is changed otherwise than by setting bits: a window turns, a chain grows."""
+        """Save once; return None if the filter is not in a state that can be saved.
+
+        That is so between two steps of an admission, and if a window moves on or a chain grows during the save: a
+        filter that only sets bits is written while it changes, but its layout must stay.
+        """
         if shard.moving:
             return None
         filter_, label, end_label = shard.filter, shard.label, shard.end_label
@@ -261,30 +274,31 @@ class ShardSnapshots:
 
 
 def _structure(filter_: Filter) -> tuple[int, bool]:
-    """Changes with more than bits: where a window turns, a chain grows, and with the first time of a window."""
+    """Return a value that changes when a window moves on or gets its first time, or a chain grows: more than bits."""
     return filter_.layout, isinstance(filter_, Windowed) and filter_.watermark is None
 
 
 def _age(refusal: Refusal) -> Path:
-    return refusal.path  # a generation's counter, in as many digits always
+    return refusal.path  # the file name is the generation's counter, always in as many digits
 
 
 class _MovedError(SnapshotError):
-    """What was copied is of two states."""
+    """The written bytes belong to two different layouts of the filter."""
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """A filter to be written while its shard goes on."""
+    """The header and buffers of a filter that is written while its shard goes on."""
 
     header: Callable[[], dict[str, Any]]
     buffers: Callable[[], list[memoryview]]
 
     @classmethod
     def live(cls, filter_: Filter) -> "_Parts":
-        """The filter itself, over the buffers that it has now.
+        """Return the filter itself, with the buffers that it has now: it may set more bits while they are written.
 
-        A window's time is that of the label: what is folded from there takes it further once more.
+        The header of a window is taken now, so its time is that of the label; a later fold from the label moves it on
+        again.
         """
         buffers, header = filter_.buffers(), filter_.header()
         timed = isinstance(filter_, Windowed)
@@ -292,7 +306,7 @@ class _Parts:
 
     @classmethod
     def point_in_time(cls, filter_: Filter) -> "_Parts":
-        """A copy, for which the loop stands still, some 0.3 ms a MB: the kind moves or counts what it holds."""
+        """Return a copy, for a kind that moves or counts its entries. The loop stands still meanwhile, 0.3 ms a MB."""
         header, copies = (
             filter_.header(),
             [memoryview(bytearray(part)) for part in filter_.buffers()],
@@ -301,7 +315,7 @@ class _Parts:
 
 
 def check_directory(directory: Path) -> None:
-    """Make the directory of all snapshots; ConfigError where we cannot write there. Blocking."""
+    """Make the directory of all snapshots; ConfigError if we cannot write there. This blocks."""
     try:
         directory.mkdir(0o700, parents=True, exist_ok=True)
         with TemporaryFile(dir=directory):

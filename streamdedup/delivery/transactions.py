@@ -1,7 +1,7 @@
-"""Transactions in flight: decided, or being decided, and not committed yet.
+"""Transactions in flight: transactions that are being filled, or are decided and not yet committed.
 
-While one commits, the next is filled; they commit strictly in their order. Whoever decides and whoever commits run side
-by side, and where one fails both end: what was decided and not committed is taken back as a whole.
+While one commits, the next is filled. They commit strictly in order. The task that decides and the task that commits
+run side by side; if one fails, both end, and everything that is decided and not committed is taken back.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedBatch:
-    """Events that were decided together: row -> reason for the malformed and rejected ones, and when that was.
+    """Events that were decided together, at the time `now_ms`.
 
-    `blocked` are those that the lists blocked.
+    `verdicts` (n,) has one verdict an event. `malformed` and `rejected` map a row of `batch` to the reason. `blocked`
+    are the events that the lists blocked.
     """
 
     batch: EventBatch
@@ -32,9 +33,10 @@ class DecidedBatch:
 
 
 class Transaction:
-    """What one commit takes: events of the input, and the offset behind them.
+    """What one commit covers: consecutive events of the input, and the input offset after them.
 
-    `watermark` is the filter's time behind them; it and `next_offset` are right once the transaction is closed.
+    `watermark` is the filter's time after these events; None if the filter has no time. `watermark` and `next_offset`
+    are set when the transaction is closed.
     """
 
     def __init__(self) -> None:
@@ -46,11 +48,14 @@ class Transaction:
         self._begun = asyncio.Event()
 
     async def begun(self) -> None:
-        """Wait until something was decided, or it is closed: to decide may wait for a disk."""
+        """Wait until the first events are decided, or it is closed.
+
+        The deadline of the commit begins after this: a decision may wait for a disk, and a disk is no doubt.
+        """
         await self._begun.wait()
 
     def add(self, part: DecidedBatch) -> None:
-        """Take `part` along."""
+        """Add decided events."""
         self.events += len(part.batch)
         self.size_bytes += part.batch.size_bytes
         self.last_offset = int(part.batch.offsets[-1]) if len(part.batch) else self.last_offset
@@ -58,19 +63,19 @@ class Transaction:
         self._begun.set()
 
     def close(self, next_offset: int, watermark: int | None) -> None:
-        """Nothing more comes."""
+        """Note that nothing more is added."""
         self.next_offset, self.watermark = next_offset, watermark
         self._parts.put_nowait(None)
         self._begun.set()
 
     async def parts(self) -> AsyncIterator[DecidedBatch]:
-        """Its parts, as they come, until it is closed."""
+        """Yield its parts as they are added, until it is closed."""
         while (part := await self._parts.get()) is not None:
             yield part
 
 
 class InFlight:
-    """The transactions in flight of one shard, at most `most` of them."""
+    """The transactions in flight of one shard; at most `most` at a time."""
 
     def __init__(self, most: int) -> None:
         self._room = asyncio.Semaphore(most)
@@ -82,15 +87,15 @@ class InFlight:
 
     @property
     def none(self) -> bool:
-        """Whether everything that was decided is committed."""
+        """Whether no transaction is in flight."""
         return self._none.is_set()
 
     async def room(self) -> None:
-        """Wait until one more may depart."""
+        """Wait until one more may depart, and reserve its place."""
         await self._room.acquire()
 
     def depart(self, transaction: Transaction) -> None:
-        """Queue `transaction` for its commit, where there is `room`; it may be filled from then on."""
+        """Queue `transaction` for its commit; call `room` before. It may still be filled while it is in the queue."""
         self._count += 1
         self._none.clear()
         if self._count > 1:
@@ -98,7 +103,7 @@ class InFlight:
         self._waiting.put_nowait(transaction)
 
     async def arrivals(self) -> AsyncIterator[Transaction]:
-        """The transactions in their order, each counted as committed when the next is asked for; until `close`."""
+        """Yield the transactions in order, until `close`. Each counts as committed when the next one is requested."""
         while (transaction := await self._waiting.get()) is not None:
             yield transaction
             self._count -= 1
@@ -109,9 +114,9 @@ class InFlight:
                 self._none.set()
 
     async def meanwhile(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What `work` gives; None, and `work` cancelled, once no more than one is in flight."""
+        """Return the result of `work`. Cancel it, and return None, once at most one transaction is in flight."""
         if self._one.is_set():
-            work.close()  # not even begun: it would take what is there already
+            work.close()  # it is not even started: it would take an event that is there already
             return None
         tasks = asyncio.create_task(work), asyncio.create_task(self._one.wait())
         try:
@@ -127,12 +132,15 @@ class InFlight:
         await self._none.wait()
 
     def close(self) -> None:
-        """No other departs."""
+        """Note that no further transaction departs."""
         self._waiting.put_nowait(None)
 
 
 async def run_together(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run `parts` side by side to their ends; the first that fails ends the others, and its error is raised."""
+    """Run `parts` side by side to their ends. If one fails, cancel the others and raise its error.
+
+    DoubtError if one is cancelled although the caller is not.
+    """
     tasks = [asyncio.create_task(part) for part in parts]
     waiting = set(tasks)
     try:
@@ -145,7 +153,7 @@ async def run_together(*parts: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     if failed is None:
         return
-    if failed.cancelled():  # nobody asked: a client library may cancel its caller
+    if failed.cancelled():  # nobody asked for it: a client library may cancel its caller
         raise DoubtError("a transaction was cancelled from within")
     failed.result()
 

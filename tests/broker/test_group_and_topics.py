@@ -232,7 +232,9 @@ async def test_a_topic_made_again_under_a_running_worker_is_noticed(
     await worker.consumed(10)
     await asyncio.to_thread(delete_topic, deployment.bootstrap, deployment.source)
     await asyncio.to_thread(create_topic, deployment.bootstrap, deployment.source)
-    with pytest.raises(DeliveryError, match=f"made again while running: {deployment.source}"):
+    with pytest.raises(
+        DeliveryError, match=f"created again, while the worker ran: {deployment.source}"
+    ):
         await worker.task
 
 
