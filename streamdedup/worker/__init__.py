@@ -1,1 +1,1 @@
-"""The process: start-up, the assignment, supervision, the lists in force."""
+"""The worker process: start-up, assignments, supervision, and the lists in force."""

@@ -1,7 +1,7 @@
-"""The shards of one worker: those of its partitions, and those that just went to other members.
+"""The shards of one worker: those of its partitions, and those whose partitions just went to other members.
 
-An assignment ends them all and begins those that it names; a filter stays in memory where its partition stays, or comes
-back with the next assignment.
+Each assignment ends all shards and starts those of its partitions. A filter stays in memory if its partition stays, or
+comes back with the next assignment.
 """
 
 import asyncio
@@ -20,30 +20,38 @@ from streamdedup.kafka.client.patience import is_away
 log = structlog.get_logger(__name__)
 
 HANGING_CLIENT_S = 2.0
-REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, whatever a drain may take
+REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, however long delivery.drain_s is
 RETENTION_ANSWER_S_MAX = 10.0
 
 
 class Assignment:
-    """By partition; `deliveries` is the worker's, which others look at, too.
+    """Starts and ends the shards of a worker.
 
-    In memory are, at most, the filters of this assignment, those that went to others with it, and, of those that went
-    before, as many as threads write snapshots of: `SAVES_MAX`. No partition has two.
+    `deliveries` maps each partition to its shard; the worker and its server read the same mapping. At most these
+    filters are in memory: those of the current assignment; those whose partitions left with it; and, of those that left
+    earlier, the ones whose snapshot a thread is writing, at most `SAVES_MAX`. No partition has two filters.
     """
 
     def __init__(self, deliveries: dict[int, Delivery]) -> None:
         self._deliveries = deliveries
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._kept: dict[int, Delivery] = {}  # went to other members with the last assignment
-        self._apart: dict[Delivery, asyncio.Task[None]] = {}  # saved for others
+        self._kept: dict[
+            int, Delivery
+        ] = {}  # their partitions went to other members with the last assignment
+        self._apart: dict[
+            Delivery, asyncio.Task[None]
+        ] = {}  # being saved for the members that have them now
 
     @property
     def running(self) -> int:
-        """How many are served."""
+        """How many shards are running."""
         return len(self._tasks)
 
     async def reassign(self, recipe: Recipe, services: Services, drain_s: float) -> int:
-        """End every shard of the last assignment, begin those of this one; its epoch. What stays keeps its filter."""
+        """End all shards of the last assignment, start those of the current one, and return its epoch.
+
+        A shard whose partition stays keeps its filter. Batches in hand get `drain_s` seconds, at most `REASSIGN_S_MAX`.
+        """
         await self.end(min(drain_s, REASSIGN_S_MAX))
         epoch, assigned = services.source.epoch, services.source.assigned
         if assigned is None:
@@ -62,16 +70,16 @@ class Assignment:
         return epoch
 
     def revive(self, epoch: int) -> None:
-        """Begin a shard again whose task ended though nobody asked: a client library may cancel its caller."""
+        """Start each shard again whose task ended without being asked: a client library may cancel its caller."""
         for partition, task in self._tasks.items():
             if task.done():
                 error = None if task.cancelled() else task.exception()
                 details = describe_error(error) if error else {"error": "cancelled"}
-                log.error("shard_died", partition=partition, remedy="it begins again", **details)
+                log.error("shard_died", partition=partition, remedy="none: it restarts", **details)
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
     def _save_apart(self, delivery: Delivery) -> None:
-        """Its partition went to another member, which may have use for a snapshot; nobody waits for it."""
+        """Save a shard whose partition went to another member, in the background: that member may load the snapshot."""
         if delivery not in self._apart:
             self._apart[delivery] = saving = asyncio.create_task(
                 _save([delivery], LOG_ANSWER_S_MAX)
@@ -79,7 +87,10 @@ class Assignment:
             saving.add_done_callback(lambda _: self._apart.pop(delivery))
 
     def _give_up_saves(self, assigned: Collection[int]) -> None:
-        """Of what went to others before this assignment, only that is still saved which is being written."""
+        """Give up the saves of partitions that left before this assignment, unless a thread is writing already.
+
+        A save goes on, too, if its partition is in `assigned` or left with this assignment.
+        """
         for delivery, saving in self._apart.items():
             wanted = delivery.partition in assigned or delivery.partition in self._kept
             if not wanted and not delivery.writes_snapshot:
@@ -87,11 +98,14 @@ class Assignment:
                 saving.cancel()
 
     def all(self) -> list[Delivery]:
-        """Those of our partitions, and those that are still being saved for others."""
+        """Return the shards of our partitions, and those that are still being saved for other members."""
         return list(dict.fromkeys((*self._deliveries.values(), *self._apart)))
 
     async def end(self, within_s: float) -> None:
-        """Let batches in hand finish, cut everything else short, and close the producers."""
+        """Let live shards finish their batches in hand, cancel all others, and close the producers.
+
+        A shard that is still running shortly before `within_s` seconds are over is cancelled, too.
+        """
         for partition, task in self._tasks.items():
             delivery = self._deliveries[partition]
             delivery.leave()
@@ -107,24 +121,24 @@ class Assignment:
                 log.warning(
                     "transactions_abandoned",
                     count=len(late),
-                    remedy="none: they are settled at the next start",
+                    remedy="none: the next start finds out whether they were committed",
                 )
                 await asyncio.wait(late, timeout=HANGING_CLIENT_S)
         await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
         self._tasks = {}
 
     async def save(self, within_s: float = LOG_ANSWER_S_MAX) -> None:
-        """Save what all shards remember, one after the other, once the logs of all were looked at for `within_s`."""
+        """Save all shards, one after the other. Before that, check all their logs, for at most `within_s` seconds."""
         await _save(self.all(), within_s)
 
     async def outrun_retention(self, services: Services, output: str) -> None:
-        """Compare where the output begins with the snapshots' labels."""
+        """Compare where the output begins with the labels of the snapshots, and save each shard that is due."""
         partitions = list(self._deliveries)
         try:
             async with asyncio.timeout(RETENTION_ANSWER_S_MAX):
                 starts = await services.cluster.first_offsets(output, partitions)
         except Exception as error:
-            if is_away(error):  # asked again later
+            if is_away(error):  # the next call asks again
                 return
             raise
         for partition, log_start in starts.items():
@@ -132,7 +146,10 @@ class Assignment:
                 await delivery.outrun(log_start)
 
     async def look_up_ends(self, within_s: float) -> None:
-        """Ask for the ends of what is not read, `within_s` each: the lag of a live shard is known."""
+        """Ask for the input's end of each shard that is not live, `within_s` seconds each, so that its lag is known.
+
+        A live shard learns it from its fetches.
+        """
         for delivery in list(self._deliveries.values()):
             with suppress(Exception):  # the next turn asks again
                 async with asyncio.timeout(within_s):

@@ -1,7 +1,7 @@
-"""The control topic of a list, as a worker reads it: all of it before it serves, then what comes.
+"""Reads the control topic of a list: all of it before the worker serves, then each message as it arrives.
 
-Each worker reads all partitions, in no group. The messages of one key are in one partition, so their order holds; what
-is no message is counted, told now and then by its offset, and changes nothing.
+Each worker reads all partitions, outside of any group. All messages about one key are in one partition, so they keep
+their order. An event that is no valid message changes nothing; it is counted, and logged now and then by its offset.
 """
 
 import asyncio
@@ -33,10 +33,11 @@ log = structlog.get_logger(__name__)
 
 
 class ControlTopic:
-    """What the messages of `topic` say of keys.
+    """The changes that the messages of `topic` make to a list.
 
-    `overlay` is what they come to below `position`, the sum of the offsets of all partitions up to which they were
-    read: the same on each worker, whenever it began. Both are replaced as a whole, while a thread reads on.
+    `position` is the sum, over all partitions, of the offsets up to which messages were read. `overlay` is the effect
+    of all those messages; at the same offsets it is the same on every worker, whenever the worker started. Both are
+    replaced as a whole, while a thread applies further messages.
     """
 
     def __init__(
@@ -58,16 +59,16 @@ class ControlTopic:
         self._malformed, self._trouble = RateLimit(), RateLimit()
 
     async def catch_up(self) -> None:
-        """Read all that is there now. ConfigError where the topic is missing, or forgets otherwise than by key."""
+        """Read everything that is there now. ConfigError if the topic is missing, or not compacted by key alone."""
         self._changes, self._positions = Changes(), {}
         await asyncio.to_thread(warm_up)
         await self._look_for_partitions()
         await self._read_on()
 
     async def news(self) -> AsyncIterator[None]:
-        """Go on for ever, and give the loop back each time that something came.
+        """Read on for ever; yield each time that `overlay` has changed.
 
-        What goes wrong meanwhile is told, and tried again: what is known stays in force.
+        Errors are logged, and the read is tried again; the changes that were read before stay in force.
         """
         loop = asyncio.get_running_loop()
         looked_at = loop.time()
@@ -79,7 +80,7 @@ class ControlTopic:
                     await self._look_for_partitions()
                 came = await self._read_on()
             except TrimmedError:
-                self._positions = {}  # what was deleted was said again later, or taken back
+                self._positions = {}  # start over: compaction deletes a message only if a later one has its key
             except Exception as error:
                 if not (is_away(error) or isinstance(error, StreamdedupError)):
                     raise
@@ -90,7 +91,7 @@ class ControlTopic:
                     yield
 
     def tell(self) -> None:
-        """How many changes are in force now, and how old the newest message was when it was."""
+        """Log how many changes are in force now, and how long after its writing the newest message came into force."""
         log.info(
             "list_changed",
             topic=self._topic,
@@ -101,7 +102,7 @@ class ControlTopic:
         )
 
     async def _look_for_partitions(self) -> None:
-        """Begin those that are new, or were trimmed, at their start."""
+        """Read each partition that is new, or was trimmed, from its start."""
         async with asyncio.timeout(ANSWER_S_MAX):
             found = await described(self._cluster, self._topic)
             for partition in {*range(found.partitions)} - self._positions.keys():
@@ -109,7 +110,7 @@ class ControlTopic:
                 self._positions[partition] = first
 
     async def _read_on(self) -> bool:
-        """Read what came; whether anything did that is not in `overlay` yet."""
+        """Read what has arrived and renew `overlay`; return whether anything had."""
         if not self._positions:
             await self._look_for_partitions()
         for partition, position in self._positions.items():
@@ -118,7 +119,8 @@ class ControlTopic:
             if end < position:
                 raise DeliveryError(
                     f"{self._topic}/{partition} ends at offset {end}, and was read up to {position}: it lost its end,"
-                    " or was deleted and made again; if it stays so, restart the worker, which reads it from its start"
+                    " or was deleted and created again; if this goes on, restart the worker, which reads it from its"
+                    " start"
                 )
             if end > position:
                 await self._read_part(partition, position, end)
@@ -159,7 +161,7 @@ class ControlTopic:
             log.warning(
                 "changes_behind",
                 topic=self._topic,
-                remedy="still trying; what was read before stays in force: look at the topic and its brokers",
+                remedy="still trying, and the changes read before stay in force; check the topic and its brokers",
                 **describe_error(error),
             )
 
@@ -173,12 +175,12 @@ class ControlTopic:
                 offset=int(batch.offsets[row]),
                 reason=reason,
                 messages=messages,
-                note="such messages change nothing; write the entry again as `streamdedup lists add` does",
+                note="malformed messages change nothing; write the entry again with `streamdedup lists add`",
             )
 
 
 async def described(cluster: Cluster, topic: str) -> Topic:
-    """A control topic; ConfigError where it is missing, or forgets otherwise than by key."""
+    """Return the control topic `topic`; ConfigError if it is missing, or not compacted by key alone."""
     found = (await cluster.describe([topic])).topics.get(topic)
     if found is None:
         raise ConfigError(
@@ -187,7 +189,7 @@ async def described(cluster: Cluster, topic: str) -> Topic:
         )
     if found.settings and (not found.compacted or found.deletes_by_age):
         raise ConfigError(
-            f"the topic {topic} deletes what is old, so changes of the list would be forgotten; set its"
-            " cleanup.policy to compact"
+            f"the topic {topic} deletes old messages, so changes of the list would be lost; set its cleanup.policy to"
+            " compact"
         )
     return found

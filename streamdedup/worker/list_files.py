@@ -1,7 +1,7 @@
-"""The lists that a configuration names, loaded and seen to fit: what a worker does before it joins its group.
+"""Loads the lists that a configuration names, and checks that they fit; a worker does this before it joins its group.
 
-A list is asked for the digests of the filters, of keys as they are normalized here: what was built otherwise would miss
-every key that is on it, so it is refused. So is one without its exact store, where that is to be asked.
+A list is queried by the digests of keys as this worker normalizes them. A list that was built with another hash or
+another normalization would miss every key, so it is refused. So is a list whose exact store is missing but needed.
 """
 
 from pathlib import Path
@@ -21,17 +21,17 @@ log = structlog.get_logger(__name__)
 
 
 class Loaded(NamedTuple):
-    """A list, and its exact store where that is to be asked."""
+    """A list, and its exact store; None if the configuration needs no store."""
 
     listed: KeyList
     store: ExactStore | None
 
 
 def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
-    """Map the list at `path`, which is `allowlist` or `blocklist`, and open its store: both are read, so it blocks.
+    """Map the list at `path` and open its exact store; `which` is `allowlist` or `blocklist`. This reads, and blocks.
 
-    ConfigError where it is none, or does not fit hash or normalization, or has no store that fits; SnapshotError where
-    it is damaged.
+    ConfigError if the file is no list, does not fit the hash or the normalization, or lacks a store that fits it;
+    SnapshotError if it is damaged.
     """
     try:
         listed = load(path, hash_key=recipe.hash.key)

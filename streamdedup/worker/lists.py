@@ -1,7 +1,7 @@
 """The lists of a running worker: loaded before it joins its group, then replaced and changed between two batches.
 
-A file that is replaced is read again, by itself or at SIGHUP. It is checked first: what is damaged or does not fit is
-refused, and the list before stays in force. It is tried again now and then, since what it wants may come after it.
+A file that was replaced is loaded again, automatically or at SIGHUP. If it is damaged or does not fit, it is refused,
+and the list before it stays in force. A refused file is tried again now and then: its exact store may arrive later.
 """
 
 import asyncio
@@ -32,15 +32,16 @@ AGAIN_S_MAX = 60.0
 
 log = structlog.get_logger(__name__)
 
-# Which file it is, and when it was written; None where there is none.
+# Device, inode, size and time of writing of a file; None if it is missing.
 Stamp = tuple[int, ...] | None
 
 
 @dataclass
 class _File:
-    """The file of a list, as it was last seen, and the list that it holds, or held before it was damaged.
+    """The file of a list as it was last looked at, and the list that was last loaded from it.
 
-    `refusal` is why it is not in force as it is now; it is tried again `again_at`, by the loop's clock.
+    `refusal` is the reason why the file as it is now is not in force; None if it is. A refused file is tried again at
+    the loop's time `again_at`.
     """
 
     which: str
@@ -52,12 +53,12 @@ class _File:
     backoff: Backoff = field(default_factory=lambda: Backoff(AGAIN_S, AGAIN_S_MAX))
 
     def due(self, now_s: float) -> bool:
-        """Whether to try it again."""
+        """Return whether it is time to try a refused file again."""
         return self.refusal is not None and now_s >= self.again_at
 
 
 class ListLoader:
-    """Keeps `in_force` as the files and the control topic have them."""
+    """Keeps `in_force` up to date with the files of the lists and the control topic."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class ListLoader:
         self._asked = asyncio.Event()
 
     async def begin(self) -> None:
-        """Have the lists in force, with all changes that there are; what is wrong with one of them is raised."""
+        """Load the lists and all changes so far, and put them in force. Raises the error if a list is refused."""
         for file in self._files.values():
             file.stamp = await self._stamp(file)
             file.loaded = await self._load(file)
@@ -90,12 +91,12 @@ class ListLoader:
         self._put_in_force()
 
     async def run(self) -> None:
-        """Keep them so, for ever."""
+        """Keep them up to date, for ever."""
         async with beside(*([self._follow(self._control)] if self._control else [])):
             await self._watch()
 
     def reload(self) -> None:
-        """Read the files again now, also where they look as they did."""
+        """Load the files again now, even if they look unchanged."""
         self._asked.set()
 
     async def _watch(self) -> None:
@@ -121,7 +122,7 @@ class ListLoader:
             self._put_in_force()
 
     def _refuse(self, file: _File, reason: str, *, is_new: bool) -> None:
-        """Keep what is in force. Of a file that was refused before, only another reason is told."""
+        """Refuse the file; the list in force stays. The same file is logged again only if the reason has changed."""
         if is_new:
             self._meters.lists_refused[file.which] += 1
             file.backoff.reset()
@@ -145,12 +146,12 @@ class ListLoader:
             control.tell()
 
     def _put_in_force(self) -> None:
-        """Between two batches: each reads them once."""
+        """Replace the lists in force. A batch reads `in_force.now` once, so one version of each list decides it."""
         allow, block = (self._loaded(which) for which in (ALLOW, BLOCK))
         self._in_force.now = Lists(allow and allow.listed, block and self._changed(block))
 
     def _changed(self, block: Loaded) -> Matcher:
-        """The block list, with what the control topic and the store say; the three are one until the next change."""
+        """Return the block list with the changes of the control topic and the exact store, as they are now."""
         listed, control = block.listed, self._control
         changed = ChangedList(listed, control.overlay, control.position) if control else listed
         return VerifiedList(changed, block.store) if block.store else changed

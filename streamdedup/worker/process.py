@@ -1,6 +1,6 @@
-"""A worker as a process: signals, exit status, and an end that no hanging thread holds up.
+"""A worker as a process: signals, the exit status, and an exit that no hanging thread can delay.
 
-A first interrupt drains, within `delivery.drain_s`; a second exits at once. SIGHUP has the lists read again.
+The first interrupt drains, within `delivery.drain_s`; the second exits at once. SIGHUP loads the lists again.
 """
 
 import asyncio
@@ -19,9 +19,10 @@ log = structlog.get_logger(__name__)
 
 
 def serve(settings: Settings) -> int:
-    """Run a worker until it is interrupted; the process's exit status. What ends it otherwise is in the log.
+    """Run a worker until it is interrupted, and return the exit status of the process. Errors are logged.
 
-    Where a thread hangs, as in a call to a dead disk, the process exits here: leaving Python would wait for it.
+    If a thread hangs, for example in a call to a dead disk, the process exits here: Python's own exit would wait for
+    the thread.
     """
     worker, status = Worker(settings), 0
 
@@ -52,7 +53,7 @@ def serve(settings: Settings) -> int:
 
 
 def _interrupt(worker: Worker, number: int, interrupts: Iterator[int]) -> None:
-    """The first drains; the second exits at once, with the status that a shell gives."""
+    """Drain at the first interrupt; exit at once at the second, with 128 + the signal, as shells report it."""
     if next(interrupts) > 1:
         os._exit(128 + number)
     log.info("draining", signal=signal.Signals(number).name, hint="a second signal exits at once")

@@ -1,4 +1,4 @@
-"""Before the group is joined: the topics are seen to, and what the configuration means is said once."""
+"""What a worker does before it joins the group: it checks or creates the topics, and logs what its settings mean."""
 
 import asyncio
 
@@ -31,15 +31,16 @@ _UNKNOWN_SETTINGS = (
 
 
 _COMPILING = (
-    "inner loops that were not run here before are compiled, for some seconds, on a busy machine half a minute; they"
-    " are kept for the next start, and `streamdedup compile` does it ahead"
+    "inner loops that never ran here before are compiled; this takes some seconds, half a minute on a busy machine; the"
+    " compiled code is kept for the next start, and `streamdedup compile` makes it in advance"
 )
 
 
 async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
-    """The topics, checked, and made where that is asked for. ConfigError where one does not fit.
+    """Return the topics; missing ones are created if `sink.create_topics` is set. ConfigError if one does not fit.
 
-    That of the changes of a list is among them, to be watched like the others; who reads it checks it.
+    The control topic of the block list is included, so that it is watched like the others. It is not checked here:
+    `list_changes` does that when it reads it.
     """
     names = [settings.source.topic, *sink_topics(settings.sink)]
     all_names = [*names, *filter(None, [settings.blocklist.control_topic])]
@@ -67,7 +68,7 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
 
 
 def try_filter(recipe: Recipe, topology: Topology) -> None:
-    """Make one filter, say what it means, and compile what keys and rule run. Blocking, for seconds at first."""
+    """Make one filter, log what the settings mean, and compile all kernels. This blocks, for seconds at first."""
     with compiling(lambda: log.info("compiling", note=_COMPILING)):
         empty = recipe.empty_filter()
         _announce(recipe, topology, empty)
@@ -77,13 +78,13 @@ def try_filter(recipe: Recipe, topology: Topology) -> None:
 
 
 def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
-    """Say once what the configuration means; `empty` is what every shard begins with."""
+    """Log once what the settings mean. `empty` is a filter as every shard starts with."""
     settings, output = recipe.settings, topology[recipe.settings.sink.topic]
     if settings.sink.shadow:
         log.warning(
             "shadow_mode",
-            reason=f"nothing is dropped: every event goes to {output.name}, its verdict in the header {MARK}",
-            remedy="unset sink.shadow once the verdicts are as they should be",
+            reason=f"nothing is dropped: every event goes to {output.name}, with its verdict in the header {MARK}",
+            remedy="unset sink.shadow once you agree with the verdicts",
         )
     promise = _promise(settings)
     if not settings.filter.remembers:
@@ -112,25 +113,25 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
     if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
         log.warning(
             "output_forgets_first",
-            reason=f"{output.name} forgets before filter.retention is over: without a snapshot, keys are missing",
+            reason=f"{output.name} deletes events before filter.retention is over: without a snapshot, keys are lost",
             remedy=f"set retention.ms of {output.name} to {settings.filter.window_ms} or more",
         )
     unlimited = settings.filter.max_jump is None and output.ahead_ms_max >= FOREVER
     if settings.filter.by_event_time and unlimited:
         log.warning(
             "window_unprotected",
-            reason=f"{output.name} takes any timestamp, and one far ahead would empty the windows",
+            reason=f"{output.name} takes any timestamp, and one far in the future would empty the windows",
             remedy=f"set message.timestamp.after.max.ms of {output.name}, or filter.max_jump",
         )
 
 
 def _promise(settings: Settings) -> str:
     if settings.sink.shadow:
-        return "every event passes, as often as it comes: sink.shadow is set"
+        return "every event passes, however often it comes: sink.shadow is set"
     if not settings.filter.remembers:
-        return "what is not blocked passes, as often as it comes: there is no filter"
+        return "every event that is not blocked passes, however often it comes: there is no filter"
     rate = settings.filter.error_rate
-    return f"at most about {rate * 1e6:,.3g} of a million new events will be dropped as false duplicates"
+    return f"of a million new events, at most about {rate * 1e6:,.3g} will be dropped as false duplicates"
 
 
 async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Tasks beside one another: the first that fails ends the others. Its own error is raised, not a group of errors."""
+"""Tasks that run beside each other: the first that fails ends the others, and its own error is raised, not a group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _CancelledFromWithinError(Exception):
-    """A task was cancelled although nobody asked for it: a client library may cancel its caller."""
+    """A task was cancelled although nobody asked for it: a client library may cancel the task that calls it."""
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """The worker's life: prepare -> join -> supervise -> shut down.
 
-The supervisor only follows assignments, keeps the member alive and takes snapshots when they are due; every shard runs
-by itself.
+The supervisor only follows assignments, keeps the group membership alive, and takes snapshots when they are due. Each
+shard runs in a task of its own.
 """
 
 import asyncio
@@ -75,36 +75,40 @@ class Worker:
 
     @property
     def deliveries(self) -> Mapping[int, Delivery]:
-        """What is known of every partition that is, or was last, ours."""
+        """The shards of the current assignment, by partition; while the group rebalances, those of the last one."""
         return self._deliveries
 
     @property
     def tally(self) -> Tally:
-        """What became of all events since the start."""
+        """The outcomes of all events since the start."""
         return self._status.meters.tally
 
     @property
     def status(self) -> Status:
-        """How we are, as the pages of the server tell it."""
+        """The worker's status, which the pages of the server show."""
         return self._status
 
     def stop(self) -> None:
-        """Drain and end; `run` then returns."""
+        """Have `run` drain and return."""
         self._status.phase = Phase.DRAINING
         self._stop.set()
 
     def reload(self) -> None:
-        """Read the files of the lists again, as if they had been replaced."""
+        """Load the files of the lists again, as if they had been replaced."""
         if self._lists:
             self._lists.reload()
 
     @property
     def hangs(self) -> bool:
-        """Whether a thread is still at work, though the time for it is over: the process should not wait for it."""
+        """Whether a thread is still running. After `run` its time is over, and the process should not wait for it."""
         return self._threads.busy
 
     async def run(self) -> None:
-        """Work until `stop`. ConfigError before anything is touched, DeliveryError where the group refuses us."""
+        """Work until `stop` is called.
+
+        ConfigError if settings, topics or lists do not fit, before the group is joined. DeliveryError if the broker or
+        the group refuses the worker, or a topic was deleted.
+        """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serving(self._settings.server, self._status))
             work = asyncio.create_task(self._work(stack))
@@ -117,7 +121,7 @@ class Worker:
             except asyncio.CancelledError:
                 if not self._stop.is_set():  # nobody asked: a client library may cancel its caller
                     raise DeliveryError(
-                        "the worker was cancelled from within; restart it, and tell us what its log says"
+                        "the worker was cancelled from within; restart it, and report this bug with its log"
                     ) from None
             except Exception as error:
                 if refused := refusal(error):
@@ -131,7 +135,9 @@ class Worker:
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         directory, threads = self._settings.snapshot.directory, self._threads
         if self._settings.filter.remembers:
-            await threads.loads.run(THE_WORKER, "its directory", check_directory, directory)
+            await threads.loads.run(
+                THE_WORKER, "the snapshot directory", check_directory, directory
+            )
         status = self._status
         cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
@@ -157,11 +163,15 @@ class Worker:
             now_ms=self._now_ms,
         )
         await start_patiently(self._lists.begin, "the lists", cluster.patience)
-        what = "memory for a filter, and compiled code"
+        what = "memory for a filter, and for the compiler"
         await threads.memory.run(THE_WORKER, what, try_filter, recipe, topology)
         gc.collect()
-        gc.freeze()  # all modules are there; a full collection that visits them stalls the loop for 70 ms
-        log.info("joining", group=kafka.group_id, note="a member that was killed is waited for")
+        gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
+        log.info(
+            "joining",
+            group=kafka.group_id,
+            note="if a member was killed, this waits until its session has ended",
+        )
         self._source = status.source = services.source
         status.phase = Phase.JOINING
         await services.source.start()
@@ -214,22 +224,22 @@ class Worker:
 
     def _tell_trouble(self, error: Exception) -> None:
         if self._trouble.due(asyncio.get_running_loop().time()):
-            remedy = "still trying; if it stays so, restart the worker, and tell us"
+            remedy = "still trying; if this goes on, restart the worker, and report a bug"
             log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
 
     def _tell_unseen(self, watch: Watch) -> None:
-        """Once: the same key comes in two partitions."""
+        """Warn, once, if the same key comes in two partitions."""
         if watch.unseen and not self._told_unseen:
             self._told_unseen = True
             log.warning(
                 "duplicates_across_partitions",
                 sampled_events=watch.unseen,
                 share_of_duplicates=round(watch.unseen_share, 3),
-                remedy="have the producer choose the partition by the key alone (docs/partitioning.md)",
+                remedy="let the producer choose the partition by the key alone (docs/partitioning.md)",
             )
 
     async def _save_periodically(self, services: Services) -> None:
-        """Every `interval_s`; and at once where the output's retention comes too near to what is saved."""
+        """Save every `snapshot.interval_s`, and sooner if the output's retention comes too near to the snapshots."""
         loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
         saves_at = loop.time() + interval_s
         while True:
@@ -251,7 +261,10 @@ class Worker:
             await self._check_topics(cluster, topology)
 
     async def _check_topics(self, cluster: Cluster, topology: Topology) -> None:
-        """A topic that was made again keeps its name and offsets: only its id tells."""
+        """Raise DeliveryError if a topic was deleted, or deleted and created again.
+
+        A topic that was created again has the same name, and may have the same offsets: only its id differs.
+        """
         patience, what = cluster.patience, "the cluster"
         try:
             remade = await cluster.changed(topology)
@@ -263,7 +276,8 @@ class Worker:
         patience.back(what)
         if remade:
             raise DeliveryError(
-                f"deleted or made again while running: {', '.join(remade)}; look at what happened, then restart"
+                f"deleted, or deleted and created again, while the worker ran: {', '.join(remade)}; find out why, then"
+                " restart the worker"
             )
 
     async def _shut_down(self) -> None:
@@ -277,7 +291,8 @@ class Worker:
         await self._shards.end(left_s())
         if self._source and not await self._source.stop(left_s() / 2):
             log.warning(
-                "group_not_left", remedy="none: the broker drops us after session_timeout_ms"
+                "group_not_left",
+                remedy="none: the group drops this member after session_timeout_ms",
             )
         try:
             saving = self._shards.save(min(LOG_ANSWER_S_MAX, left_s() / 2))
@@ -289,7 +304,7 @@ class Worker:
         log.info("stopped", **self._progress())
 
     def _progress(self) -> dict[str, Any]:
-        """Counts of events, of partitions that are live, and which partitions are in trouble."""
+        """Return the counts of events and of live partitions, and the partitions that are in trouble."""
         tally, deliveries = self.tally, self._deliveries.items()
         in_state = {
             state: [p for p, delivery in deliveries if delivery.state is state] for state in State
