@@ -9,9 +9,10 @@ stopped shard stays in the group.
 # ===================
 #
 # A shard is everything that belongs to one partition of the input. Its filter is the fold of the output partition of
-# the same number: the set of the keys of all events that were emitted there. The label is the output offset up to which
-# the filter has folded the output. A digest is pending from the moment its event passes until that event is known to be
-# committed. Two rules hold in every state:
+# the same number: the set of the keys of all events in it. (Except events that shadow mode has marked as not passed,
+# events below a floor that `reset --forget` has set, and, with a window, keys that have left it.) The label is the
+# output offset up to which the filter has folded the output. A digest is pending from the moment its event passes until
+# that event is known to be committed. Two rules hold in every state:
 #
 #   - Admission follows commit. A digest enters the filter only after its event is known to be committed in the output.
 #   - Never ahead. The filter holds no key that is not in this very output, and the label never lies beyond its end.
@@ -32,12 +33,13 @@ stopped shard stays in the group.
 # ASSIGNED   The shard does not run: the partition was just assigned, or `run` has ended. There is no producer. A filter
 #            may be in memory, from the time before.
 # FENCING    The consumer fetches nothing from the partition. First the group must confirm that the partition is still
-#            ours: a worker that slept must not fence the one that took its place. Then `fence` starts a producer under
-#            the transactional id OUTPUT/PARTITION, which shuts out every earlier one. Only after that it reads the
-#            committed input offset and the output's end, and waits until no transaction is open below that end. From
-#            here on no earlier worker can write. (With `at_least_once` only the id is fenced, if the broker can, and
-#            an earlier worker may still send what it has in hand.) `resume` decides, without I/O, where reading goes
-#            on. Pending is empty; filter and label are those of before, and events of ours may lie above the label.
+#            ours: a worker that slept must not fence the one that took its place. If it is not ours, the shard waits
+#            for `leave`. Then `fence` starts a producer under the transactional id OUTPUT/PARTITION, which fences every
+#            earlier producer with that id. Only after that it reads the committed input offset and the output's end,
+#            and waits until no transaction is open below that end. From here on no earlier worker can write. (With
+#            `at_least_once` only the id is fenced, if the broker can, and an earlier worker may still send what it has
+#            in hand.) `resume` decides, without I/O, where reading goes on. Pending is empty; filter and label are
+#            those of before, and events of ours may lie above the label.
 # FOLDING    `fold` (it implements `memory`) keeps the filter in memory, or loads the newest usable snapshot with
 #            `snapshots`, or begins with an empty filter. Then it reads the committed events of the output from the
 #            label to the end that FENCING read. The label rises with them; at last it equals that end. If the partition
@@ -106,8 +108,8 @@ stopped shard stays in the group.
 #   - it is damaged, or was renamed, or cannot be read, or is of another log, other settings or another floor
 #     (`Recipe.identity`), or is ahead of the output's end: `snapshot.Store.load` decides;
 #   - the output now holds another record batch at the place of the last one that the snapshot folded, or nothing shows
-#     that it is still the same log: `snapshot.fingerprint.doubt_of` decides. In the same case `fold` drops
-#     a filter in memory.
+#     that it is still the same log: `snapshot.fingerprint.doubt_of` decides. `fold` checks a filter in memory likewise,
+#     and drops it if the record batch is another one.
 # A snapshot is not refused for its age. If the output no longer holds all events above its label, `resume.check_memory`
 # stops the shard, or accepts the gap, as `sink.on_gap` says.
 

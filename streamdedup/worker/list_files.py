@@ -38,7 +38,7 @@ def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
     except ConfigError as error:
         raise ConfigError(
             f"{which}.file: {error}; filter.hash is {recipe.hash.name}: a list is built with the same hash, and the"
-            " same key where that is siphash; with filter: null it is murmur3"
+            " same key if that is siphash; with filter: null it is murmur3"
         ) from None
     listed.refuse_unless(recipe.extractor().normalizer)
     listed.warm_up()
