@@ -48,7 +48,8 @@ stopped shard stays in the group.
 #            others may write, too.
 # LIVE       The consumer reads from the resumed offset. Everything below the label is in the filter. Above it the
 #            output may hold markers and those events of ours that are not yet admitted. If it holds any other event, a
-#            second writer is at work. Pending holds the digests of the transactions in flight.
+#            second writer is at work. Pending holds the digests of the transactions in flight. If the group rebalances,
+#            the shard reads nothing more, commits what is decided, and waits for `leave`.
 # FULL       The filter has reached its capacity and may not grow. Everything decided is committed. The consumer fetches
 #            nothing, the producer stays open, and the shard waits for `leave`.
 # STOPPED    The output, the offset or the topics contradict what we know, and `trouble` says how. Our transaction is
