@@ -42,7 +42,7 @@ class Decided(NamedTuple):
 class Shard:
     """The state of one partition.
 
-    `filter_` is the filter, and `label` the output offset up to which it has folded the output. `watch` and `tally` may be
+    `label` is the output offset up to which `filter` has folded the output. `watch` and `tally` may be
     shared: the tally counts on if the shard is replaced by another one over the same tally.
     """
 
@@ -57,7 +57,7 @@ class Shard:
     ) -> None:
         self.partition, self.filter, self._watch = partition, filter_, watch
         self.label = 0
-        # No key of the output from this offset on is in `filter_`. It is raised before keys are added, `label` after, so
+        # No key of the output from this offset on is in `filter`. It is raised before keys are added, `label` after, so
         # between two steps of `admit` or `fold`, `filter_` may hold keys from `label` up to here.
         self.end_label = 0
         # Whether `admit` or `fold` has done some of its steps and not all: `filter_` is not the fold up to any offset.
