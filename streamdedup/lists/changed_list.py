@@ -1,4 +1,4 @@
-"""A list with the changes that came since its file was built: what a worker with a control topic judges by."""
+"""A list with the single changes made since its file was built: what a worker with a control topic decides by."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ from streamdedup.rules.lists import Match, Matches
 
 @dataclass(frozen=True)
 class ChangedList:
-    """`overlay` over `base`; `position` is that of the control topic, from which the overlay follows.
+    """`overlay` over `base`. `position` is the offset of the control topic up to which the overlay has read it.
 
-    What is removed as an address passes, also where its domain is on the list; a domain that is removed passes, unless
-    another entry holds the address.
+    A removed address passes even if its domain is on the list. The addresses of a removed domain pass, unless another
+    entry holds them.
     """
 
     base: KeyList
@@ -26,16 +26,16 @@ class ChangedList:
 
     @property
     def name(self) -> str:
-        """As `Matcher.name`."""
+        """The name of the list."""
         return self.base.name
 
     @property
     def version(self) -> str:
-        """That of the file, and how far the control topic was read: the same on each worker."""
+        """The version of the file, and how far the control topic was read. It is the same on every worker."""
         return f"{self.base.version}+{self.position}"
 
     def match(self, keys: Column, digests: Digests) -> Matches:
-        """As `Matcher.match`."""
+        """Return a `Match` for each of `keys`, (n,), as `Matcher.match` does. Single changes win over the file."""
         base, told = self.base, self.overlay.look_up(digests)
         there = base.addresses.contains_many(digests) & (told != REMOVED) | (told == ADDED)
         matches: Matches = there.astype(np.uint8) * np.uint8(Match.ADDRESS)

@@ -1,4 +1,4 @@
-"""What `lists check` tells: of each key whether it is blocked, and by which rule, in a worker's order."""
+"""`lists check`: whether each key is blocked, and by which rule, in the order of a worker's rules."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,9 +17,9 @@ _BLOCKED = {Match.ADDRESS: b"blocked\taddress", Match.DOMAIN: b"blocked\tdomain"
 
 
 class Verdicts:
-    """Of `block`, less what its exact `store` has not, and less what `allow` exempts.
+    """Keys that `block` matches are blocked, unless its exact `store` does not hold them or `allow` exempts them.
 
-    ConfigError where the two lists normalize keys in two ways.
+    ConfigError if the two lists normalize keys differently.
     """
 
     def __init__(self, block: KeyList, allow: KeyList | None, store: ExactStore | None) -> None:
@@ -30,12 +30,12 @@ class Verdicts:
             allow.refuse_unless(self._normalizer)
 
     def of_lines(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """As `of_keys`, for each line of `chunks`; none is passed over."""
+        """Yield the answers of `of_keys` for every line of `chunks`, empty ones included."""
         for block in blocks(chunks):
             yield self._told(block.lines)
 
     def of_keys(self, keys: list[bytes]) -> bytes:
-        """A line for each key: verdict, rule or reason, and the key as it was given; by tabs."""
+        """Return a line for each key: verdict, rule or reason, and the key as it was given, separated by tabs."""
         return self._told(Column.of(keys)) if keys else b""
 
     def _told(self, given: Column) -> bytes:
@@ -79,7 +79,7 @@ def _verdict(blocked: Match, answer: Answer, allowed: Match) -> bytes:
 
 
 def loaded(path: Path, hash_key: bytes) -> KeyList:
-    """As `load`, with the option of the command line in what it tells."""
+    """Return the list at `path`, by `load`. Its errors name the option of the command line instead of `hash_key`."""
     try:
         return load(path, hash_key=hash_key)
     except ConfigError as error:

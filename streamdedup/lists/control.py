@@ -1,7 +1,7 @@
-"""What a message of a control topic says: an entry of the list, as the record's key, is added or removed.
+"""The messages of a control topic: each adds an entry of the list, which is the record key, or removes it.
 
-The value is JSON: `{"op": "add", "reason": "..."}` or `{"op": "remove", ...}`; none at all takes the change back. Keys
-are normalized, so that compaction leaves the last word on each.
+The value is JSON: `{"op": "add", "reason": "..."}` or `{"op": "remove", ...}`. A null value takes the change back.
+Record keys are normalized, so that compaction keeps the last message about each entry.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ Op = Literal["add", "remove", "undo"]
 
 @dataclass(frozen=True)
 class Change:
-    """`keys` are those by which the list holds the entry; `change` is ADDED, REMOVED or UNCHANGED."""
+    """`keys` are those by which the list holds the entry. `change` is ADDED, REMOVED or UNCHANGED."""
 
     keys: tuple[bytes, ...]
     change: int
 
 
 def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | None) -> Change:
-    """What a message says; MalformedError where it is none. `normal` is the list's normalizer."""
+    """Return the change that a message makes. MalformedError if it makes none. `normal` is the list's normalizer."""
     if entry is None:
         raise MalformedError(
             "the record key is null; it must be the entry that is added or removed"
@@ -45,7 +45,7 @@ def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | N
 
 
 def keys_of_entry(entry: bytes, normal: Normalizer | None) -> list[bytes]:
-    """The keys by which a list holds an entry, an address or a domain; MalformedError where it is neither."""
+    """Return the keys by which a list holds an entry. MalformedError if it is neither an address nor a domain."""
     if isinstance(normal, EmailNormalizer) and entry.lstrip()[:1] in (EXACT, BELOW):
         return normal.of_domain_entry(entry)
     key = normal.of_key(entry) if normal else entry
@@ -55,33 +55,35 @@ def keys_of_entry(entry: bytes, normal: Normalizer | None) -> list[bytes]:
 
 
 def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
-    """The record key of an entry: one however it is written; MalformedError where it is none, or holds for two domains.
+    """Return the record key of an entry, the same however the entry is written.
 
-    Those would have two record keys for one key of the list, and who came last would not be told.
+    MalformedError if it is not an entry, or stands for two domains. The latter would have two record keys for one key
+    of the list, and nothing would show which of the two messages came last.
     """
     if len(entry) > ENTRY_BYTES_MAX:
         raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
     key, *more = keys_of_entry(entry, normal)
     if more:
         raise MalformedError(
-            "the domain is an alias of another, whose subdomains are not those of that: write @DOMAIN for it alone, or"
-            " build the list again with this entry"
+            "the domain is an alias of another domain, and the two have different subdomains: write @DOMAIN for the"
+            " domain alone, or build the list again with this entry"
         )
     is_tree = isinstance(normal, EmailNormalizer) and entry.strip().startswith(BELOW)
     return BELOW + key if is_tree else key
 
 
 def message(op: Op, reason: str) -> bytes | None:
-    """The value of a message, null for "undo"; ConfigError where the reason is too long, or has no room."""
+    """Return the value of a message, None for "undo". ConfigError if the reason is too long, or given with "undo"."""
     if op == "undo":
         if reason:
             raise ConfigError(
-                "--reason is for add and remove: what undoes a change is null; delete it"
+                "--reason is for add and remove: the message that undoes a change is null and holds no reason;"
+                " delete --reason"
             )
         return None
     if len(reason) > REASON_CHARS_MAX:
         raise ConfigError(
-            f"--reason has {len(reason)} characters, and at most {REASON_CHARS_MAX} are kept; shorten it"
+            f"--reason has {len(reason)} characters; the limit is {REASON_CHARS_MAX}; shorten it"
         )
     return orjson.dumps({"op": op, "reason": reason} if reason else {"op": op})
 
@@ -93,5 +95,5 @@ def _change(value: bytes) -> int:
         raise MalformedError("the value is not valid JSON") from None
     op = found.get("op") if isinstance(found, dict) else None
     if not isinstance(op, str) or op not in OPS:
-        raise MalformedError('the value is no object whose "op" is "add" or "remove"')
+        raise MalformedError('the value is not an object whose "op" is "add" or "remove"')
     return OPS[op]

@@ -1,7 +1,7 @@
-"""The exact store of a list: the digests of all its entries on a disk, asked for those that the list matches.
+"""The exact store of a list: the digests of all its entries, on disk, looked up only for keys that the list matches.
 
-A digest has 128 bits: of n entries, one stands for a key that is not there with a probability of n/2^128, 3e-31 for
-100 million. So no key is kept, and with siphash nobody without the secret can tell one from the digests.
+A digest has 128 bits. With n entries, a key that is not on the list is found with probability n/2^128: 3e-31 for 100
+million. So no key is stored. With siphash, nobody can find the digest of a key without the secret.
 """
 
 from collections.abc import Iterator
@@ -25,29 +25,30 @@ from streamdedup.lists.store_facts import (
     store_of,
 )
 
-EXACT_KIND = "exact"  # of a list that has nothing to verify
+EXACT_KIND = "exact"  # a list of this kind needs no verification
 DIGEST_BYTES = 16
-KEYS_A_CALL = 1024  # others run while rocksdict reads, not while keys are made or taken in: below 1 ms for so many
+# Other threads run while rocksdict reads, but not while keys are made and passed to it: below 1 ms for this many.
+KEYS_A_CALL = 1024
 
 
 class ExactStore:
-    """Open until nobody holds it any more; what is removed or replaced meanwhile does it no harm."""
+    """It stays open until nothing refers to it. Its files may be removed or replaced meanwhile without harm to it."""
 
     def __init__(self, path: Path, facts: StoreFacts, rows: Any) -> None:  # noqa: ANN401 - a Rdict
         self.path, self.facts, self._rows = path, facts, rows
 
     @classmethod
     def open(cls, place: Path, listed: KeyList) -> Self:
-        """The store of `listed` in `place`. Blocking: all of its bytes are read, and their checksums compared.
+        """Open the store of `listed` in `place`. Blocking: all of its bytes are read and their checksums compared.
 
-        ConfigError where there is none, or it is of another list, or rocksdict is missing; SnapshotError where it is
+        ConfigError if there is none, if it belongs to another list, or if rocksdict is missing. SnapshotError if it is
         damaged.
         """
         rocksdict()
         if listed.kind == EXACT_KIND:
             raise ConfigError(
-                f"the list {listed.path or listed.name} is of kind exact, which errs with n/2^64, and so has no exact"
-                " store; build it with --exact and another --kind"
+                f"the list {listed.path or listed.name} is of kind exact, whose error rate is n/2^64 already, so it has"
+                " no exact store; build it with --exact and another --kind"
             )
         directory = store_of(place, listed)
         facts = read_facts(directory)
@@ -57,10 +58,10 @@ class ExactStore:
             return cls(directory, facts, opened(directory, list(facts.files)))
 
     def holds(self, digests: Digests) -> Mask:
-        """Which of `digests` (n, 2) are those of entries, shape (n,). Blocking. SnapshotError where it is not read."""
+        """Return which of `digests` (n, 2) the store holds, (n,). Blocking. SnapshotError if it cannot be read."""
         found: Mask = np.zeros(len(digests), dtype=np.bool_)
         start = 0
-        with rocks_errors("ask", self.path, "look at its disk; " + AGAIN):
+        with rocks_errors("ask", self.path, "check its disk; " + AGAIN):
             for keys in rows_of(digests):
                 values = self._rows.get(keys)
                 found[start : start + len(keys)] = [value is not None for value in values]
@@ -69,7 +70,7 @@ class ExactStore:
 
 
 def rows_of(digests: Digests) -> Iterator[list[bytes]]:
-    """The keys of a store, in the order of `digests` (n, 2), KEYS_A_CALL at a time.
+    """Yield the keys of a store, in the order of `digests` (n, 2), KEYS_A_CALL at a time.
 
     They are big-endian, so that they sort as the digests do.
     """

@@ -1,4 +1,4 @@
-"""What the header of a list tells beside its filters: its name, when it was built, of what, and how."""
+"""What a list's header holds besides its filters: its name, when it was built, from what, and how."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -11,11 +11,11 @@ from streamdedup.snapshot.header import field, number
 from streamdedup.units import counted
 
 NAME_CHARACTERS_MAX = 100
-_LAST_SECOND = 253402300799  # that has a date
+_LAST_SECOND = 253402300799  # the last that `datetime` can express: the end of the year 9999
 
 
 def check_name(name: str) -> None:
-    """ConfigError where no list can have that name, which stands in headers of events, logs and metrics."""
+    """ConfigError if a list must not have that name, which appears in headers of events, logs and metrics."""
     if not name.isprintable() or not 0 < len(name) <= NAME_CHARACTERS_MAX:
         raise ConfigError(
             f"--name {name!r:.200}: the name of a list has 1 to {NAME_CHARACTERS_MAX} printable characters"
@@ -24,9 +24,9 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class EntryCounts:
-    """What the inputs held: distinct `addresses` and keys of `domains`, those that came again, and `bad` lines.
+    """What the inputs held: distinct `addresses`, distinct keys of `domains`, repeated entries, and `bad` lines.
 
-    A filter tells what it added: of kinds that err as they are filled, some of what is new passes for a duplicate.
+    The filter reports what it added. A filter that is filled key by key takes some new entries for duplicates.
     """
 
     addresses: int
@@ -37,7 +37,7 @@ class EntryCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """`built_at` is in Unix seconds; `normalize` is the id that the normalizer had; `checksum` is of what is held."""
+    """`built_at` is in Unix seconds, `normalize` the id of the normalizer, `checksum` that of the contents."""
 
     name: str
     built_at: int
@@ -53,11 +53,11 @@ class Facts:
 
     @property
     def version(self) -> str:
-        """When it was built, in UTC, and the checksum: equal contents show."""
+        """The time of the build, in UTC, and the checksum. Equal checksums show equal contents."""
         return f"{self.moment:%Y-%m-%dT%H:%M:%SZ}-{self.checksum}"
 
     def header(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return these facts as plain JSON values."""
         return {
             "name": self.name,
             "built_at": self.built_at,
@@ -69,7 +69,7 @@ class Facts:
 
     @classmethod
     def from_header(cls, raw: Mapping[str, Any]) -> Self:
-        """What gave this header; SnapshotError where nothing did."""
+        """Return the facts that gave this header. SnapshotError if none did."""
         counts = field(raw, "counts", dict)
         return cls(
             name=field(raw, "name", str),
@@ -84,6 +84,6 @@ class Facts:
 
 
 def duplicates_told(kind: str, count: int) -> str:
-    """How many entries were left out, in words: a kind that takes keys one by one takes some for duplicates."""
+    """Return how many entries were left out, in words. A filter that adds keys one by one takes some for duplicates."""
     taken = " or taken for such by the filter" if count and kind not in ("fuse", "exact") else ""
     return counted(count, "duplicate") + taken

@@ -1,6 +1,6 @@
-"""What `lists inspect` tells of a file: all of its header, for a person, and whether its checksums hold.
+"""`lists inspect`: the whole header of a list's file, for a person, and whether the checksums hold.
 
-And of its exact store, where there is one.
+The same for its exact store, if there is one.
 """
 
 from pathlib import Path
@@ -17,15 +17,15 @@ _WIDTH = 12
 
 
 def inspected(path: Path) -> tuple[str, bool]:
-    """The text, and whether the file and its store are whole. No key of a hash is needed, nor is rocksdict.
+    """Return the text, and whether the file and its store are whole. It needs neither a hash key nor rocksdict.
 
-    Errors where there is no header to read.
+    ConfigError or SnapshotError if there is no header to read.
     """
     with files.reading(path, mmap=True) as reader:
         header = reader.header
         if header.filter.get("kind") != files.LIST:
             raise ConfigError(
-                f"cannot use {path}: it is a filter of kind {header.filter.get('kind')}, and no list"
+                f"cannot use {path}: it is a filter of kind {header.filter.get('kind')}, not a list"
             )
         rows, damage = _rows(header), ""
         try:
@@ -39,12 +39,12 @@ def inspected(path: Path) -> tuple[str, bool]:
 
 
 def _store(path: Path, version: str) -> tuple[str, str]:
-    """What there is of it, and what is wrong with it."""
+    """Return what is known of the exact store, and what is wrong with it, both in words."""
     place = place_of(path)
     try:
         there = versions_in(place)
         if version not in there:
-            return ("of another version of the list: it cannot be asked" if there else "none"), ""
+            return ("of another version of the list: it cannot be used" if there else "none"), ""
         facts = read_facts(place / version)
         check_files(place / version, facts)
     except SnapshotError as error:

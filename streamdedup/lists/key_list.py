@@ -1,6 +1,7 @@
-"""A list of keys, as a file holds it: a filter of addresses and, where there are domain entries, an exact set of those.
+"""A list of keys, as in its file: a filter of addresses and, if there are domain entries, an exact set of those.
 
-It is built once, mapped read-only, and shared by all who map it. `docs/snapshot-format.md` has its header.
+It is built once, mapped read-only, and shared by all processes that map it. `docs/snapshot-format.md` describes its
+header.
 """
 
 import os
@@ -34,7 +35,7 @@ COPIED_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True)
 class KeyList:
-    """What is on the list, and what its header tells; `path` is the file that it was loaded from."""
+    """The entries of a list, and the facts of its header; `path` is the file that it was loaded from."""
 
     facts: Facts
     addresses: Filter
@@ -52,7 +53,7 @@ class KeyList:
         normalizing: Normalizing,
         counts: EntryCounts,
     ) -> Self:
-        """The list of these filters, whose digests are of one hash; `built_at` is in Unix seconds."""
+        """Return the list made of these filters, whose digests come from one hash. `built_at` is in Unix seconds."""
         content = blake2b(digest_size=CHECKSUM_BYTES)
         content.update(f"{normalizing.id} {addresses.hash.check}".encode())
         for table in _buffers(addresses, domains):
@@ -74,31 +75,31 @@ class KeyList:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for people."""
         return self.facts.name
 
     @property
     def version(self) -> str:
-        """When it was built, in UTC, and the checksum of what is in it: equal contents show."""
+        """When it was built, in UTC, and the checksum of the contents. Equal checksums show equal contents."""
         return self.facts.version
 
     @property
     def hash(self) -> Hash:
-        """What makes the digests that it is asked for."""
+        """The hash of the digests by which it is looked up."""
         return self.addresses.hash
 
     @property
     def kind(self) -> str:
-        """Of the filter of addresses."""
+        """The kind of the filter of addresses."""
         return self.addresses.kind
 
     @property
     def error_rate(self) -> float:
-        """The probability, at most, that a key which is not on the list matches an address."""
+        """The greatest probability that a key which is not on the list matches an address."""
         return self.addresses.error_rate
 
     def told(self) -> str:
-        """What it is, for people, without a key."""
+        """Return a description for people. It holds no key."""
         counts, tables = self.facts.counts, self.buffers()
         return (
             f"the list {self.name}, version {self.version}: {counts.addresses + counts.domains:,} entries, of which"
@@ -107,7 +108,10 @@ class KeyList:
         )
 
     def match(self, keys: Column, digests: Digests) -> Matches:
-        """As `Matcher.match`: an address where the whole key is there, else a domain where one of its own is."""
+        """Return a `Match` for each of `keys`, shape (n,), as `Matcher.match` does.
+
+        The whole key is looked up first; if it is not there, the domains of the address are.
+        """
         matches = self.addresses.contains_many(digests).astype(np.uint8) * np.uint8(Match.ADDRESS)
         if self.domains is None:
             return matches
@@ -118,7 +122,7 @@ class KeyList:
         return matches
 
     def warm_up(self) -> None:
-        """Compile, or load from the cache, the kernels that `match` runs, so that no batch waits for it."""
+        """Compile the kernels that `match` runs, or load them from the cache, so that no batch waits for that."""
         domains.warm_up()
         digest = np.zeros((1, 2), dtype=np.uint64)
         for held in (self.addresses, self.domains):
@@ -126,24 +130,24 @@ class KeyList:
                 held.contains_many(digest)
 
     def refuse_unless(self, found: Normalizer | None) -> None:
-        """ConfigError unless keys that `found` normalized may be looked up: None where they are as they came."""
+        """ConfigError unless the list was built with the normalizer `found`; None means that keys stay as they come."""
         built = self.facts
         if id_of(found) != built.normalize:
             raise ConfigError(
-                f"the list {self.path or self.name} holds keys normalized by {built.normalize!r}, and would be asked"
-                f" for keys normalized by {id_of(found)!r}; build it again as key.normalize and key.email_... of the"
-                f" worker say (`lists build -c`), or set key.normalize: {built.normalizing.name} there, with the rules"
-                " of this one"
+                f"the list {self.path or self.name} holds keys normalized by {built.normalize!r}, but would be asked"
+                f" for keys normalized by {id_of(found)!r}; build it again with the worker's key.normalize and"
+                f" key.email_... (`lists build -c`), or set the worker's key.normalize: {built.normalizing.name}, with"
+                " the rules of this list"
             )
 
     def normalizer(self) -> Normalizer | None:
-        """The one with which it was built; ConfigError where this version of streamdedup would make other keys."""
+        """Return the normalizer of the build. ConfigError if this version of streamdedup would make other keys."""
         made = self.facts.normalizing.normalizer()
         self.refuse_unless(made)
         return made
 
     def header(self) -> dict[str, Any]:
-        """All but the tables, as plain JSON values."""
+        """Return everything but the tables, as plain JSON values."""
         return {
             "kind": files.LIST,
             "hash": self.hash.name,
@@ -155,14 +159,14 @@ class KeyList:
         }
 
     def buffers(self) -> list[memoryview]:
-        """The tables of addresses, then those of domains."""
+        """Return the tables of addresses, then those of domains."""
         return _buffers(self.addresses, self.domains)
 
     @classmethod
     def from_parts(
         cls, header: Mapping[str, Any], buffers: list[memoryview], hash_key: bytes
     ) -> Self:
-        """The list that gave these parts, over these very buffers; an error where they do not fit together."""
+        """Return the list that gave these parts, over these buffers without a copy. An error if they do not fit."""
         of_addresses = number(header, "address_buffers", 0, len(buffers))
         parts = field(header, "addresses", dict), buffers[:of_addresses]
         addresses = filters.from_parts(*parts, hash_key)
@@ -176,30 +180,30 @@ class KeyList:
 
 
 def load(path: str | os.PathLike[str], *, hash_key: bytes = b"", verify: bool = True) -> KeyList:
-    """The list at `path`, mapped read-only: all who map it share its pages. Blocking, a tenth of a second for 100 MB.
+    """Return the list at `path`, mapped read-only: all processes share its pages. Blocking, 0.1 s for 100 MB.
 
-    Where its hash is siphash, `hash_key` is the one it was built with. Without `verify` the checksums of its tables are
-    not compared. One of at most COPIED_BYTES_MAX is read instead. Replace larger ones by a rename: whoever cuts them
-    short or writes to them breaks those who map them.
+    If its hash is siphash, pass the `hash_key` of the build. With `verify=False` the checksums of the tables are not
+    compared. A list of at most COPIED_BYTES_MAX is read into memory instead. Replace larger ones only by a rename:
+    cutting a mapped file short or writing to it breaks the processes that map it.
 
-    SnapshotError: the file cannot be read, or must not be believed. ConfigError: it is no list, or `hash_key` is wrong.
+    SnapshotError: the file cannot be read or is damaged. ConfigError: it is not a list, or `hash_key` is wrong.
     """
     source = Path(path)
     mapped = not verify or not _is_small(source)
     with files.reading(source, mmap=mapped, verify=verify) as reader:
         if (kind := reader.header.filter.get("kind")) != files.LIST:
             raise ConfigError(
-                f"cannot use {source}: it is a filter of kind {kind}, and no list; `streamdedup lists build` makes one"
+                f"cannot use {source}: it is a filter of kind {kind}, not a list; `streamdedup lists build` makes one"
             )
         return replace(files.made_by(KeyList.from_parts, reader, hash_key, source), path=source)
 
 
 def _is_small(path: Path) -> bool:
-    """Whether a copy costs next to nothing: then whoever writes to the file, as `cp` does, harms nobody."""
+    """Return whether a copy costs next to nothing. With a copy, writing to the file, as `cp` does, harms nobody."""
     try:
         return path.stat().st_size <= COPIED_BYTES_MAX
     except OSError:
-        return False  # which `reading` tells
+        return False  # `reading` reports the error
 
 
 def _buffers(addresses: Filter, domains: Filter | None) -> list[memoryview]:

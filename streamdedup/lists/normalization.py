@@ -1,4 +1,4 @@
-"""What was done to the keys of a list before they were hashed, as its file tells it, so that it can be done again."""
+"""How the keys of a list were normalized before hashing. Its file records this, so that it can be repeated."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -10,37 +10,37 @@ from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import EmailRules, Normalization
 from streamdedup.snapshot.header import field
 
-NONE = "none"  # the id where keys stay as they are, as in snapshots
+NONE = "none"  # the id if keys stay as they are; snapshots use the same
 
 
 @dataclass(frozen=True)
 class Normalizing:
-    """As `key.normalize`; `email` has the rules of that one, and is None for the others."""
+    """`name` is a value of `key.normalize`. `email` holds the rules of "email", and is None for all others."""
 
     name: Normalization = "none"
     email: EmailRules | None = None
 
     @classmethod
     def of(cls, name: Normalization, rules: EmailRules) -> Self:
-        """The same with `rules` only where they mean something."""
+        """Return the normalizing of this name. `rules` are kept only if it is "email"."""
         return cls(name, rules if name == "email" else None)
 
     def normalizer(self) -> Normalizer | None:
-        """What does it; None where keys stay as they are."""
+        """Return the normalizer; None if keys stay as they are."""
         return normalizer(self.name, self.email)
 
     @property
     def id(self) -> str:
-        """That of the normalizer, as this version of streamdedup has it."""
+        """The id of the normalizer in this version of streamdedup."""
         return id_of(self.normalizer())
 
     def header(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return it as plain JSON values."""
         return {"name": self.name, "email": self.email and asdict(self.email)}
 
     @classmethod
     def from_header(cls, raw: Mapping[str, Any]) -> Self:
-        """What gave this header; SnapshotError where nothing did."""
+        """Return the normalizing that gave this header. SnapshotError if none did."""
         name = raw.get("name")
         if name not in get_args(Normalization):
             raise SnapshotError(f"its normalizer {name!r} is unknown to this streamdedup")
@@ -57,5 +57,5 @@ AS_THEY_ARE = Normalizing()
 
 
 def id_of(found: Normalizer | None) -> str:
-    """The normalizer's id, `none` where there is none."""
+    """Return the normalizer's id, `none` if there is no normalizer."""
     return found.id if found else NONE

@@ -1,7 +1,8 @@
-"""Single changes to a list: exact, digest -> added or removed, and they win over what the list's file says.
+"""Single changes to a list, exact: digest -> added or removed. They win over the list's file.
 
-An `Overlay` never changes; `Changes` collects what comes from the control topic, and gives the overlay of it. What came
-last is kept apart from the many, in which it is put now and then: so a change costs as little among many as among few.
+An `Overlay` never changes. `Changes` collects the messages of the control topic and makes overlays. The latest changes
+are kept apart from the many older ones, and are merged into them now and then; so a change costs as little among many
+as among few.
 """
 
 import numpy as np
@@ -10,12 +11,12 @@ from streamdedup.filters.exact.digest_map import EMPTY, DigestMap
 from streamdedup.keys.hashing import Bytes, Digests
 
 UNCHANGED, ADDED, REMOVED = 0, 1, 2
-CHANGES_MAX = 10_000_000  # 260 MB, and twice as much again while they are merged
-LATEST_MAX = 16_384  # digests, which a thread puts in order in 4 ms
+CHANGES_MAX = 10_000_000  # 260 MB, and another 520 MB while they are merged
+LATEST_MAX = 16_384  # digests; a thread sorts so many in 4 ms
 
 
 class Overlay:
-    """What is ADDED or REMOVED, by digest: `latest` says, of what it does not know `merged`."""
+    """Which digests are ADDED or REMOVED. `latest` wins over `merged`."""
 
     def __init__(self, merged: DigestMap = EMPTY, latest: DigestMap = EMPTY) -> None:
         self._merged, self._latest = merged, latest
@@ -27,12 +28,12 @@ class Overlay:
         return self._len
 
     def look_up(self, digests: Digests) -> Bytes:
-        """ADDED, REMOVED or UNCHANGED, shape (n,), dtype uint8, of `digests` (n, 2)."""
+        """Return ADDED, REMOVED or UNCHANGED for each of `digests` (n, 2): shape (n,), dtype uint8."""
         return self._latest.look_up(self._merged, digests)
 
 
 class Changes:
-    """The last change of each key; `latest_max` are kept apart at most."""
+    """The last change of each key; at most `latest_max` of them are kept apart from the rest."""
 
     def __init__(self, latest_max: int = LATEST_MAX) -> None:
         self._latest_max = latest_max
@@ -41,14 +42,14 @@ class Changes:
         self._overlay: Overlay | None = NO_CHANGES
 
     def more_than(self, most: int) -> bool:
-        """Whether more than `most` digests are changed."""
+        """Return whether more than `most` digests are changed."""
         held_max = len(self._merged.rows) + len(self._latest)
         return held_max > most and len(self.overlay()) > most
 
     def apply(self, digests: Digests, change: int) -> None:
-        """ADDED or REMOVED for each of `digests` (n, 2) from now on; UNCHANGED: as the list's file says again.
+        """Mark each of `digests` (n, 2) as ADDED or REMOVED, or UNCHANGED: then the list's file decides again.
 
-        Blocking, now and then for as long as it takes to copy all of them.
+        Blocking; now and then for as long as copying all changes takes.
         """
         self._latest |= dict.fromkeys(map(bytes, digests), change)
         self._overlay = None
@@ -57,7 +58,7 @@ class Changes:
             self._latest = {}
 
     def overlay(self) -> Overlay:
-        """All of them, as they are now. Blocking, for some milliseconds."""
+        """Return all changes up to now. Blocking, for some milliseconds."""
         if self._overlay is None:
             self._overlay = Overlay(self._merged, DigestMap.of(self._latest))
         return self._overlay

@@ -1,4 +1,4 @@
-"""How far a long command is, told to a person on standard error: what it does, how far, how fast, how long still."""
+"""The progress of a long command, for a person, on standard error: the step, how far, how fast, how long to go."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -8,13 +8,13 @@ from typing import TextIO
 from streamdedup.units import counted
 
 UPDATE_S = 0.2
-_CLEAR = "\r\x1b[K"  # to the line's beginning, and what stood there is gone
+_CLEAR = "\r\x1b[K"  # go to the beginning of the line and erase it
 
 
 class BuildProgress:
-    """Updates on `out`, if it is `live`: one line that is written again on a terminal, else one after the other.
+    """Writes updates to `out` if it is `live`: on a terminal one line, written again and again, else a line each.
 
-    The totals of each step are told in any case. `clock` is in seconds.
+    The totals of each step are written in any case. `clock` is in seconds.
     """
 
     def __init__(
@@ -29,13 +29,13 @@ class BuildProgress:
         self._bytes = self.lines = 0
 
     def begin(self, doing: str, bytes_all: int | None) -> None:
-        """A step begins, which goes through so many bytes; None where nobody knows how many."""
+        """Begin a step that will go through `bytes_all` bytes; None if that is unknown."""
         self._doing, self._bytes_all = doing, bytes_all
         self._bytes = self.lines = 0
         self._begun = self._told = self._clock()
 
     def through(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same chunks, each counted as it is asked for."""
+        """Yield the same chunks, and count each of them."""
         chunk = b"\n"
         for chunk in chunks:
             self.advance(len(chunk), chunk.count(b"\n"))
@@ -43,7 +43,7 @@ class BuildProgress:
         self.lines += not chunk.endswith(b"\n")
 
     def advance(self, size_bytes: int, lines: int) -> None:
-        """So much more is done."""
+        """Count that many more bytes and lines as done."""
         self._bytes += size_bytes
         self.lines += lines
         if self._clock() - self._told >= UPDATE_S:
@@ -51,11 +51,11 @@ class BuildProgress:
             self._update()
 
     def say(self, text: str) -> None:
-        """A line that stays, before what is updated."""
+        """Write a line that stays, above the updates."""
         self._write(f"{_CLEAR if self._terminal and self._live else ''}streamdedup: {text}\n")
 
     def end(self) -> None:
-        """The step is done."""
+        """End the step, and write its totals."""
         took_s = max(self._clock() - self._begun, 1e-9)
         self.say(
             f"{self._doing}: {counted(self.lines, 'line')}, {sized(self._bytes)} in {took_s:,.1f} s"
@@ -81,7 +81,7 @@ class BuildProgress:
 
 
 def sized(size_bytes: float) -> str:
-    """A size for people."""
+    """Return a size in words, for people."""
     for unit, worth in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= worth:
             return f"{size_bytes / worth:,.1f} {unit}"

@@ -1,6 +1,6 @@
-"""RocksDB, by the package rocksdict of the extra `exact`: imported where a store is built or asked, and only here.
+"""RocksDB, through the package rocksdict of the extra `exact`. Only this module imports it, once a store is used.
 
-Its errors have no type of their own; they become SnapshotErrors that name the store and what to do.
+RocksDB's errors have no type of their own. They become SnapshotErrors that name the store and the remedy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,18 @@ from typing import Any
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.snapshot.files import words
 
-CACHE_BYTES = 32 << 20  # of blocks, for each store that is open
-BLOCK_BYTES = 4 << 10  # what is read for a key
+CACHE_BYTES = 32 << 20  # cached blocks of each open store
+BLOCK_BYTES = 4 << 10  # a look-up of one key reads one block
 ERROR_CHARS_MAX = 300
 
 
 def rocksdict() -> ModuleType:
-    """The package; ConfigError where it is not there."""
+    """Return the package. ConfigError if it is not installed."""
     try:
         import rocksdict
     except ImportError:
         raise ConfigError(
-            "the exact store of a list needs the package rocksdict, which is not installed;"
+            "the exact store of a list needs the package rocksdict, which is not installed; run:"
             " pip install 'streamdedup-kafka[exact]'"
         ) from None
     return rocksdict
@@ -32,7 +32,7 @@ def rocksdict() -> ModuleType:
 
 @contextmanager
 def rocks_errors(doing: str, path: Path, remedy: str) -> Iterator[None]:
-    """Turn an error of RocksDB, which holds no key but paths and numbers, into a SnapshotError."""
+    """Turn an error of RocksDB into a SnapshotError. Its text holds paths and numbers, and no key."""
     try:
         yield
     except StreamdedupError:
@@ -43,8 +43,8 @@ def rocks_errors(doing: str, path: Path, remedy: str) -> Iterator[None]:
         ) from None
 
 
-def table_options() -> Any:  # noqa: ANN401 - rocksdict may not be there
-    """How keys of 16 bytes without values are kept, and read one by one."""
+def table_options() -> Any:  # noqa: ANN401 - rocksdict may not be installed
+    """Return the options for keys of 16 bytes without values that are looked up one by one."""
     rocks = rocksdict()
     blocks = rocks.BlockBasedOptions()
     blocks.set_block_size(BLOCK_BYTES)
@@ -52,26 +52,26 @@ def table_options() -> Any:  # noqa: ANN401 - rocksdict may not be there
     options = rocks.Options(raw_mode=True)
     options.set_block_based_table_factory(blocks)
     options.set_compression_type(rocks.DBCompressionType.none())  # digests do not compress
-    options.set_max_open_files(-1)  # all are open from the start: they may be removed meanwhile
+    options.set_max_open_files(-1)  # open all from the start, because they may be removed meanwhile
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     options.set_keep_log_file_num(1)
     return options
 
 
-def opened(directory: Path, names: Sequence[str]) -> Any:  # noqa: ANN401 - rocksdict may not be there
-    """RocksDB over the files `names` of `directory`, to be read only. Nothing is written there, nor made anew.
+def opened(directory: Path, names: Sequence[str]) -> Any:  # noqa: ANN401 - rocksdict may not be installed
+    """Open the RocksDB files `names` of `directory`, read-only, without writing there.
 
-    RocksDB logs into the directory that it opens, and rocksdict writes its own options there, also where both only
-    read: so they are given one of links, which is gone again once all files are open.
+    Even for reading, RocksDB logs into the directory that it opens, and rocksdict writes its options there. So they get
+    a temporary directory of links, which is removed once all files are open.
     """
     rocks = rocksdict()
     try:
         view = TemporaryDirectory(prefix="streamdedup-")
     except OSError as error:
         raise SnapshotError(
-            f"cannot open {directory}: a directory for temporary files is needed ({words(error)}); name one that may be"
-            " written to by TMPDIR"
+            f"cannot open {directory}: a directory for temporary files is needed ({words(error)}); set TMPDIR to a"
+            " directory that can be written to"
         ) from None
     with view as name:
         for each in names:

@@ -1,7 +1,7 @@
-"""What an exact store says of itself: to which list it belongs, and what its files are.
+"""What an exact store records about itself: the list that it belongs to, and its files.
 
-The stores of the list FILE are the directories FILE.exact/VERSION, one for each version of it. Each consists of the
-files of RocksDB and of `store.json`, which is written last and names the others, with sizes and checksums.
+The stores of the list FILE are the directories FILE.exact/VERSION, one for each version of the list. Each consists of
+RocksDB's files and of `store.json`, which is written last and names the others, with sizes and checksums.
 """
 
 import json
@@ -30,7 +30,7 @@ AGAIN = "build the list again, with --exact"
 
 
 def place_of(listed: Path) -> Path:
-    """The directory of the stores of the list at that path."""
+    """Return the directory of the stores of the list at that path."""
     return listed.with_name(listed.name + SUFFIX)
 
 
@@ -45,21 +45,21 @@ class Owner:
 
     @classmethod
     def of(cls, listed: KeyList) -> Self:
-        """That of `listed`."""
+        """Return the owner that `listed` is."""
         facts, hash_ = listed.facts, listed.hash
         return cls(facts.version, hash_.name, hash_.check, facts.normalize)
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A file: its length in bytes, and the CRC-32C of all of it."""
+    """A file's length in bytes, and the CRC-32C of all its bytes."""
 
     size_bytes: int
     checksum: int
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """That of a file. Blocking."""
+        """Measure a file. Blocking."""
         size_bytes = checksum = 0
         for chunk in _chunks(path):
             size_bytes += len(chunk)
@@ -69,7 +69,7 @@ class Sized:
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """`entries` are the keys that it holds, each once, of addresses and of domains; `files` are by name."""
+    """`entries` are the keys that the store holds, each once, of addresses and domains; `files` are by name."""
 
     owner: Owner
     entries: int
@@ -77,11 +77,11 @@ class StoreFacts:
 
     @property
     def size_bytes(self) -> int:
-        """All of its files."""
+        """The size of all its files together."""
         return sum(file.size_bytes for file in self.files.values())
 
     def text(self) -> bytes:
-        """What `read_facts` takes."""
+        """Return the text that `read_facts` reads."""
         told = {
             "format": FORMAT,
             "owner": asdict(self.owner),
@@ -92,7 +92,7 @@ class StoreFacts:
 
 
 def read_facts(directory: Path) -> StoreFacts:
-    """What the store in `directory` says; SnapshotError where it is none, or `store.json` is damaged."""
+    """Return what the store in `directory` records. SnapshotError if it is not a store, or `store.json` is damaged."""
     with blaming("read", directory / FACTS, AGAIN), (directory / FACTS).open("rb") as file:
         text = file.read(FACTS_BYTES_MAX + 1)
     try:
@@ -102,7 +102,7 @@ def read_facts(directory: Path) -> StoreFacts:
 
 
 def check_files(directory: Path, facts: StoreFacts) -> None:
-    """SnapshotError where a file of the store is not what it was. Blocking: all of them are read."""
+    """SnapshotError if a file of the store has changed. Blocking: all of them are read."""
     for name, file in facts.files.items():
         with blaming("read", directory / name, AGAIN):
             found = Sized.of(directory / name)
@@ -118,18 +118,24 @@ def check_files(directory: Path, facts: StoreFacts) -> None:
 
 
 def store_of(place: Path, listed: KeyList) -> Path:
-    """The directory of the store of `listed`; ConfigError where there is none in `place`, which `versions_in` reads."""
+    """Return the directory in `place` that holds the store of `listed`. ConfigError if there is none.
+
+    SnapshotError if `place` cannot be read.
+    """
     there = versions_in(place)
     if listed.version in there:
         return place / listed.version
-    told = f"{place} holds only that of version {', '.join(there)}" if there else _no_store(place)
+    told = f"{place} holds only version {', '.join(there)}" if there else _no_store(place)
     raise ConfigError(
         f"the list {listed.path or listed.name}, version {listed.version}, has no exact store: {told}; {AGAIN}"
     )
 
 
 def versions_in(place: Path) -> list[str]:
-    """Those of which there is a store, as their names say, ascending; SnapshotError where a disk does not tell."""
+    """Return the versions that have a store in `place`, by the directories' names, ascending.
+
+    SnapshotError if `place` cannot be read. If there is no such directory, there are none.
+    """
     with blaming("read", place, AGAIN):
         try:
             there = [path for path in place.iterdir() if VERSION.fullmatch(path.name)]
@@ -139,18 +145,18 @@ def versions_in(place: Path) -> list[str]:
 
 
 def refuse_other(directory: Path, found: Owner, asked: Owner) -> None:
-    """ConfigError unless a store of `found` is that of the list `asked`."""
+    """ConfigError unless `found`, the owner of a store, is the list `asked`."""
     for each in fields(Owner):
         theirs, ours = getattr(found, each.name), getattr(asked, each.name)
         if theirs != ours:
             raise ConfigError(
-                f"{directory} is no exact store of the list that it is asked for: it has {each.name} {theirs!r}"
-                f" instead of {ours!r}; {AGAIN}"
+                f"{directory} is not the exact store of this list: it has {each.name} {theirs!r} instead of {ours!r};"
+                f" {AGAIN}"
             )
 
 
 def _no_store(place: Path) -> str:
-    return f"none is in {place}" if place.is_dir() else f"there is no {place}"
+    return f"{place} holds none" if place.is_dir() else f"{place} does not exist"
 
 
 def _parsed(text: bytes) -> StoreFacts:
@@ -161,7 +167,7 @@ def _parsed(text: bytes) -> StoreFacts:
     if number(raw, "checksum", 0, CRC_MAX) != crc32c.crc32c(_json(told)):
         raise DamagedFileError("its checksum does not hold")
     if (version := number(told, "format", 1)) != FORMAT:
-        raise SnapshotError(f"it is of format {version}, and this streamdedup knows {FORMAT}")
+        raise SnapshotError(f"it has format {version}, but this streamdedup reads format {FORMAT}")
     owner = field(told, "owner", dict)
     return StoreFacts(
         owner=Owner(**{each.name: field(owner, each.name, str) for each in fields(Owner)}),
@@ -172,7 +178,7 @@ def _parsed(text: bytes) -> StoreFacts:
 
 def _sized(name: str, file: Any) -> Sized:  # noqa: ANN401 - any JSON
     if not _NAME.fullmatch(name) or not isinstance(file, dict):
-        raise DamagedFileError("it names a file that no store has")
+        raise DamagedFileError("it names a file that no store can have")
     return Sized(number(file, "size_bytes", 0), number(file, "checksum", 0, CRC_MAX))
 
 

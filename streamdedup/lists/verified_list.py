@@ -1,6 +1,6 @@
-"""A list with its exact store behind it: what the list matches and the store has not, it matched wrongly, so it passes.
+"""A list with its exact store. A key that the list matches and the store does not hold is a false positive: it passes.
 
-Single changes are exact, and are not asked for: they win, as without a store.
+Single changes are exact, so the store is not asked about them. They win, as without a store.
 """
 
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ _NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class VerifiedList:
-    """`store` holds what the file of `listed` was built of. A `Verifier`."""
+    """`store` holds the entries of the file of `listed`. It is a `Verifier`."""
 
     listed: KeyList | ChangedList
     store: ExactStore
 
     @property
     def name(self) -> str:
-        """As `Matcher.name`."""
+        """The name of the list."""
         return self.listed.name
 
     @property
     def version(self) -> str:
-        """As `Matcher.version`."""
+        """The version of the list."""
         return self.listed.version
 
     @property
@@ -44,15 +44,15 @@ class VerifiedList:
         return self.listed.base if isinstance(self.listed, ChangedList) else self.listed
 
     def match(self, keys: Column, digests: Digests) -> Matches:
-        """As `Matcher.match`; never wrongly."""
+        """Return a `Match` for each of `keys`, (n,), as `Matcher.match` does; never a false positive. Blocking."""
         return self.verify(keys, digests)[0]
 
     def verify(self, keys: Column, digests: Digests) -> tuple[Matches, Answers]:
-        """As `Suspects.verify`, of all `keys`. Blocking."""
+        """Ask the list, then the store, about all `keys`. Return a `Match` and an `Answer` for each, (n,). Blocking."""
         return self.suspects(keys, digests).verify()
 
     def suspects(self, keys: Column, digests: Digests) -> "StoreSuspects":
-        """As `Verifier.suspects`."""
+        """Ask the list in memory. Return what it matches; only about this the store must be asked."""
         base, overlay = self.base, self._overlay
         addresses = _Found.of(base.addresses, overlay, digests)
         rows, of_domains = _NO_ROWS, digests[:0]
@@ -73,9 +73,10 @@ class VerifiedList:
 
 @dataclass(frozen=True)
 class _Found:
-    """Of n digests, what single changes say, `told` (n,); the `rows` (k,) that the filter matches, and their digests.
+    """What single changes and a filter have for n digests.
 
-    What was changed is none of these.
+    `told` (n,) are the single changes. `rows` (k,) are the rows that the filter matches and no single change decides;
+    `digests` (k, 2) are theirs.
     """
 
     told: Bytes
@@ -84,7 +85,7 @@ class _Found:
 
     @classmethod
     def of(cls, held: Filter | None, overlay: Overlay, digests: Digests) -> Self:
-        """Of `digests` (n, 2), by the filter that holds the entries of the file, if it has such."""
+        """Look up `digests` (n, 2) in `overlay`, and in `held`, the filter of the file's entries, if it has one."""
         told = overlay.look_up(digests)
         rows = _NO_ROWS
         if held is not None:
@@ -92,7 +93,7 @@ class _Found:
         return cls(told, rows, digests[rows])
 
     def answers(self, there: Mask) -> Answers:
-        """An `Answer` for each of the n, where the store says of the k that they are `there`."""
+        """Return an `Answer` for each of the n digests. `there` (k,) is what the store says about `rows`."""
         answers: Answers = np.full(len(self.told), Answer.ABSENT, dtype=np.uint8)
         answers[self.told != UNCHANGED] = Answer.UNASKED
         answers[self.rows] = np.where(there, Answer.CONFIRMED, Answer.FALSE_POSITIVE)
@@ -101,9 +102,10 @@ class _Found:
 
 @dataclass(frozen=True)
 class StoreSuspects:
-    """`Suspects` of a `VerifiedList`: keys that it matches, and domains, each of the key at one of `of_keys`.
+    """The `Suspects` of a `VerifiedList`: the keys that it matches, and the domains that it matches.
 
-    Domains are looked for also of keys that are matched: these may be matched wrongly.
+    Each domain belongs to the key at one of the rows `of_keys`. The domains of a matched key are looked up too, because
+    that match may be false.
     """
 
     store: ExactStore
@@ -115,7 +117,7 @@ class StoreSuspects:
         return len(self.keys.rows) + len(self.domains.rows)
 
     def verify(self) -> tuple[Matches, Answers]:
-        """As `Suspects.verify`."""
+        """Ask the store. Return a `Match` and an `Answer` for each key, both (n,), uint8. Blocking."""
         there = self.store.holds(np.concatenate((self.keys.digests, self.domains.digests)))
         answers = self.keys.answers(there[: len(self.keys.rows)])
         of_domains = self.domains.answers(there[len(self.keys.rows) :])

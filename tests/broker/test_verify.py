@@ -291,7 +291,7 @@ async def test_a_store_that_cannot_be_read_loses_nothing(
     def failing(store: ExactStore, digests: Digests) -> Any:
         if left[0]:
             left[0] -= 1
-            raise SnapshotError("cannot ask the store: IO error; look at its disk")
+            raise SnapshotError("cannot ask the store: IO error; check its disk")
         return holds(store, digests)
 
     monkeypatch.setattr(ExactStore, "holds", failing)
@@ -300,7 +300,7 @@ async def test_a_store_that_cannot_be_read_loses_nothing(
     worker = await start(screened).to_the_end()
     told_ = [line["error"] for line in worker.lines("doubt")]
     assert len(told_) == 3
-    assert set(told_) == {"SnapshotError: cannot ask the store: IO error; look at its disk"}
+    assert set(told_) == {"SnapshotError: cannot ask the store: IO error; check its disk"}
     output = await asyncio.to_thread(read_all, screened.bootstrap, screened.sink)
     assert numbers_of(output) == expected(numbers, listed=False)
     assert counted(worker) == answers(screened.directory / "block.list", numbers)

@@ -152,7 +152,10 @@ def test_entries_of_standard_input_are_stored_too(lists: Commands) -> None:
     text = "\n".join(ENTRIES).encode()
     said = lists("build", "-", "-o", "out.list", "--normalize", "email", "--exact", stdin=text)
     assert said.status == 0, said.errors
-    assert "bytes of disk for the exact store, of which standard input does not tell" in said.errors
+    assert (
+        "bytes of disk for the exact store; how many entries standard input has is not known"
+        in said.errors
+    )
     listed = load(lists.directory / "out.list")
     assert opened(listed).holds(listed.hash.digests(KEYS)).all()
 
@@ -217,7 +220,7 @@ def test_it_says_when_it_has_no_place_for_temporary_files(
     """As in a container whose root is read-only: the message names TMPDIR."""
     listed = made(tmp_path, ENTRIES)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(SnapshotError, match=r"temporary files is needed .* by TMPDIR"):
+    with pytest.raises(SnapshotError, match=r"temporary files is needed .* set TMPDIR"):
         opened(listed)
 
 
@@ -228,14 +231,12 @@ def test_a_list_without_a_store_says_what_to_do(tmp_path: Path) -> None:
     """Whether there never was one, or the list was built again without."""
     listed = made(tmp_path, ENTRIES, exact=False)
     with pytest.raises(
-        ConfigError, match=r"has no exact store: there is no \S+\.exact; build .*--e"
+        ConfigError, match=r"has no exact store: \S+\.exact does not exist; build .*--e"
     ):
         opened(listed)
     version = made(tmp_path, ENTRIES).version
     listed = made(tmp_path, ENTRIES[1:], exact=False)
-    with pytest.raises(
-        ConfigError, match=re.escape(f"holds only that of version {version}; build")
-    ):
+    with pytest.raises(ConfigError, match=re.escape(f"holds only version {version}; build")):
         opened(listed)
 
 
@@ -253,10 +254,10 @@ def test_the_store_of_another_list_is_refused(tmp_path: Path) -> None:
 
 def test_a_list_that_hardly_errs_has_no_store(tmp_path: Path) -> None:
     """Neither is one built nor asked: nothing would come of it."""
-    with pytest.raises(ConfigError, match=r"--exact is for kinds that err"):
+    with pytest.raises(ConfigError, match=r"--exact is for kinds with false positives"):
         exact(kind="exact")
     listed = made(tmp_path, ENTRIES, kind="exact", exact=False)
-    with pytest.raises(ConfigError, match=r"of kind exact, which errs with n/2\^64"):
+    with pytest.raises(ConfigError, match=r"of kind exact, whose error rate is n/2\^64 already"):
         opened(listed)
 
 
@@ -334,7 +335,7 @@ def test_what_rocksdb_cannot_open_is_refused(tmp_path: Path) -> None:
     """In its own words, which hold no key, and with what to do."""
     listed = made(tmp_path, ENTRIES)
     store = opened(listed)
-    with pytest.raises(SnapshotError, match=r"cannot ask \S+: .*; look at its disk"):
+    with pytest.raises(SnapshotError, match=r"cannot ask \S+: .*; check its disk"):
         store._rows.close()
         store.holds(listed.hash.digests(KEYS))
 
@@ -344,7 +345,7 @@ def test_what_rocksdb_cannot_open_is_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from streamdedup.cli import main
-from streamdedup.lists import building, storing
+from streamdedup.lists.build import building, storing
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 where, *arguments = sys.argv[1:]
@@ -433,7 +434,7 @@ def test_two_builds_of_one_list_do_not_meet(tmp_path: Path) -> None:
     fd = os.open(place, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     before = state(tmp_path)
-    with pytest.raises(SnapshotError, match="another process builds the list"):
+    with pytest.raises(SnapshotError, match="another process is building the list"):
         made(tmp_path, ENTRIES)
     os.close(fd)
     assert state(tmp_path).keys() == before.keys()
@@ -555,7 +556,7 @@ def test_inspect_tells_of_the_store(lists: Commands) -> None:
     assert store == f"out.list.exact/{listed.version}"
     assert checksums.startswith("DO NOT HOLD: cannot use out.list.exact/")
     made(lists.directory, ENTRIES[1:], exact=False)
-    assert told() == (0, "of another version of the list: it cannot be asked", "hold")
+    assert told() == (0, "of another version of the list: it cannot be used", "hold")
     shutil.rmtree(lists.directory / "out.list.exact")
     assert told() == (0, "none", "hold")
 

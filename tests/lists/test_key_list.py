@@ -292,7 +292,7 @@ def test_a_filter_is_not_loaded_as_a_list(tmp_path: Path) -> None:
     """It does not say how its keys were made."""
     path = tmp_path / "seen.filter"
     streamdedup.save(streamdedup.build({"kind": "bloom", "capacity": 10}), path)
-    with pytest.raises(ConfigError, match="it is a filter of kind bloom, and no list"):
+    with pytest.raises(ConfigError, match="it is a filter of kind bloom, not a list"):
         load(path)
 
 

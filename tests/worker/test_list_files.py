@@ -99,7 +99,7 @@ def test_a_filter_is_no_list(tmp_path: Path) -> None:
     """It does not say what its keys were normalized by."""
     files.save(build({"kind": "bloom", "capacity": 10}), tmp_path / "x.list")
     message = refusal(tmp_path, f"blocklist.file={tmp_path}/x.list")
-    assert "it is a filter of kind bloom, and no list" in message
+    assert "it is a filter of kind bloom, not a list" in message
 
 
 @pytest.mark.parametrize("harm", ["cut", "flipped"])

@@ -1,6 +1,7 @@
-"""Lines of an input, gone through as columns: whole blocks of them over one buffer, no object for a line.
+"""The lines of an input as columns: blocks of lines over one buffer, without an object for each line.
 
-Bytes in, nothing decoded. Memory is a chunk and a line: one above LINE_BYTES_MAX is cut, and known by its length.
+Lines are bytes; nothing is decoded. Memory holds one chunk and one line. A line longer than LINE_BYTES_MAX is cut, and
+its length still shows that it was too long.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,19 +12,19 @@ import numpy as np
 from streamdedup.events import Column
 
 LINE_BYTES_MAX = 1 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors write before UTF-8
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it before UTF-8
 _NEWLINE, _RETURN = ord("\n"), ord("\r")
 
 
 class Block(NamedTuple):
-    """Consecutive lines, without their ends, and the number of the first, from 1."""
+    """Consecutive lines without their line ends, and the number of the first, from 1."""
 
     lines: Column
     first: int
 
 
 def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
-    """The lines of all `chunks`. One that has more than LINE_BYTES_MAX bytes has so here, too, though not all."""
+    """Yield the lines of all `chunks`. A line of more than LINE_BYTES_MAX bytes is cut, but stays longer than that."""
     first = 1
     for text in _whole_lines(chunks):
         begun = text.removeprefix(_BYTE_ORDER_MARK) if first == 1 else text
@@ -33,7 +34,7 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Without the newline of the last line."""
+    """Yield blocks of whole lines, each without the newline of its last line."""
     held = b""
     for chunk in chunks:
         head, newline, tail = chunk.rpartition(b"\n")

@@ -1,7 +1,7 @@
-"""A list built from its inputs: counted first, so that memory is stated and reserved, then read into its filters.
+"""Build a list from its inputs: count them, state and reserve the memory, then read them into filters.
 
-The file is published by a rename, once all is in it: a build that fails leaves the old one as it was. The same entries
-in another order make the same table, where the kind's follows from the set of its keys alone.
+A rename publishes the file after everything is in it, so a build that fails leaves the old list as it was. If the
+kind's table depends on nothing but the set of its keys, the same entries in another order make the same table.
 """
 
 import time
@@ -34,8 +34,10 @@ from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 from streamdedup.units import counted
 
-UNCOUNTED_MAX = 100_000_000  # entries of standard input whose digests are kept until all are there
-UNCOUNTED_BYTES = 14  # of one: 12 are kept, and while they are divided some are there twice
+# Without --capacity, the digests of standard input are kept until all have been read, so their number is limited.
+UNCOUNTED_MAX = 100_000_000
+# Memory for each of these entries: 12 bytes are kept, and some exist twice while they are divided into parts.
+UNCOUNTED_BYTES = 14
 DOMAINS_MAX = 20_000_000
 _32 = np.uint64(32)
 
@@ -44,9 +46,9 @@ Upper = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What is to be built. `capacity` is how many entries come at most; None has them counted.
+    """What to build. `capacity` is the greatest number of entries; None: `build` counts them.
 
-    `exact`: an exact store beside it. ConfigError where the name will not do, or such a store would be of no use.
+    `exact`: also build an exact store. ConfigError if the name is not allowed, or if such a store would be of no use.
     """
 
     name: str
@@ -62,17 +64,18 @@ class BuildRequest:
         check_name(self.name)
         if self.exact and self.kind == EXACT_KIND:
             raise ConfigError(
-                "--exact is for kinds that err, and --kind exact errs with n/2^64 only; delete one of the two"
+                "--exact is for kinds with false positives; --kind exact has one with probability n/2^64 only; delete"
+                " one of the two options"
             )
 
     @property
     def keying(self) -> EntryKeys:
-        """How its entries become digests."""
+        """How the entries become digests."""
         return EntryKeys(self.normalizing.normalizer(), self.hash)
 
 
 class _Count(NamedTuple):
-    """What the inputs have at most, by their lines, and the bytes of those."""
+    """The greatest number of entries and of domain entries, judged by the inputs' lines; and the inputs' bytes."""
 
     entries: int
     domains: int
@@ -88,10 +91,10 @@ def build(
     *,
     wall_clock: Callable[[], float] = time.time,
 ) -> KeyList:
-    """Put the list of all entries of `inputs` at `output`, and give it. Blocking.
+    """Build the list of all entries of `inputs`, put it at `output`, and return it. Blocking.
 
-    ConfigError where something does not fit, StreamdedupError where an input cannot be read to its end or has too many
-    bad lines, SnapshotError where the output cannot be written.
+    ConfigError if the options do not fit each other or this machine. StreamdedupError if an input cannot be read to its
+    end or has too many bad lines. SnapshotError if the output cannot be written.
     """
     files.check_target(output)
     _refuse_clashes(inputs, output, rejects.path)
@@ -99,7 +102,7 @@ def build(
     count = _counted(recipe, inputs, progress)
     needed = _state_needs(recipe, count, progress)
     with storing or nullcontext():
-        if storing is not None:  # which has removed what a build before had left there
+        if storing is not None:  # entering it has removed the leftovers of earlier builds
             needed.refuse_disk_above(storing.place)
         progress.begin("reading", None if count is None else count.size_bytes)
         gathered = _Gathered(recipe, inputs, rejects, progress, storing)
@@ -111,16 +114,16 @@ def build(
 
 
 def _refuse_clashes(inputs: Sequence[Input], output: Path, rejects: Path) -> None:
-    """ConfigError where what is written is what is read."""
+    """ConfigError if one path is both written and read, or written twice."""
     if output.absolute() == rejects.absolute():
         raise ConfigError(
-            f"{output} cannot be the list and the file of bad lines; name another by --rejects"
+            f"{output} cannot be both the list and the file of bad lines; name another file with --rejects"
         )
     for given in inputs:
         for path in (output, rejects):
             if _is_same(path, given):
                 raise ConfigError(
-                    f"{path} is an input, and would be written over; name another file"
+                    f"{path} is an input and would be overwritten; name another file"
                 )
 
 
@@ -130,14 +133,14 @@ def _is_same(path: Path, given: Input) -> bool:
 
 
 def _counted(recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress) -> _Count | None:
-    """None where nobody knows: standard input can be read once only."""
+    """Return the counts; None if they cannot be known in advance, because standard input can be read only once."""
     if recipe.capacity is not None:
         return _Count(recipe.capacity, 0, size_bytes(inputs))
     if any(given.name == STDIN for given in inputs):
         if recipe.kind not in filters.STATIC:
             raise ConfigError(
-                f"--capacity is required: standard input cannot be counted, and --kind {recipe.kind} is made for a"
-                " number of entries; give it, or name files"
+                f"--capacity is required: the entries of standard input cannot be counted in advance, and --kind"
+                f" {recipe.kind} needs their number; give --capacity, or name files"
             )
         return None
     progress.begin("counting", size_bytes(inputs))
@@ -152,12 +155,12 @@ def _counted(recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgr
 
 
 def _state_needs(recipe: BuildRequest, count: _Count | None, progress: BuildProgress) -> Needs:
-    """Tell what memory and disk it takes; ConfigError where there is not so much memory, or no such filter at all."""
+    """Report the memory and disk that the build needs. ConfigError if memory is short, or if no such filter exists."""
     if count is None:
         least = needs(recipe.kind, 1, 0, recipe.error_rate, exact=recipe.exact)
         progress.say(
             f"needs about {sized(least.besides_bytes)} of memory, the filter, and {UNCOUNTED_BYTES} bytes for each"
-            f" entry{_and_disk(recipe, least.disk_bytes)}, of which standard input does not tell how many there are"
+            f" entry{_and_disk(recipe, least.disk_bytes)}; how many entries standard input has is not known yet"
         )
         least.refuse_above(available_bytes())
         return least
@@ -172,7 +175,7 @@ def _and_disk(recipe: BuildRequest, disk_bytes: int) -> str:
 
 
 class _Gathered:
-    """What comes out of the inputs besides digests of addresses."""
+    """What is read from the inputs. Digests of addresses are passed on at once; domains and counts are kept here."""
 
     def __init__(
         self,
@@ -188,14 +191,14 @@ class _Gathered:
         self.keys = self._domain_keys = 0
 
     def addresses(self) -> Iterator[Digests]:
-        """Their digests, piece by piece, (n, 2); what else there is is noted on the way."""
+        """Yield the digests of addresses, piece by piece, (n, 2); collect domains, counts and bad lines on the way."""
         for given, piece, keyed in self._pieces:
             self.rejects.note(given.name, piece, keyed.bad)
             self.keys += len(keyed.rows) + len(keyed.domain_rows)
             self._domain_keys += len(keyed.domains)
             if self._domain_keys > DOMAINS_MAX:
                 raise StreamdedupError(
-                    f"more than {DOMAINS_MAX:,} keys of domain entries; a list holds no more of them"
+                    f"the inputs have more than {DOMAINS_MAX:,} keys of domain entries, the most that a list holds"
                 )
             if len(keyed.domains):
                 self.domains.append(keyed.domains)
@@ -216,7 +219,7 @@ def _list_of(recipe: BuildRequest, count: _Count | None, gathered: _Gathered, bu
         lines = counted(gathered.progress.lines, "line")
         raise StreamdedupError(
             f"the list would be empty, so nothing was written: of {lines} none is an entry;"
-            f" {rejects.told() or 'see that the inputs are the right ones'}; or give --allow-empty"
+            f" {rejects.told() or 'check that the inputs are the right ones'}; or give --allow-empty"
         )
     held = len(addresses), 0 if domains is None else len(domains)
     return KeyList.of(
@@ -230,7 +233,7 @@ def _list_of(recipe: BuildRequest, count: _Count | None, gathered: _Gathered, bu
 
 
 def _filter(recipe: BuildRequest, chunks: Iterator[Digests], entries: int | None) -> Filter:
-    """The filter of addresses of all rows of `chunks`, at most `entries` where that is known."""
+    """Return the filter of addresses with all rows of `chunks`: at most `entries` rows, or None if unknown."""
     if recipe.kind in filters.STATIC:
         if entries is None:
             chunks, entries = _uncounted(chunks)
@@ -254,15 +257,16 @@ def _add(filter_: Addable, chunks: Iterator[Digests]) -> None:
         add(digests)
         if len(filter_) > filter_.capacity:
             raise ConfigError(
-                f"more than {filter_.capacity:,} entries came, for which the filter was made; give a larger"
-                " --capacity, or see that nobody writes to the inputs meanwhile"
+                f"the inputs have more than {filter_.capacity:,} entries, which is the capacity of the filter; give a"
+                " larger --capacity, or make sure that nothing writes to the inputs during the build"
             )
 
 
 def _uncounted(chunks: Iterator[Digests]) -> tuple[Iterator[Digests], int]:
-    """The rows of `chunks` for a fuse filter, once all are there, and how many they are.
+    """Read all of `chunks`. Return their rows, for a fuse filter, and the number of rows.
 
-    Of a digest it asks for the upper half of the first word, which chooses the part, and for the second.
+    Of each digest a fuse filter needs only the upper half of the first word, which chooses the part, and the second
+    word. Only these are kept.
     """
     kept: list[tuple[Upper, Words]] = []
     rows = 0
@@ -270,13 +274,13 @@ def _uncounted(chunks: Iterator[Digests]) -> tuple[Iterator[Digests], int]:
         rows += len(digests)
         if rows > UNCOUNTED_MAX:
             raise ConfigError(
-                f"standard input has more than {UNCOUNTED_MAX:,} entries; say how many by --capacity, which takes less"
-                " memory, or name files"
+                f"standard input has more than {UNCOUNTED_MAX:,} entries; give their number with --capacity, which"
+                " takes less memory, or name files"
             )
         kept.append(((digests[:, 0] >> _32).astype(np.uint32), digests[:, 1].copy()))
 
     def again() -> Iterator[Digests]:
-        while kept:  # each is given back once it is used
+        while kept:  # each piece's memory is freed after its use
             upper, second = kept.pop()
             yield np.column_stack((upper.astype(np.uint64) << _32, second))
 
@@ -284,7 +288,7 @@ def _uncounted(chunks: Iterator[Digests]) -> tuple[Iterator[Digests], int]:
 
 
 def _domains(gathered: _Gathered, hash_: Hash) -> Filter | None:
-    """The exact set of all domain entries; None where there are none."""
+    """Return the exact set of all domain entries; None if there are none."""
     if not gathered.domains:
         return None
     distinct = np.unique(np.concatenate(gathered.domains), axis=0)

@@ -1,6 +1,6 @@
-"""Entries from one column of CSV, by Python's own reader, which is strict here: what has stray quotes is a bad line.
+"""Read entries from one column of CSV. Python's own reader does it in strict mode: stray quotes make a bad line.
 
-A record may go over several lines, up to LINE_BYTES_MAX bytes; it has the number of its first line.
+A record may span several lines, up to LINE_BYTES_MAX bytes in all. It has the number of its first line.
 """
 
 import csv
@@ -15,16 +15,16 @@ from streamdedup.lists.build.entries import NOT_UTF8, TOO_LONG, Entries
 from streamdedup.lists.build.inputs import CHUNK_BYTES, Input
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block
 
-NO_CSV = "the line is no CSV: its quotes do not match, or a field is too long"
+NO_CSV = "the line is not CSV: its quotes do not match, or a field is too long"
 TOO_SHORT = "the line has fewer columns"
 
 
 class _TooLongError(Exception):
-    """The record that is being read is longer than a line may be."""
+    """The record being read is longer than a line may be."""
 
 
 class _Lines:
-    """The lines as text, one after the other; and the first of the record that is being read, with its number."""
+    """The lines as text, one after the other. Keeps the first line of the record being read, and its number."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._lines = (line or b"" for block in blocks for line in block.lines)
@@ -45,13 +45,13 @@ class _Lines:
         return line.decode("utf-8", "surrogateescape") + "\n"
 
     def begin(self) -> None:
-        """A record ends here, and another may begin."""
+        """Note that a record ends here; the next line begins another."""
         self._size_bytes = self.number = 0
 
 
 @dataclass
 class _Piece:
-    """Entries as they come, until there are enough of them for a column."""
+    """The entries read so far; they become a column when there are enough of them."""
 
     cells: list[bytes | None] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
@@ -60,7 +60,7 @@ class _Piece:
     size_bytes: int = 0
 
     def add(self, cell: bytes | None, reason: str, lines: _Lines) -> None:
-        """One more, or the reason why it is none."""
+        """Add a cell, or the reason why this line has none."""
         if reason:
             self.bad[len(self.cells)] = reason
         self.cells.append(None if reason else cell)
@@ -69,13 +69,13 @@ class _Piece:
         self.size_bytes += len(lines.first) + len(cell or b"") + 1
 
     def entries(self) -> Entries:
-        """All of them, as columns."""
+        """Return all of them as columns."""
         numbers = np.array(self.numbers, dtype=np.int64)
         return Entries(Column.of(self.cells), Column.of(self.lines), numbers, self.bad)
 
 
 def csv_entries(given: Input, blocks: Iterable[Block]) -> Iterator[Entries]:
-    """The cells of the column that `given` names; its header line, if it has one, is none of them."""
+    """Yield the cells of the column that `given` names, without the header line if there is one."""
     lines = _Lines(blocks)
     reader = csv.reader(lines, strict=True)
     column = _column(given, reader)
@@ -89,7 +89,10 @@ def csv_entries(given: Input, blocks: Iterable[Block]) -> Iterator[Entries]:
 
 
 def _column(given: Input, reader: Iterator[list[str]]) -> int:
-    """Where the cells stand, from 0. The header line may be data in truth: no message holds any of it."""
+    """Return the index of the column, from 0.
+
+    What is taken for the header line may be data, so no message quotes any of it.
+    """
     if given.column.isdecimal():
         if int(given.column) == 0:
             raise ConfigError("--column 0: columns are counted from 1")
@@ -100,8 +103,8 @@ def _column(given: Input, reader: Iterator[list[str]]) -> int:
         header = []
     if (found := header.count(given.column)) != 1:
         raise ConfigError(
-            f"--column {given.column}: the first line of {given.name} has {found} columns of that name among"
-            f" {len(header)}; name one of its columns as it is written there, or give its number"
+            f"--column {given.column}: the first line of {given.name} has {found} columns with that name among"
+            f" {len(header)}; name one of its columns exactly as it is written there, or give its number"
         )
     return header.index(given.column)
 
@@ -109,7 +112,7 @@ def _column(given: Input, reader: Iterator[list[str]]) -> int:
 def _cells(
     reader: Iterator[list[str]], lines: _Lines, column: int
 ) -> Iterator[tuple[bytes | None, str]]:
-    """Of each record that is not blank its cell, or why it has none."""
+    """Yield the cell of each record that is not blank, or the reason why it has none."""
     while True:
         lines.begin()
         try:
@@ -131,5 +134,5 @@ def _cell(record: list[str], column: int) -> tuple[bytes | None, str]:
     cell = record[column]
     try:
         return (cell.encode() if cell.strip() else b""), ""
-    except UnicodeEncodeError:  # of what was not UTF-8
+    except UnicodeEncodeError:  # the line was not UTF-8: `_Lines` decoded its bytes to lone surrogates
         return None, NOT_UTF8

@@ -1,4 +1,4 @@
-"""What stands in the lines of an input, piece by piece: its entries, and why a line that should have one has none."""
+"""The entries of an input, piece by piece, and the reasons why other lines have none."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,10 @@ NOT_UTF8 = "the line is not UTF-8"
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Of a piece of an input, in rows: what each entry is, null or empty where there is none; the line it stands in.
+    """One piece of an input, as rows: each entry's text, null or empty if there is none, and the line it came from.
 
-    `numbers`, shape (n,), are those of the lines, from 1; `bad` has the reason by row, ascending.
+    `numbers`, shape (n,), are the line numbers, from 1. `bad` maps a row to the reason why it has no entry, in
+    ascending order.
     """
 
     cells: Column
@@ -26,7 +27,7 @@ class Entries:
 
 
 def first_bytes(column: Column) -> npt.NDArray[np.uint8]:
-    """The first byte of each row, shape (n,), 0 where it is empty or null."""
+    """Return the first byte of each row, shape (n,), dtype uint8; 0 if the row is empty or null."""
     raw = np.frombuffer(column.buffer, dtype=np.uint8)
     found = np.zeros(len(column), dtype=np.uint8)
     rows = np.flatnonzero(column.sizes > 0)
@@ -35,7 +36,7 @@ def first_bytes(column: Column) -> npt.NDArray[np.uint8]:
 
 
 def is_utf8(text: bytes) -> bool:
-    """Whether it could be decoded."""
+    """Return whether `text` can be decoded."""
     if text.isascii():
         return True
     try:

@@ -1,6 +1,7 @@
-"""From the lines of an input to its entries, by its format.
+"""From the lines of an input to its entries, by the input's format.
 
-Blank lines have none, nor have comments in text: what begins with #. Empty cells and fields are passed over.
+Blank lines have no entry. In text, lines that begin with # are comments and have none either. Empty cells of CSV and
+empty fields of JSON are skipped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ _COMMENT = ord("#")
 
 
 def entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
-    """All entries of `chunks`, which are those of `given`."""
+    """Yield all entries of `chunks`, the bytes of the input `given`."""
     match given.format:
         case "csv":
             yield from csv_entries(given, blocks(chunks))

@@ -1,6 +1,6 @@
-"""What a list is built from: files, plain or compressed, and standard input, as pieces of bytes in bounded memory.
+"""The inputs of a list: files, plain or compressed, and standard input, read in pieces within bounded memory.
 
-The format and the compression are told by the name's endings. Each error names the input and what to do.
+The name's endings give the format and the compression. Each error names the input and the remedy.
 """
 
 import gzip
@@ -27,8 +27,8 @@ _PACKING_OF = {".gz": "gzip", ".zst": "zstd"}
 _TEXT_IS_NOT = {
     b"\x1f\x8b": "is compressed by gzip; give it a name that ends in .gz, or pipe it through: gzip -dc",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd; give it a name that ends in .zst, or pipe it through: zstd -dc",
-    b"\xff\xfe": "is UTF-16; convert it first, as by: iconv -f UTF-16 -t UTF-8",
-    b"\xfe\xff": "is UTF-16; convert it first, as by: iconv -f UTF-16 -t UTF-8",
+    b"\xff\xfe": "is UTF-16; convert it first, for example with: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "is UTF-16; convert it first, for example with: iconv -f UTF-16 -t UTF-8",
 }
 
 Read = Callable[[int], bytes]
@@ -36,7 +36,10 @@ Read = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Input:
-    """One input by its `name`; "-" is what `stdin` gives. `column` is of a CSV, `field` of JSON lines; else empty."""
+    """One input. The name "-" stands for the stream that `stdin` returns.
+
+    `column` is set only for CSV, and `field` only for JSON lines; otherwise they are empty.
+    """
 
     name: str
     format: str
@@ -46,7 +49,10 @@ class Input:
     field: str = ""
 
     def chunks(self) -> Iterator[bytes]:
-        """All of it, decompressed, in pieces of CHUNK_BYTES, the last one shorter. No error tells what is in it."""
+        """Yield the whole input, decompressed, in pieces of CHUNK_BYTES; the last one is shorter.
+
+        ConfigError or StreamdedupError if it cannot be read. No error quotes the contents.
+        """
         try:
             with self._opened() as read:
                 chunk = read(CHUNK_BYTES)
@@ -62,7 +68,7 @@ class Input:
             ) from None
         except (gzip.BadGzipFile, zlib.error, cramjam.DecompressionError):
             raise StreamdedupError(
-                f"{self.name} is damaged, or no {self.packing}; copy it again, or name it as what it is"
+                f"{self.name} is damaged, or not {self.packing}; copy it again, or give it the name ending of its format"
             ) from None
         except OSError as error:
             raise StreamdedupError(f"{self.name} cannot be read: {error.strerror}") from None
@@ -76,7 +82,7 @@ class Input:
             file = Path(self.name).open("rb")  # noqa: SIM115 - closed below: errors of reading are not those of opening
         except OSError as error:
             raise ConfigError(
-                f"{self.name}: {error.strerror}; name a file that may be read, or - for standard input"
+                f"{self.name}: {error.strerror}; name a readable file, or - for standard input"
             ) from None
         with file:
             if self.packing == "gzip":
@@ -95,19 +101,22 @@ def inputs_of(
     column: str | None = None,
     field: str | None = None,
 ) -> list[Input]:
-    """The inputs of these names; ConfigError where the options do not fit them. `format_` None goes by the endings."""
+    """Return the inputs with these names. With `format_` None, the names' endings give the formats.
+
+    ConfigError if the options do not fit the inputs.
+    """
     if names.count(STDIN) > 1:
-        raise ConfigError("standard input (-) can be read once only; name it once")
+        raise ConfigError("standard input (-) can be read only once; name it once")
     found = [_input_of(name, stdin, format_) for name in names]
     formats = {given.format for given in found}
     for option, value, of in (("--column", column, "csv"), ("--field", field, "jsonl")):
         if value and of not in formats:
             raise ConfigError(
-                f"{option} is for {of}, and no input is; give --format {of}, or delete it"
+                f"{option} is for {of}, and no input has that format; give --format {of}, or delete the option"
             )
         if not value and of in formats:
             raise ConfigError(
-                f"{option} is required for {of}: it says where in a line the key stands"
+                f"{option} is required for {of}: it names the place of the key in a line"
             )
     return [
         replace(
@@ -120,7 +129,7 @@ def inputs_of(
 
 
 def size_bytes(inputs: Sequence[Input]) -> int | None:
-    """The bytes that all of them will give; None where only reading tells."""
+    """Return the bytes of all inputs together; None if only reading can find that out."""
     if any(given.packing or given.name == STDIN for given in inputs):
         return None
     return sum(Path(given.name).stat().st_size for given in inputs if Path(given.name).exists())
@@ -135,7 +144,7 @@ def _input_of(name: str, stdin: Callable[[], BinaryIO], format_: str | None) -> 
 
 
 def _begun(file: BinaryIO) -> BinaryIO:
-    """The same, unless it is empty: neither gzip nor zstd makes nothing of nothing."""
+    """Return `file` itself. EOFError if it is empty: gzip and zstd write at least a header."""
     if os.fstat(file.fileno()).st_size == 0:
         raise EOFError
     return file
@@ -143,15 +152,17 @@ def _begun(file: BinaryIO) -> BinaryIO:
 
 @contextmanager
 def _unpacked(file: BinaryIO) -> Iterator[Read]:
-    """What a zstd file gives. The library only writes all of it into a file: so a thread has it write into a pipe.
+    """Decompress a zstd file.
 
-    The file is mapped, since the library would open it to write; pages that were read are given back as it goes.
+    The library can only write the whole result into a file, so a thread makes it write into a pipe, which is read here.
+    The file is mapped, because the library would open a path for writing. Pages that have been read are given back on
+    the way.
     """
     out, into = os.pipe()
     with (
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as packed,
         ThreadPoolExecutor(1) as thread,
-        open(out, "rb") as unpacked,  # noqa: PTH123 - no path: closed first, which ends the thread if it is still at work
+        open(out, "rb") as unpacked,  # noqa: PTH123 - not a path; closed first, which ends a thread that still runs
     ):
         done = thread.submit(_unpack, packed, into)
 
@@ -177,4 +188,4 @@ def _unpack(packed: mmap.mmap, into: int) -> None:
             raise EOFError from None
         raise
     finally:
-        del pipe  # an error would hold it open, and the reader would wait for ever
+        del pipe  # otherwise an error's traceback would keep it open, and the reader would wait forever

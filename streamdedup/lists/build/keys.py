@@ -1,4 +1,4 @@
-"""From entries to the digests by which a list holds them: of addresses, and of domains that entries stand for."""
+"""From entries to the digests by which a list holds them: digests of addresses, and of the keys of domain entries."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,12 @@ _TEXT_MARKS = (EXACT.decode(), BELOW.decode())
 
 
 class KeyedEntries(NamedTuple):
-    """The keys of a piece, and of which of its rows each is, ascending; `bad` has why others have none, ascending.
+    """The keys of a piece, and the reasons why other rows have none.
 
-    `keys` (n,) of addresses have the digests (n, 2); domain entries have several, or one, each: (m, 2).
+    - `keys` (n,) are the addresses, `digests` (n, 2) theirs, `rows` (n,) their rows in the piece, ascending.
+    - `domains` (m, 2) are digests of domain entries, of which each has one key or more; `domain_rows` (m,) are their
+      rows.
+    - `bad` maps a row to the reason why it has no key, in ascending order.
     """
 
     keys: Column
@@ -37,7 +40,7 @@ class KeyedEntries(NamedTuple):
 
 @dataclass(frozen=True)
 class EntryKeys:
-    """How entries become digests: what is done to their text, and the hash."""
+    """How entries become digests: the normalizer of their text, and the hash."""
 
     normalizer: Normalizer | None
     hash: Hash
@@ -45,13 +48,13 @@ class EntryKeys:
     def pieces(
         self, inputs: Sequence[Input], progress: BuildProgress
     ) -> Iterator[tuple[Input, Entries, KeyedEntries]]:
-        """All inputs, read once, piece by piece."""
+        """Read all inputs once; yield each piece with its input and its keys."""
         for given in inputs:
             for piece in entries(given, progress.through(given.chunks())):
                 yield given, piece, self.keyed(piece)
 
     def keyed(self, piece: Entries) -> KeyedEntries:
-        """The keys of one piece. What is empty, before or after it is normalized, is no key, and not bad."""
+        """Return the keys of one piece. An empty entry, before or after normalizing, has no key, and is not bad."""
         cells, bad = piece.cells, dict(piece.bad)
         domains: list[bytes] = []
         domain_rows: list[int] = []
@@ -81,9 +84,9 @@ class EntryKeys:
 
 
 def _marked(cells: Column) -> Integers:
-    """The rows that begin, but for white space, as a domain entry does."""
+    """Return the rows that are domain entries, that is, that begin with a mark after any white space."""
     found = trim_column(cells)
     marked = np.isin(first_bytes(found), _MARKS)
-    for row in np.flatnonzero((found.sizes < 0) & (cells.sizes > 0)).tolist():  # not ASCII
+    for row in np.flatnonzero((found.sizes < 0) & (cells.sizes > 0)).tolist():  # these are not ASCII
         marked[row] = (cells[row] or b"").decode(errors="replace").lstrip()[:1] in _TEXT_MARKS
     return np.flatnonzero(marked)

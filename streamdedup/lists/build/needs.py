@@ -1,4 +1,4 @@
-"""What building a list takes of memory, known before it begins; and how much of it this machine has to give."""
+"""The memory and disk that building a list needs, known before it begins; and the memory that this machine has left."""
 
 import os
 from dataclasses import dataclass
@@ -10,26 +10,27 @@ from streamdedup.filters import STATIC
 from streamdedup.filters.footprint import footprint
 from streamdedup.lists.progress import sized
 
-BESIDES_BYTES = (
-    300_000_000  # Python, what it imports, what kernels compile with, and pieces of the inputs
-)
-HALF_BYTES = (
-    8  # of each entry, where a filter is built of all at once: the second half of its digest
-)
-PART_BYTES = 140_000_000  # and the part of it that is being built
-DOMAIN_BYTES = (
-    64  # of each domain entry: its digest, those that are sorted, and its place in the table
-)
-EXACT_BYTES = 100_000_000  # digests on their way to an exact store, and RocksDB's index of them
-EXACT_PART = 4  # a 256th of them, which is being sorted: 64 bytes each
-EXACT_DISK_BYTES = 42  # of each entry: 16 until it is in the store, and what it takes there
+# Python, its imports, the compiler of the kernels, and pieces of the inputs.
+BESIDES_BYTES = 300_000_000
+# For each entry, if the filter is built from all entries at once: the second half of its digest.
+HALF_BYTES = 8
+# And the part of such a filter that is being built.
+PART_BYTES = 140_000_000
+# For each domain entry: its digest, a sorted copy, and its place in the table.
+DOMAIN_BYTES = 64
+# Digests on their way to an exact store, and RocksDB's index of them.
+EXACT_BYTES = 100_000_000
+# One byte for this many entries: a 256th of the entries is sorted at a time, with 64 bytes each.
+EXACT_PART = 4
+# For each entry on disk: 16 bytes until it is in the store, and its share of the store.
+EXACT_DISK_BYTES = 42
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What is needed for the filter of addresses, and for all else, in bytes; `disk_bytes` for an exact store."""
+    """The bytes for the filter of addresses, and for everything else; `disk_bytes` is for an exact store."""
 
     filter_bytes: int
     besides_bytes: int
@@ -37,7 +38,7 @@ class Needs:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """All memory together."""
         return self.filter_bytes + self.besides_bytes
 
     def __str__(self) -> str:
@@ -47,7 +48,7 @@ class Needs:
         )
 
     def refuse_above(self, available_bytes: int | None) -> None:
-        """ConfigError where that is more than there is; None is unknown, and refuses nothing."""
+        """ConfigError if more memory is needed than is available. None means unknown and refuses nothing."""
         if available_bytes is not None and self.total_bytes > available_bytes:
             raise ConfigError(
                 f"building the list needs about {self}, and {sized(available_bytes)} are available; raise --error-rate,"
@@ -55,7 +56,7 @@ class Needs:
             )
 
     def refuse_disk_above(self, directory: Path) -> None:
-        """ConfigError where the exact store takes more than is free in `directory`."""
+        """ConfigError if the exact store needs more disk than is free in `directory`."""
         free_bytes = disk_usage(directory).free
         if self.disk_bytes > free_bytes:
             raise ConfigError(
@@ -67,9 +68,9 @@ class Needs:
 def needs(
     kind: str, entries: int, domains: int, error_rate: float, *, exact: bool = False
 ) -> Needs:
-    """Those of a list of so many entries, of which so many are domains, and of its store where it is to be `exact`.
+    """Return what a list of `entries` entries needs, of which `domains` are domains; `exact`: with an exact store.
 
-    ConfigError where no filter can be that.
+    ConfigError if no filter of this kind can have that size and error rate.
     """
     try:
         filter_bytes = footprint(kind, max(1, entries), error_rate).size_bytes
@@ -87,13 +88,13 @@ def needs(
 
 
 def available_bytes() -> int | None:
-    """What may still be taken on this machine, and within the control group that Linux runs us in; None if unknown."""
+    """Return the memory still available on this machine and within our Linux control group; None if unknown."""
     found = [some for some in (_of_machine(), _of_group()) if some is not None]
     return min(found, default=None)
 
 
 def _of_machine() -> int | None:
-    """Where the system does not tell what is free, as macOS, all that there is."""
+    """Return the available memory; all memory if the system does not report what is free, such as macOS."""
     try:
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -104,10 +105,10 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """Its limit less what cannot be given back: pages of files can."""
+    """Return the group's limit less the memory that cannot be reclaimed; pages of files can be."""
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         taken = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
         return max(0, limit - int(taken["anon"]))
-    except (OSError, ValueError, KeyError):  # no such group, or "max": no limit
+    except (OSError, ValueError, KeyError):  # there is no such group, or its limit is "max"
         return None

@@ -1,6 +1,6 @@
-"""What `lists build --check` does: all inputs are read once more, and every entry found in the file, as by a worker.
+"""`lists build --check`: read all inputs once more and look up every entry in the file, as a worker would.
 
-Where an exact store was built with it, it must have every entry, too.
+If an exact store was built too, it must also contain every entry.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,10 @@ from streamdedup.rules.lists import Match
 
 
 def prove(path: Path, recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress) -> int:
-    """How many entries were looked for, and all found; StreamdedupError with the line of the first that was not."""
+    """Return the number of entries looked up, all of which were found.
+
+    StreamdedupError if one was not found; it names the line of the first.
+    """
     listed = load(path, hash_key=recipe.hash.key)
     listed.refuse_unless(recipe.normalizing.normalizer())
     store = ExactStore.open(place_of(path), listed) if recipe.exact else None
@@ -33,7 +36,7 @@ def prove(path: Path, recipe: BuildRequest, inputs: Sequence[Input], progress: B
             if len(rows):
                 raise StreamdedupError(
                     f"{given.name} line {int(piece.numbers[rows[0]]):,}: its entry is not found in {place}; do not use"
-                    " that; see whether the inputs or the file were changed meanwhile, and build it again"
+                    " that list; check whether the inputs or the file were changed meanwhile, and build it again"
                 )
         found += len(keyed.rows) + len(keyed.domain_rows)
     progress.end()
@@ -43,7 +46,7 @@ def prove(path: Path, recipe: BuildRequest, inputs: Sequence[Input], progress: B
 def _missing(
     listed: KeyList, store: ExactStore | None, keyed: KeyedEntries
 ) -> Iterator[tuple[Path | None, Integers]]:
-    """Where a key should be, and the rows of a piece, ascending, with one that is not there."""
+    """Yield each place where keys must be, and the rows of the piece, ascending, with a key that is not there."""
     addresses = listed.match(keyed.keys, keyed.digests) == Match.ADDRESS
     domains = np.zeros(len(keyed.domains), dtype=np.bool_)
     if listed.domains is not None:
@@ -55,5 +58,5 @@ def _missing(
 
 
 def _others(keyed: KeyedEntries, addresses: Mask, domains: Mask) -> Integers:
-    """The rows, ascending, of the addresses and the domains that are not marked."""
+    """Return the rows, ascending, of the addresses and the domains whose mask is False."""
     return np.sort(np.concatenate([keyed.rows[~addresses], keyed.domain_rows[~domains]]))

@@ -1,4 +1,4 @@
-"""Lines that are no entries: counted, and written to a file of their own, until there are too many of them."""
+"""Lines that are not entries: they are counted, and written to a file of their own, until there are too many."""
 
 import os
 import stat
@@ -12,16 +12,17 @@ from streamdedup.lists.build.entries import Entries
 from streamdedup.snapshot.files import blaming
 from streamdedup.units import counted
 
-SHOWN_BYTES = 300  # of a line
-FIRST_MAX = 5  # told in a message
+SHOWN_BYTES = 300  # bytes of a bad line that are written
+FIRST_MAX = 5  # bad lines that a message names
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _INSTEAD = "name another file by --rejects"
 
 
 class Rejects:
-    """Up to `most` bad lines. The file at `path`, for its owner only, is there if one came; it holds keys.
+    """Up to `most` bad lines. The file at `path` is created with the first of them. It holds keys, so its mode is 0600.
 
-    Each of its lines is: input, number of the line, reason, the line's first 300 bytes as they were; by tabs.
+    Each of its lines has, separated by tabs: the input, the line number, the reason, and the first 300 bytes of the
+    line.
     """
 
     def __init__(self, path: Path, most: int) -> None:
@@ -31,7 +32,7 @@ class Rejects:
         self.count = 0
 
     def note(self, name: str, piece: Entries, bad: dict[int, str]) -> None:
-        """Those of a piece of the input `name`, by row. StreamdedupError once there are more than may be."""
+        """Record the bad rows of a piece of the input `name`. StreamdedupError if there are now more than `most`."""
         for row, reason in bad.items():
             self.count += 1
             number = int(piece.numbers[row])
@@ -44,18 +45,18 @@ class Rejects:
             if self.count > self._most:
                 raise StreamdedupError(
                     f"more than {counted(self._most, 'line')} could not be read, so nothing was built; the first:"
-                    f" {'; '.join(self._first)}; all that were met are in {self.path}; mend them, or raise --bad-max"
+                    f" {'; '.join(self._first)}; all found so far are in {self.path}; correct them, or raise --bad-max"
                 )
 
     def told(self) -> str:
-        """For a person; empty where there were none."""
+        """Return a sentence for a person; empty if there were no bad lines."""
         if not self.count:
             return ""
         return f"{counted(self.count, 'bad line')}, written to {self.path}; the first: {self._first[0]}"
 
     @contextmanager
     def opened(self) -> Iterator["Rejects"]:
-        """Closes the file; where all went well without a bad line, the file of a build before is removed."""
+        """Close the file at the end. If all went well without a bad line, remove the file of an earlier build."""
         try:
             yield self
         finally:

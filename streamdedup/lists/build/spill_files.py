@@ -1,4 +1,4 @@
-"""Digests put in order on a disk, in bounded memory: by their first byte into files, then one file after the other."""
+"""Sort digests on disk, in bounded memory: divide them by their first byte into files, then sort one file at a time."""
 
 import os
 from collections.abc import Iterator
@@ -9,9 +9,8 @@ import numpy as np
 from streamdedup.keys.hashing import Digests
 from streamdedup.snapshot.files import blaming
 
-ROWS_MAX = (
-    1 << 20
-)  # in memory until they are spilled: 16 MB, and three times that while they are divided
+# Rows in memory before they are written out: 16 MB, and three times that while they are divided.
+ROWS_MAX = 1 << 20
 PARTS = 256
 _FIRST_BYTE = np.uint64(56)
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -19,7 +18,7 @@ INSTEAD = "put the list elsewhere"
 
 
 class Spill:
-    """Takes digests in any order, and gives them back ascending, each once. Its files are in `directory`."""
+    """Takes digests in any order and returns them ascending, each once. Its files are in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -35,7 +34,7 @@ class Spill:
             self._spill()
 
     def ascending(self) -> Iterator[Digests]:
-        """All of them, (n, 2), in pieces: a 256th at a time is in memory, and its file is gone then."""
+        """Yield all digests, (n, 2), in pieces. One of the 256 files at a time is in memory, and is then deleted."""
         self._spill()
         for part in range(PARTS):
             path = self._path(part)

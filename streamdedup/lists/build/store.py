@@ -1,7 +1,8 @@
-"""The exact store of a list while it is built: nobody sees it before it is whole, and on the disk.
+"""The exact store of a list, while it is built: it gets its place only when it is whole and on disk.
 
-It is in place before its list is, under the list's version: so the list in force has its store at every moment,
-whatever is killed when. That of the list before stays until the next build begins, for those who still start with it.
+It is put in place before its list, under the list's version. So the list in force always has its store, no matter which
+process is killed, and when. The store of the previous list stays until the next build begins, for workers that still
+start with that list.
 """
 
 import fcntl
@@ -23,14 +24,18 @@ from streamdedup.lists.build.spill_files import INSTEAD, Spill
 from streamdedup.lists.store_facts import FACTS, VERSION, Owner, Sized, StoreFacts, place_of
 from streamdedup.snapshot import files
 
-TABLE_ROWS_MAX = 1 << 25  # of one of RocksDB's files: some 800 MB
+TABLE_ROWS_MAX = 1 << 25  # rows of one of RocksDB's files: some 800 MB
 _WORK = ".building"
 _KEPT = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.sst", re.ASCII)
-_FULL = "see that the disk has room, or " + INSTEAD
+_FULL = "make room on the disk, or " + INSTEAD
 
 
 class StoreBuilder:
-    """Takes the digests of all entries of the list that will be at `output`, and puts its store in place."""
+    """Takes the digests of all entries of the list that will be at `output`, and puts its store in place.
+
+    As a context manager it locks the stores' directory, removes the leftovers of earlier builds, and at the end its own
+    temporary files.
+    """
 
     def __init__(self, output: Path) -> None:
         rocksdict()
@@ -55,7 +60,7 @@ class StoreBuilder:
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._work, ignore_errors=True)
-        with suppress(OSError):  # it is not empty: a store is there
+        with suppress(OSError):  # the directory is not empty if it holds a store
             self.place.rmdir()
         os.close(self._lock)
 
@@ -64,7 +69,10 @@ class StoreBuilder:
         self._spill.add(digests)
 
     def publish(self, listed: KeyList, progress: BuildProgress) -> Path:
-        """Put the store of all that was taken in place, as that of `listed`; SnapshotError where it cannot be."""
+        """Write all digests taken, put them in place as the store of `listed`, and return its directory.
+
+        SnapshotError if that fails.
+        """
         made = self._work / "store"
         with rocks_errors("write", made, _FULL):
             entries = self._write(made, progress)
@@ -74,7 +82,7 @@ class StoreBuilder:
         files.publish(os, temporary, made / FACTS, iter([facts.text()]), INSTEAD)
         target = self.place / listed.version
         with files.blaming("put in place", target, INSTEAD):
-            if target.exists():  # the same entries within the same second
+            if target.exists():  # the same entries were built within the same second
                 target.rename(self._work / "before")
             made.rename(target)
             files.sync_directory(os, self.place)
@@ -86,13 +94,15 @@ class StoreBuilder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise SnapshotError(
-                f"another process builds the list of {self.place}; nothing was written; let it end, or end it"
+                f"another process is building the list of {self.place}; nothing was written; wait until it ends, or"
+                " stop it"
             ) from None
 
     def _clean_up(self, in_force: str | None) -> None:
-        """Remove what a build that was killed had begun, and, if the version `in_force` is known, the stores of others.
+        """Remove what a killed build left, and, if the version `in_force` is known, the stores of other versions.
 
-        By their names: one that was half removed says nothing of itself any more; and what else lies there is not ours.
+        It goes by their names, because a half-removed store no longer describes itself. Everything else in the
+        directory is not ours, and stays.
         """
         for path in self.place.iterdir():
             old = in_force is not None and VERSION.fullmatch(path.name) and path.name != in_force
@@ -100,7 +110,7 @@ class StoreBuilder:
                 _remove(path)
 
     def _write(self, made: Path, progress: BuildProgress) -> int:
-        """RocksDB's files; how many keys they hold."""
+        """Write RocksDB's files; return the number of keys in them."""
         tables = _Tables(self._work)
         progress.begin("storing", None)
         for digests in self._spill.ascending():
@@ -119,7 +129,7 @@ class StoreBuilder:
 
 
 class _Tables:
-    """RocksDB's files of sorted keys, of TABLE_ROWS_MAX rows or a part of the digests more."""
+    """RocksDB's files of sorted keys. Each has TABLE_ROWS_MAX rows, or up to one piece of digests more."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -128,7 +138,7 @@ class _Tables:
         self.rows = self._rows_here = 0
 
     def add(self, ascending: Digests) -> None:
-        """Digests (n, 2) that are all above those before."""
+        """Add digests (n, 2), ascending, that are all greater than those before."""
         if self._writer is None:
             self._writer = self._begun()
         writer = self._writer
@@ -141,12 +151,12 @@ class _Tables:
             self.finish()
 
     def finish(self) -> None:
-        """Close the file that is being written."""
+        """Close the file being written."""
         if self._writer is not None:
             self._writer.finish()
             self._writer = None
 
-    def _begun(self) -> Any:  # noqa: ANN401 - rocksdict may not be there
+    def _begun(self) -> Any:  # noqa: ANN401 - rocksdict may not be installed
         path = self._directory / f"{len(self.paths):06d}.sst"
         writer = rocksdict().SstFileWriter(table_options())
         writer.open(str(path))
@@ -156,10 +166,10 @@ class _Tables:
 
 
 def _sealed(made: Path) -> dict[str, Sized]:
-    """The files of a store that is closed, for their owner alone, and on the disk.
+    """Make the files of a closed store private to their owner and flush them to disk; return their sizes and checksums.
 
-    Gone is what only a writer needs: the lock, the logs, of writes, too, of which none came, and the options, for which
-    a reader has its own.
+    It removes the files that only a writer needs: the lock; the logs, including that of writes, which is empty; and the
+    options, because a reader sets its own.
     """
     found = {}
     for path in sorted(made.iterdir()):
@@ -177,11 +187,14 @@ def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
-        path.unlink()  # what a link leads to is not ours
+        path.unlink()  # the target of a link is not ours
 
 
 def _version_at(output: Path) -> str | None:
-    """That of the list which is there now; None where there is none that can be read, now: it may come back."""
+    """Return the version of the list that is there now; None if there is none, or if it cannot be read at the moment.
+
+    An unreadable list may become readable again, so its store must stay.
+    """
     try:
         with files.reading(output, mmap=True, verify=False) as reader:
             return Facts.from_header(reader.header.filter).version
