@@ -12,7 +12,7 @@ from streamdedup.keys.hashing import Bytes, Digests
 
 UNCHANGED, ADDED, REMOVED = 0, 1, 2
 CHANGES_MAX = 10_000_000  # 260 MB, and another 520 MB while they are merged
-LATEST_MAX = 16_384  # digests; a thread sorts so many in 4 ms
+LATEST_MAX = 16_384  # a thread sorts this many digests in 4 ms
 
 
 class Overlay:

@@ -52,7 +52,7 @@ class VerifiedList:
         return self.suspects(keys, digests).verify()
 
     def suspects(self, keys: Column, digests: Digests) -> "StoreSuspects":
-        """Ask the list in memory. Return what it matches; only about this the store must be asked."""
+        """Ask the list in memory, and return its matches. The store must be asked only about these."""
         base, overlay = self.base, self._overlay
         addresses = _Found.of(base.addresses, overlay, digests)
         rows, of_domains = _NO_ROWS, digests[:0]
@@ -93,7 +93,7 @@ class _Found:
         return cls(told, rows, digests[rows])
 
     def answers(self, there: Mask) -> Answers:
-        """Return an `Answer` for each of the n digests. `there` (k,) is what the store says about `rows`."""
+        """Return an `Answer` for each of the n digests. `there` (k,) is the store's answer for `rows`."""
         answers: Answers = np.full(len(self.told), Answer.ABSENT, dtype=np.uint8)
         answers[self.told != UNCHANGED] = Answer.UNASKED
         answers[self.rows] = np.where(there, Answer.CONFIRMED, Answer.FALSE_POSITIVE)

@@ -91,7 +91,7 @@ def csv_entries(given: Input, blocks: Iterable[Block]) -> Iterator[Entries]:
 def _column(given: Input, reader: Iterator[list[str]]) -> int:
     """Return the index of the column, from 0.
 
-    What is taken for the header line may be data, so no message quotes any of it.
+    The supposed header line may be data, so no message quotes it.
     """
     if given.column.isdecimal():
         if int(given.column) == 0:

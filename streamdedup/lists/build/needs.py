@@ -44,7 +44,7 @@ class Needs:
     def __str__(self) -> str:
         return (
             f"{sized(self.total_bytes)} of memory: {sized(self.filter_bytes)} for the filter and"
-            f" {sized(self.besides_bytes)} besides"
+            f" {sized(self.besides_bytes)} for everything else"
         )
 
     def refuse_above(self, available_bytes: int | None) -> None:
