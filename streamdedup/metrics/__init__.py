@@ -1,1 +1,1 @@
-"""The metrics: the catalogue of their names, and the counts behind them."""
+"""The metrics: the catalog of their names, and the counts from which they are made."""

@@ -1,7 +1,7 @@
-"""Every metric of a worker, once: name, kind, unit, meaning, labels. docs/metrics.md is made of this.
+"""Every metric of a worker, once: name, kind, unit, meaning, labels. docs/metrics.md is made from it.
 
-Names follow Prometheus: base units, `_total` for what only grows. `topic` and `partition` are those of the input, so
-the number of series is bounded by its partitions. No label and no value holds a key.
+Names follow Prometheus: base units, and `_total` for values that only grow. `topic` and `partition` are those of the
+input, so its partitions bound the number of series. No label and no value holds a key.
 """
 
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ Kind = Literal["counter", "gauge", "histogram", "info"]
 SHARD = ("topic", "partition")
 
 DOUBTS: Mapping[str, str] = {
-    "fenced": "another producer took the output partition over, or the broker forgot ours",
-    "foreign_write": "our events came to stand behind those of somebody else",
+    "fenced": "another producer took over the output partition, or the broker forgot ours",
+    "foreign_write": "the output holds records of another writer just before our events",
     "connection": "a connection was cut, refused or replaced",
     "timeout": "an answer did not come in time",
-    "refused": "the broker will not take a record, which is looked for among fewer",
-    "unreadable": "what was fetched could not be parsed",
+    "refused": "the broker refused a record; the shard tries smaller batches to find it",
+    "unreadable": "the records that were fetched could not be parsed",
     "broker": "the broker answered with another error",
     "mismatch": "an offset is not what it must be",
-    "other": "anything else: the line `doubt` of the log tells it",
+    "other": "any other cause; the line `doubt` of the log names it",
 }
-"""Why the outcome of something was unknown, so that a shard fenced and asked the broker."""
+"""Why an outcome was unknown, so that the shard fenced and asked the broker."""
 
 TAKEN_BACK: Mapping[str, str] = {
     **DOUBTS,
     "full": "the filter had no more room",
-    "stopped": "the shard stopped: `/readyz` and the log tell why",
-    "left": "the partition was given up, or the worker ended, in the middle of a transaction",
+    "stopped": "the shard stopped; `/readyz` and the log give the reason",
+    "left": "the worker lost the partition, or ended, in the middle of a transaction",
 }
-"""Why events that had been read were given up, to be read again."""
+"""Why events that had been read were dropped before their commit, to be read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,38 +59,39 @@ READY = Metric(
     "streamdedup_ready",
     "gauge",
     "0 or 1",
-    "Whether every partition that is assigned to this worker is live, as `/readyz` says with the reasons.",
+    "Whether every partition assigned to this worker is live; `/readyz` gives the reasons if not.",
 )
 SHADOW = Metric(
     "streamdedup_shadow",
     "gauge",
     "0 or 1",
-    "Whether `sink.shadow` is set: every event passes, whatever its verdict says.",
+    "Whether `sink.shadow` is set: every event passes, whatever its verdict.",
 )
 BROKER_AWAY = Metric(
     "streamdedup_broker_away_seconds",
     "gauge",
     "seconds",
-    "For how long something has waited for a broker that is away; 0 where nothing waits.",
+    "How long the worker has waited for a broker that is away; 0 if nothing waits.",
 )
 LOOP_STALL = Metric(
     "streamdedup_loop_stall_seconds",
     "histogram",
     "seconds",
-    "How late the event loop ran a timer, 50 times a second: for so long nothing else ran either.",
+    "How late the event loop ran a timer, measured 50 times a second. Nothing else ran during that time either.",
     bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0),
 )
 LOOP_STALL_MAX = Metric(
     "streamdedup_loop_stall_max_seconds",
     "gauge",
     "seconds",
-    "The longest of these in the last 60 s, the present one included. Reading it changes nothing.",
+    "The longest stall in the last 60 s, including one that still lasts. Reading it changes nothing.",
 )
 TRANSACTION = Metric(
     "streamdedup_transaction_seconds",
     "histogram",
     "seconds",
-    "From the begin to the commit of a transaction with events; without transactions, of what is committed together.",
+    "Time from the begin to the commit of a transaction with events; without transactions, of the events committed"
+    " together.",
     bounds=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 
@@ -98,41 +99,42 @@ LIST = Metric(
     "streamdedup_list_info",
     "info",
     "1",
-    "Always 1; name and version of each list in force, `list` being `allowlist` or `blocklist`.",
+    "Always 1; name and version of each list in force. `list` is `allowlist` or `blocklist`.",
     ("list", "name", "version"),
 )
 LIST_REFUSED = Metric(
     "streamdedup_list_refused_total",
     "counter",
     "times",
-    "Times that the file of a list was replaced by one that is damaged or does not fit, so that the list before stays"
-    " in force.",
+    "Times that the file of a list was replaced by one that is damaged or does not fit; the previous list stays in"
+    " force.",
     ("list",),
 )
 CHANGES_MALFORMED = Metric(
     "streamdedup_list_changes_malformed_total",
     "counter",
     "messages",
-    "Messages of `blocklist.control_topic` that say nothing, and change nothing.",
+    "Messages of `blocklist.control_topic` that are malformed, and so change nothing.",
 )
 CHANGES_BEHIND = Metric(
     "streamdedup_list_changes_behind_seconds",
     "gauge",
     "seconds",
-    "Since `blocklist.control_topic` was last read to its end: a second or two, more where it cannot be read. Not there"
-    " without such a topic.",
+    "Time since `blocklist.control_topic` was last read to its end: a second or two, or more if it cannot be read."
+    " Absent without such a topic.",
 )
 UNSEEN = Metric(
     "streamdedup_cross_partition_events_total",
     "counter",
     "events",
-    "Of a sample, one key in 4,096: events that passed though another partition of this worker had their key before.",
+    "Events that passed although another partition of this worker had their key before; only in a sample, one key in"
+    " 4,096.",
 )
 UNSEEN_SHARE = Metric(
     "streamdedup_cross_partition_duplicates_ratio",
     "gauge",
     "ratio",
-    "The share of all duplicates that cannot be seen because they are in another partition, as that sample has it.",
+    "The share of all duplicates that are missed because they are in another partition, estimated from that sample.",
 )
 
 # --- events ---
@@ -141,80 +143,82 @@ EVENTS = Metric(
     "streamdedup_events_total",
     "counter",
     "events",
-    "What became of the events of committed transactions, by verdict.",
+    "Events of committed transactions, by verdict.",
     (*SHARD, "verdict"),
 )
 CONSUMED = Metric(
     "streamdedup_events_consumed_total",
     "counter",
     "events",
-    "Events that were read and that a committed offset went past, counted by their offsets, whatever their verdicts.",
+    "Events that were read and are below the committed offset, counted by their offsets, whatever their verdicts.",
     SHARD,
 )
 LEDGER_DIFFERENCE = Metric(
     "streamdedup_ledger_difference_events",
     "gauge",
     "events",
-    "Events consumed less the sum of the verdicts: always 0. Above, events got no verdict; below, one got several.",
+    "Events consumed minus the sum of the verdicts: always 0. Above 0, events got no verdict; below 0, some got"
+    " several.",
     SHARD,
 )
 IN_FLIGHT = Metric(
     "streamdedup_in_flight_events",
     "gauge",
     "events",
-    "Events that were read and are neither consumed nor taken back; 0 when there is nothing to do.",
+    "Events that were read and are neither consumed nor taken back; 0 if there is nothing to do.",
     SHARD,
 )
 TAKEN = Metric(
     "streamdedup_events_taken_back_total",
     "counter",
     "events",
-    "Events that were read and given up by cause, to be read again, unless their transaction turns out committed.",
+    "Events that were read and then dropped before their commit, by cause. They are read again, unless their"
+    " transaction turns out to be committed.",
     (*SHARD, "cause"),
 )
 LATE = Metric(
     "streamdedup_events_late_total",
     "counter",
     "events",
-    "Events that came after their window, whether they passed or not; only with `filter.kind: window`.",
+    "Events later than the window, whether they passed or not; only with `filter.kind: window`.",
     SHARD,
 )
 LISTED = Metric(
     "streamdedup_events_listed_total",
     "counter",
     "events",
-    "Events that the block list blocked, by what of their key is on it: `address` is all of it, `domain` that of the"
-    " address, or one above.",
+    "Events that the blocklist blocked, by the part of their key that is on it: `address` is the whole key, `domain`"
+    " the domain of the address, or one above it.",
     (*SHARD, "rule"),
 )
 EXEMPT = Metric(
     "streamdedup_events_exempt_total",
     "counter",
     "events",
-    "Events that the block list matched and the allow list exempted, so that they were judged as any other.",
+    "Events that the blocklist matched and the allowlist exempted, so that the next rules judged them as any other.",
     SHARD,
 )
 VERIFIED = Metric(
     "streamdedup_events_verified_total",
     "counter",
     "events",
-    "With `blocklist.on_positive: verify`, events whose key the block list was asked for, by outcome: `absent`, it does"
-    " not match the whole key; `confirmed`, it does, and the exact store has it; `false_positive`, the store has it"
-    " not.",
+    "With `blocklist.on_positive: verify`, events whose key was looked up in the blocklist, by outcome. `absent`: the"
+    " list does not match the whole key. `confirmed`: it does, and the exact store holds the key. `false_positive`: it"
+    " does, and the store does not hold the key.",
     (*SHARD, "outcome"),
 )
 EXPECTED_FALSE = Metric(
     "streamdedup_false_duplicates_expected_total",
     "counter",
     "events",
-    "How many new events the filter is expected to have dropped as duplicates, by its error rate at each moment.",
+    "New events that the filter is expected to have dropped as duplicates, by its error rate at each moment.",
     SHARD,
 )
 DOUBT = Metric(
     "streamdedup_doubts_total",
     "counter",
     "doubts",
-    "How often an outcome was unknown, by cause, so that the shard fenced, folded, and asked the broker.",
+    "Times that an outcome was unknown, by cause, so that the shard fenced, and folded to learn it from the broker.",
     (*SHARD, "cause"),
 )
 
@@ -224,50 +228,51 @@ STATE = Metric(
     "streamdedup_shard_state",
     "gauge",
     "0 or 1",
-    "1 for the state in which the shard is: assigned, fencing, folding, live, full or stopped.",
+    "1 for the shard's present state: assigned, fencing, folding, live, full or stopped.",
     (*SHARD, "state"),
 )
 LAG = Metric(
     "streamdedup_lag_offsets",
     "gauge",
     "offsets",
-    "From the next event to the end of the input; markers of transactions count. Where a shard is not live, the end"
-    " is looked up every 10 s. Not there until the broker has told it.",
+    "Offsets from the next event to the end of the input, including transaction markers. While the shard is not live,"
+    " the end is looked up every 10 s. Absent until the broker has reported it.",
     SHARD,
 )
 PENDING = Metric(
     "streamdedup_pending_keys",
     "gauge",
     "keys",
-    "Keys of events that were emitted in a transaction that is not committed yet.",
+    "Keys of events that were emitted in transactions not yet committed.",
     SHARD,
 )
 FILTER_KEYS = Metric(
     "streamdedup_filter_keys",
     "gauge",
     "keys",
-    "Keys in the filter; of a window, those of its live generations.",
+    "Keys in the filter; with a window, in its live generations.",
     SHARD,
 )
 FILTER_CAPACITY = Metric(
     "streamdedup_filter_capacity_keys",
     "gauge",
     "keys",
-    "Keys up to which the filter keeps `filter.error_rate`; with `on_full: grow`, after all growth.",
+    "The greatest number of keys with which the filter keeps `filter.error_rate`; with `on_full: grow`, after all"
+    " growth.",
     SHARD,
 )
 FILL = Metric(
     "streamdedup_filter_fill_ratio",
     "gauge",
     "ratio",
-    "The share of the filter's table that is in use; what it is at capacity depends on the kind.",
+    "The share of the filter's table that is in use; its value at capacity depends on the kind.",
     SHARD,
 )
 ERROR = Metric(
     "streamdedup_filter_error_ratio",
     "gauge",
     "ratio",
-    "The probability with which a new event is taken for a duplicate at the present fill.",
+    "The probability that a new event is taken for a duplicate, at the present fill.",
     SHARD,
 )
 FILTER_BYTES = Metric(
@@ -284,21 +289,21 @@ FOLD_START = Metric(
     "streamdedup_fold_start_offset",
     "gauge",
     "offset",
-    "Where in the output the last fold began: at the label of a snapshot or of what was in memory.",
+    "The output offset at which the last fold began: the label of a snapshot, or of the filter in memory.",
     SHARD,
 )
 FOLD_POSITION = Metric(
     "streamdedup_fold_position_offset",
     "gauge",
     "offset",
-    "How far the last fold has come in the output.",
+    "The output offset that the last fold has reached.",
     SHARD,
 )
 FOLD_END = Metric(
     "streamdedup_fold_end_offset",
     "gauge",
     "offset",
-    "Where in the output the last fold ends.",
+    "The output offset at which the last fold ends.",
     SHARD,
 )
 FOLD_PROGRESS = Metric(
@@ -312,7 +317,7 @@ FOLD_SECONDS = Metric(
     "streamdedup_fold_seconds",
     "gauge",
     "seconds",
-    "How long the last fold took, or has taken.",
+    "How long the last fold took, or has taken so far.",
     SHARD,
 )
 FOLDED = Metric(
@@ -329,14 +334,14 @@ SNAPSHOT_AGE = Metric(
     "streamdedup_snapshot_age_seconds",
     "gauge",
     "seconds",
-    "Since the newest snapshot was written, by us or by whoever wrote the one that was loaded.",
+    "Time since the newest snapshot was written, by this worker or by another one whose snapshot was loaded.",
     SHARD,
 )
 SNAPSHOT_BEHIND = Metric(
     "streamdedup_snapshot_behind_offsets",
     "gauge",
     "offsets",
-    "How much of the output is not in the newest snapshot, so that a start would fold it. 0: none is due.",
+    "Output offsets that are not in the newest snapshot, so that a restart would fold them. At 0, no snapshot is due.",
     SHARD,
 )
 SNAPSHOT_BYTES = Metric(
@@ -357,14 +362,14 @@ SNAPSHOTS_FAILED = Metric(
     "streamdedup_snapshots_failed_total",
     "counter",
     "snapshots",
-    "Snapshots that could not be written; delivery goes on, and the next is tried in its turn.",
+    "Snapshots that could not be written. Delivery goes on, and the next snapshot is tried as usual.",
     SHARD,
 )
 SNAPSHOTS_REFUSED = Metric(
     "streamdedup_snapshots_refused_total",
     "counter",
     "snapshots",
-    "Snapshots that were found and not used: damaged, of other settings, or of another log.",
+    "Snapshots that were found and not used: damaged, made with other settings, or of another log.",
     SHARD,
 )
 
@@ -393,11 +398,11 @@ METRICS: tuple[Metric, ...] = (
     *(metric for metric in tuple(globals().values()) if isinstance(metric, Metric)),
     *PROCESS,
 )
-"""All of them, in the order in which they stand above."""
+"""All metrics, in the order of their definitions above."""
 
 
 def reference_markdown() -> str:
-    """The tables of docs/metrics.md: every metric, then the causes that are values of labels."""
+    """Return the tables of docs/metrics.md: every metric, then the causes that are values of labels."""
     rows = [
         f"| `{m.name}` | {m.kind} | {m.unit} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
         for m in METRICS

@@ -1,7 +1,7 @@
-"""What is counted as it happens, and cannot be read off a shard later: by partition, since the worker began.
+"""The counts that must be kept as things happen, because no shard holds them: by partition, since the worker began.
 
-Only the loop writes. Any thread reads, without a lock: what is read is one number, or one value that is never changed
-but replaced, so the loop waits for nobody. A partition that goes and comes back goes on with its counts.
+Only the event loop writes. Any thread reads, without a lock: it reads one number, or one value that is replaced and
+never changed, so the loop waits for nobody. A partition that leaves and returns continues its counts.
 """
 
 from bisect import bisect_left
@@ -20,22 +20,23 @@ from streamdedup.rules.lists import Answer, Match
 
 @dataclass
 class Tally:
-    """What became of the events of committed transactions."""
+    """The outcomes of the events of committed transactions."""
 
     by_verdict: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(Verdict), dtype=np.int64)
     )
-    expected_false: float = (
-        0.0  # new events that were dropped as duplicates, by the estimated error
-    )
-    late: int = 0  # events that came after their window, whether they passed or not
+    # New events that were dropped as duplicates, estimated by the error rate.
+    expected_false: float = 0.0
+    late: int = 0  # events later than their window, whether they passed or not
+    # Events that the blocklist blocked.
     by_match: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(Match), dtype=np.int64)
-    )  # events that the block list blocked
-    exempt: int = 0  # events that it matched, and the allow list exempted
+    )
+    exempt: int = 0  # events that the blocklist matched and the allowlist exempted
+    # Events that were looked up in a blocklist with an exact store, by the answer.
     by_answer: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(Answer), dtype=np.int64)
-    )  # events that it was asked for, by what its exact store made of that
+    )
 
     @property
     def consumed(self) -> int:
@@ -46,7 +47,7 @@ class Tally:
         return int(self.by_verdict[verdict])
 
     def add(self, other: "Tally") -> None:
-        """Count `other` in."""
+        """Add the counts of `other` to these."""
         self.by_verdict += other.by_verdict
         self.expected_false += other.expected_false
         self.late += other.late
@@ -56,25 +57,25 @@ class Tally:
 
 
 class Histogram:
-    """Counts observations by the upper `bounds` of buckets, ascending; what is above all of them counts, too."""
+    """Counts observations in buckets with these upper `bounds`, ascending; one more bucket takes all above them."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
 
     def observe(self, value: float) -> None:
-        """Count one."""
+        """Count one observation."""
         self._sum += value
         self._counts[bisect_left(self._bounds, value)] += 1
 
     def read(self) -> tuple[list[tuple[str, float]], float]:
-        """Each bound with how many are not above it, as Prometheus wants it, and the sum of all."""
+        """Return, for Prometheus, each bound with the number of observations not above it; and the sum of all."""
         counts = accumulate(list(self._counts))
         return list(zip([*map(str, self._bounds), "+Inf"], counts, strict=True)), self._sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What of a partition is settled: events that a committed offset went past, and what was decided of them."""
+    """The settled counts of a partition: events below its committed offset, and what was decided about them."""
 
     consumed: int = 0
     by_verdict: tuple[int, ...] = (0,) * len(Verdict)
@@ -86,12 +87,12 @@ class Ledger:
 
     @property
     def difference(self) -> int:
-        """Invariant 4, one outcome: 0, since the one is counted by offsets and the other by verdicts."""
+        """Invariant 4, one outcome: always 0, although one side is counted by offsets and the other by verdicts."""
         return self.consumed - sum(self.by_verdict)
 
 
 class ShardMeters:
-    """The counts of one partition. `tally` is for its shard, which adds what it admits."""
+    """The counts of one partition. Its shard adds to `tally` what it admits."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -103,12 +104,12 @@ class ShardMeters:
         self._in_hand: deque[Integers] = deque()
 
     def read(self, batch: EventBatch) -> None:
-        """The events of `batch` are in hand."""
+        """Note that the events of `batch` are in hand."""
         self._in_hand.append(batch.offsets)
         self.in_flight += len(batch)
 
     def commit(self, offset: int) -> None:
-        """The input is committed up to `offset`, and what was decided below it is in `tally`."""
+        """Note that the input is committed up to `offset`. All decisions below it must be in `tally` already."""
         consumed = 0
         while self._in_hand:
             offsets = self._in_hand[0]
@@ -130,7 +131,7 @@ class ShardMeters:
         )
 
     def take_back(self, cause: str, offset: int = 0) -> None:
-        """What is in hand from `offset` on is not any more, to be read again. `cause` is one of `TAKEN_BACK`."""
+        """Note that events in hand, from `offset` on, were dropped, to be read again. `cause` is in `TAKEN_BACK`."""
         taken = 0
         while self._in_hand and self._in_hand[-1][-1] >= offset:
             offsets = self._in_hand.pop()
@@ -143,7 +144,7 @@ class ShardMeters:
         self.in_flight -= taken
 
     def doubt(self, cause: str) -> None:
-        """An outcome is unknown; `cause` is one of `DOUBTS`. What is in hand is taken back."""
+        """Note that an outcome is unknown, and take back all events in hand. `cause` is one of `DOUBTS`."""
         self.doubts[cause] += 1
         self.take_back(cause)
 
@@ -155,23 +156,22 @@ class Meters:
         self.transactions = Histogram(TRANSACTION.bounds)
         self.lists_refused = {"allowlist": 0, "blocklist": 0}
         self.changes_malformed = 0
-        self.changes_read_at: float | None = (
-            None  # to the end of the control topic, by time.monotonic
-        )
+        # When the control topic was last read to its end, by time.monotonic.
+        self.changes_read_at: float | None = None
         self._shards: dict[int, ShardMeters] = {}
 
     def of(self, partition: int) -> ShardMeters:
-        """Those of `partition`, which begin at 0 when it is first asked for."""
+        """Return the counts of `partition`. They are created at 0 on the first call."""
         return self._shards.setdefault(partition, ShardMeters())
 
     @property
     def shards(self) -> dict[int, ShardMeters]:
-        """Those of every partition that was ever ours."""
+        """The counts of every partition that this worker ever had."""
         return dict(sorted(dict(self._shards).items()))
 
     @property
     def tally(self) -> Tally:
-        """What became of all events since the start."""
+        """The outcomes of all events since the start."""
         total = Tally()
         for shard in self._shards.values():
             total.add(shard.tally)
