@@ -1,6 +1,6 @@
-"""What a worker tells over HTTP: /metrics for Prometheus, /livez and /readyz for whoever starts and stops it.
+"""What a worker serves over HTTP: /metrics for Prometheus, and the probes /livez and /readyz.
 
-It answers from threads of its own, so that it can tell of a loop that stands still, and only reads: see `Status`.
+It answers from threads of its own, so that it can report an event loop that stands still. It only reads: see `Status`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]:
-    """Tell `status`, where `options` have a port. ConfigError where nothing can listen there."""
+    """Serve pages about `status` if `options` name a port. ConfigError if nothing can listen there."""
     if options.port is None:
         yield
         return

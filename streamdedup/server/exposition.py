@@ -1,4 +1,4 @@
-"""The metrics as Prometheus reads them, taken from the worker at each scrape."""
+"""The metrics in Prometheus' format, read from the worker at each scrape."""
 
 import platform
 import time
@@ -13,6 +13,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
 )
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.delivery.memory import Fold
@@ -27,7 +28,7 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Status
 from streamdedup.version import __version__
 
-BREATH_S = 0.0001  # between two metrics, so that the loop does not wait for the interpreter until all are made
+BREATH_S = 0.0001  # a pause after each metric, so that the loop need not wait for the interpreter until all are made
 
 Sample = tuple[tuple[str, ...], float]
 
@@ -76,13 +77,14 @@ _OF_SNAPSHOT: dict[Metric, Callable[[Newest, Shard], float]] = {
 
 
 class WorkerCollector(Collector):
-    """Reads a worker. Several threads may scrape at once."""
+    """Reads a worker's metrics. Several threads may scrape at once."""
 
     def __init__(self, status: Status, pulse: Pulse, is_ready: Callable[[], bool]) -> None:
         self._status, self._pulse, self._is_ready = status, pulse, is_ready
 
+    @override
     def collect(self) -> Iterator[Family]:
-        """Each metric of `metrics.METRICS` but those of the process, with all of its samples."""
+        """Yield each metric of `catalogue.METRICS`, except those of the process, with all of its samples."""
         shards = {
             (self._status.topic, str(partition)): delivery
             for partition, delivery in sorted(dict(self._status.deliveries).items())
@@ -92,7 +94,7 @@ class WorkerCollector(Collector):
             time.sleep(BREATH_S)
 
     def describe(self) -> Iterable[Family]:
-        """Nothing: what registers a collector would ask for a scrape to know its names."""
+        """Yield nothing. Without this method, the registry would scrape the worker to learn the names."""
         return ()
 
     def _of_worker(self) -> Iterator[Family]:

@@ -1,6 +1,7 @@
-"""The HTTP server: GET and HEAD of a few pages, from threads of its own. Everything that a client may do is bounded.
+"""The HTTP server: GET and HEAD of a few pages, from threads of its own. Everything that a client can do is bounded.
 
-A connection is good for one request, whose head has `HEAD_BYTES_MAX` and `HEAD_S_MAX`; so has the answer's sending.
+A connection serves one request. Its head is limited to `HEAD_BYTES_MAX` and `HEAD_S_MAX`, and sending the answer to
+`SEND_S_MAX`.
 """
 
 import socket
@@ -14,6 +15,7 @@ from socketserver import ThreadingTCPServer
 from typing import NamedTuple
 
 import structlog
+from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.client.connection import describe_error
@@ -30,7 +32,7 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Page(NamedTuple):
-    """What is answered."""
+    """An answer to a request."""
 
     status: HTTPStatus
     text: str
@@ -42,27 +44,27 @@ Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class Listener:
-    """Serves `pages`, by path, from when it is made until it is closed."""
+    """Serves `pages`, by path, from its creation until it is closed."""
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Make]) -> None:
-        """Blocking. ConfigError where nothing can listen there."""
+        """Start to listen. Blocking. ConfigError if nothing can listen there."""
         try:
             self._server = _Server(host, port, pages)
         except (OSError, UnicodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "no host has such a name"
+            reason = error.strerror if isinstance(error, OSError) else "no host can have that name"
             raise ConfigError(
-                f"server.port = {port}: nothing can listen at {host}:{port} ({reason}); set another port, 0"
-                " for any that is free, or another server.host"
+                f"server.port = {port}: cannot listen at {host}:{port} ({reason}); set another port (0 takes any free"
+                " one) or another server.host"
             ) from None
         _in_thread(self._serve)
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Answer no more, within `POLL_S`. Waits for nothing."""
+        """Stop answering within `POLL_S`. Returns at once."""
         _in_thread(self._server.shutdown)
 
     def _serve(self) -> None:
@@ -71,14 +73,15 @@ class Listener:
 
 
 def _in_thread(call: Callable[[], None]) -> None:
-    """One of its own: those of the loop may all be held up by a disk."""
+    """Run `call` in a thread of its own, because a slow disk may hold up all threads of the loop's pool."""
     threading.Thread(target=call, name="server", daemon=True).start()
 
 
 class _Server(ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
-    allow_reuse_address = True  # of connections that were closed; not of another's port
+    # Connections that were closed a moment ago do not block the port. A port in use is still refused.
+    allow_reuse_address = True
     request_queue_size = CONNECTIONS_MAX
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Make]) -> None:
@@ -89,34 +92,37 @@ class _Server(ThreadingTCPServer):
         )[0]
         super().__init__(address, _Handler)  # type: ignore[arg-type] # an IPv6 address has four parts
 
+    @override
     def process_request(self, request: Request, client_address: object) -> None:
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread could be started
+        except BaseException:  # the thread could not be started
             self._places.release()
             raise
 
+    @override
     def process_request_thread(self, request: Request, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
+    @override
     def handle_error(self, request: Request, client_address: object) -> None:
-        """A client that went away, or was too slow, is its own affair."""
+        """Ignore a client that went away or was too slow: neither is a fault of ours."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "streamdedup", ""
-    default_request_version = (
-        "HTTP/1.0"  # of one that names none; 0.9 would have answers without a status
-    )
+    # For a request that names no version. With 0.9, answers would have no status.
+    default_request_version = "HTTP/1.0"
     error_content_type, error_message_format = PLAIN_TEXT, "%(message)s\n"
 
+    @override
     def handle(self) -> None:
         """Answer one request."""
         head = self._head()
@@ -130,11 +136,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.parse_request():
             self._answer(self._page())
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its signature
-        """Say nothing: probes and scrapes come all the time."""
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: probes and scrapes come all the time."""
 
     def _head(self) -> bytes:
-        """What comes, up to the empty line. TimeoutError or ConnectionError where it does not come."""
+        """Read up to the empty line. TimeoutError or ConnectionError if it does not come."""
         ends_at, head = time.monotonic() + HEAD_S_MAX, b""
         while HEAD_END not in head and len(head) < HEAD_BYTES_MAX:
             left_s = ends_at - time.monotonic()
@@ -143,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(left_s)
             part = self.connection.recv(HEAD_BYTES_MAX)
             if not part:
-                raise ConnectionError("it went away")
+                raise ConnectionError("the client went away")
             head += part
         return head
 
@@ -151,14 +158,16 @@ class _Handler(BaseHTTPRequestHandler):
         make = self.server.pages.get(self.path.partition("?")[0])
         if make is None:
             there = " ".join(self.server.pages)
-            return Page(HTTPStatus.NOT_FOUND, f"there is no such page; there are {there}\n")
+            return Page(HTTPStatus.NOT_FOUND, f"no such page; the pages are {there}\n")
         if self.command not in ("GET", "HEAD"):
             return Page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n")
         try:
             return make()
         except Exception as error:
             log.error("page_failed", page=self.path.partition("?")[0], **describe_error(error))
-            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log tells why\n")
+            return Page(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; see the log for the reason\n"
+            )
 
     def _answer(self, page: Page) -> None:
         body = page.text.encode()

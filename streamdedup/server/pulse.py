@@ -1,4 +1,4 @@
-"""How late the event loop runs its timers: a task that sleeps and looks at the clock when it wakes up."""
+"""How late the event loop runs its timers, measured by a task that sleeps and reads the clock when it wakes up."""
 
 import asyncio
 import time
@@ -8,11 +8,11 @@ from streamdedup.metrics.catalogue import LOOP_STALL
 from streamdedup.metrics.counts import Histogram
 
 PERIOD_S = 0.02
-SLOT_S, SLOTS = 10, 6  # the longest of the last 60 s
+SLOT_S, SLOTS = 10, 6  # together the last 60 s, of which the longest stall is kept
 
 
 class Pulse:
-    """Beats while the loop runs, the first time as soon as it is made. The loop writes, any thread reads."""
+    """Measures the loop from its creation on, while `beat` runs. The loop writes, any thread reads."""
 
     def __init__(self) -> None:
         self.stalls = Histogram(LOOP_STALL.bounds)
@@ -20,7 +20,7 @@ class Pulse:
         self._longest: deque[tuple[int, float]] = deque(maxlen=SLOTS + 1)
 
     async def beat(self) -> None:
-        """Beat until cancelled."""
+        """Measure the loop's delay every `PERIOD_S`, until cancelled."""
         while True:
             self._note(self.stalled_s)
             self._due_at = time.monotonic() + PERIOD_S
@@ -28,12 +28,12 @@ class Pulse:
 
     @property
     def stalled_s(self) -> float:
-        """For how long the loop has not run what was due."""
+        """For how long the loop has not run a timer that is due."""
         return max(0.0, time.monotonic() - self._due_at)
 
     @property
     def longest_s(self) -> float:
-        """The longest that it stood still in the last 60 s, the present included."""
+        """The longest stall in the last 60 s, including one that still lasts."""
         oldest = _slot() - SLOTS
         longest = (seconds for slot, seconds in list(self._longest) if slot > oldest)
         return max(self.stalled_s, *longest, 0.0)

@@ -12,13 +12,13 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Phase, Status
 
 STALL_S_MAX = 10.0
-AWAY_S_MAX = 1.0  # a connection takes its time
-LOOKUP_S_MAX = 10.0  # and so does a disk that has much to do
+AWAY_S_MAX = 1.0  # to connect takes a while
+LOOKUP_S_MAX = 10.0  # to read a busy disk does, too
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def pages(status: Status, pulse: Pulse) -> Mapping[str, Make]:
-    """What makes the page of each path."""
+    """Return, for each path, the function that makes its page."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(status, pulse, lambda: not list(_unready(status, pulse))))
     ProcessCollector(registry=registry)
@@ -38,7 +38,10 @@ def _probe(well: str, reasons: Iterator[str]) -> Page:
 
 
 def _unlive(pulse: Pulse) -> Iterator[str]:
-    """Why the process should be restarted. What a restart does not cure is none: a broker away, a shard stopped."""
+    """Yield why the process should be restarted.
+
+    A broker that is away or a stopped shard is not a reason: a restart does not cure them.
+    """
     if (stalled_s := pulse.stalled_s) > STALL_S_MAX:
         yield f"the event loop has stood still for {stalled_s:.0f} s"
 
@@ -47,14 +50,14 @@ def _ready(status: Status) -> str:
     assigned = status.assigned
     if assigned:
         return f"ready: {len(assigned)} of {status.topic} live"
-    return "ready: no partition is assigned, since the group has more workers than partitions"
+    return "ready: no partition is assigned, because the group has more workers than partitions"
 
 
 def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
-    """Why not every event that is ours would be decided now, a line a reason."""
+    """Yield why some events of our partitions would not be decided now, one line for each reason."""
     yield from _unlive(pulse)
     if (away_s := status.broker_away_s) > AWAY_S_MAX:
-        yield f"the broker is away, for {away_s:.0f} s now"
+        yield f"the broker has been away for {away_s:.0f} s"
     phase, assigned = status.phase, status.assigned
     if phase is not Phase.SERVING:
         yield _PHASES[phase]
@@ -68,14 +71,14 @@ def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
 
 
 _PHASES = {
-    Phase.CONNECTING: "connecting: the cluster is looked for, its topics are checked, code is compiled",
+    Phase.CONNECTING: "connecting: finding the cluster, checking its topics, compiling code",
     Phase.JOINING: "joining the group",
     Phase.DRAINING: "draining",
 }
 
 
 def _not_live(delivery: Delivery | None) -> str | None:
-    """In which state the shard is, and why; None where it is live, and decides."""
+    """Return the shard's state and the reason for it; None if it is live and decides."""
     if delivery is None:
         return State.ASSIGNED.value
     state = delivery.state

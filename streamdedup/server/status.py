@@ -1,8 +1,8 @@
-"""What the pages are made of. All of it is read by other threads while the loop changes it, and without a lock.
+"""The data from which the pages are made. Other threads read it without a lock while the loop changes it.
 
-That is safe because only numbers and values that are replaced as a whole are looked at, and dictionaries are copied
-before they are gone through, which no other thread can come into the middle of. Two numbers may be of two moments,
-where one page shows both; what must fit together is one value (`meters.Ledger`).
+That is safe: they read only numbers and values that are replaced as a whole, and they copy dictionaries before
+iterating, which no other thread can interrupt. Two numbers on one page may be of two moments; numbers that must fit
+together are in one value (`counts.Ledger`).
 """
 
 import time
@@ -18,7 +18,7 @@ from streamdedup.rules.lists import ListsInForce
 
 
 class Phase(StrEnum):
-    """Where a worker stands in its life."""
+    """The phases of a worker's life."""
 
     CONNECTING = "connecting"
     JOINING = "joining"
@@ -28,9 +28,9 @@ class Phase(StrEnum):
 
 @dataclass
 class Status:
-    """How a worker is. `deliveries`, its own dictionary, has every partition that is, or was last, its.
+    """The state of a worker. `deliveries`, the worker's own dictionary, has its present or most recent partitions.
 
-    `epoch` is the assignment that they serve; `port`, where this is told, None where it is not.
+    `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none.
     """
 
     topic: str
@@ -48,13 +48,13 @@ class Status:
 
     @property
     def assigned(self) -> frozenset[int] | None:
-        """The partitions that it serves; None while the group settles who gets which, and shards change hands."""
+        """The partitions that it serves; None during a rebalance, while the group assigns them and shards move."""
         source = self.source
         return source.assigned if source and source.epoch == self.epoch else None
 
     @property
     def broker_away_s(self) -> float:
-        """For how many seconds something has waited for a broker, the first connection included."""
+        """For how many seconds something has waited for a broker, including for the first connection."""
         if self.cluster is not None:
             since = self.cluster.patience.since
         else:

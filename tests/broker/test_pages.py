@@ -341,7 +341,7 @@ def test_a_port_that_is_taken_is_told_before_the_group_is_joined(deployment: Dep
         )
     said = done.stderr.decode()
     assert done.returncode == 2, said
-    assert f"server.port = {line['port']}: nothing can listen" in said
+    assert f"server.port = {line['port']}: cannot listen" in said
     assert "set another port" in said
     assert "connecting" not in said
 
@@ -358,7 +358,7 @@ async def test_before_kafka_is_there_it_lives_and_is_not_ready(
         code, text = await get(worker, "/readyz")
         away, connecting = text.splitlines()
         assert code == 503
-        assert away.startswith("the broker is away, for ")
+        assert away.startswith("the broker has been away for ")
         assert connecting.startswith("connecting: ")
         samples = await scraped(worker)
         assert of_worker(samples, "streamdedup_broker_away_seconds") > 0

@@ -176,7 +176,7 @@ def _answers(port: int) -> bool:
 
 def test_a_port_that_is_taken_is_refused(listener: Listener) -> None:
     """By the option's name, with the reason and the remedy."""
-    message = f"server.port = {listener.port}: nothing can listen at .*in use.*; set another port"
+    message = f"server.port = {listener.port}: cannot listen at .*in use.*; set another port"
     with pytest.raises(ConfigError, match=message):
         Listener(HOST, listener.port, {})
 
