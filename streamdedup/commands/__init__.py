@@ -1,1 +1,1 @@
-"""What each command does, without its arguments: `streamdedup.cli` parses and prints."""
+"""What each command does. `streamdedup.cli` parses its arguments and prints its results."""

@@ -1,6 +1,6 @@
-"""Lines of text as events: read in chunks, and the key of each taken, as its digest.
+"""Lines of text as events: read them in chunks, take the key of each, and hash it.
 
-Bytes in, nothing decoded. Memory is a chunk, and a line of at most LINE_BYTES_MAX.
+Lines are bytes; nothing is decoded. Memory holds a chunk, and a line of at most LINE_BYTES_MAX.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +24,14 @@ KeyReader = Callable[[Column], tuple[Column, dict[int, str]]]
 
 
 class LineSource(Protocol):
-    """The part of a binary file that is read from."""
+    """The part of a binary file that reading needs."""
 
     def read1(self, size: int, /) -> bytes:
-        """At most `size` bytes, as soon as there are any; empty at the end."""
+        """Return at most `size` bytes, as soon as there are any; empty at the end."""
 
 
 class LineDigests(NamedTuple):
-    """Digests (m, 2) of the lines that have a key; which lines those are, shape (n,); why the first other has none."""
+    """Digests (m, 2) of the lines that have a key; which lines these are, (n,); why the first other line has none."""
 
     digests: Digests
     rows: npt.NDArray[np.bool_]
@@ -39,24 +39,25 @@ class LineDigests(NamedTuple):
 
 
 def key_reader(keys: Sequence[str], normalize: Normalization = "none") -> KeyReader | None:
-    """What takes the keys from lines, None for the line as it is; each of `keys` is "line" or "json:FIELD".
+    """Return what takes the keys from lines; None if the key is the line as it is.
 
-    FIELD is as in the configuration's `key.field`, and several are joined as there. Raises ConfigError.
+    Each of `keys` is "line" or "json:FIELD". FIELD is as in the configuration's `key.field`, and several are joined as
+    there. ConfigError if the keys do not fit.
     """
     normal = normalizer(normalize)
     if set(keys) == {"line"}:
         return normal.of_column if normal else None
     if "line" in keys:
         raise ConfigError(
-            "--key line is the whole line, so no other key can be beside it; delete one of them"
+            "--key line is the whole line, so it cannot be combined with another key; delete one of them"
         )
     return partial(json_keys, [_field(key) for key in keys], normalizer=normal)
 
 
 def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
-    """Whole lines, without the newline of the last; the flag is True where it had none, at the end of all.
+    """Yield whole lines, without the newline of the last. The flag is True if the input ends without a newline.
 
-    StreamdedupError where `source` fails, or a line is longer than LINE_BYTES_MAX.
+    StreamdedupError if `source` fails, or if a line is longer than LINE_BYTES_MAX.
     """
     pieces: list[bytes] = []
     held = 0
@@ -75,7 +76,7 @@ def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
 
 
 def digests_of_lines(text: bytes, take: KeyReader | None, hash_: Hash) -> LineDigests:
-    """The digests of what `take` takes from the lines of `text`; of the lines themselves where it is None."""
+    """Return the digests of the keys that `take` takes from the lines of `text`; None takes the lines themselves."""
     lines = _lines(text)
     keys, malformed = (lines, {}) if take is None else take(lines)
     rows = np.ones(len(lines), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""`streamdedup lists add`, `remove` and `undo`: single changes of a block list, written to its control topic."""
+"""`streamdedup lists add`, `remove` and `undo`: single changes of a blocklist, written to its control topic."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,18 +16,19 @@ from streamdedup.worker.list_changes import described
 
 WRITE_S_MAX = 60.0
 RECORDS_AT_ONCE = 10_000
-UNANSWERED = "the broker does not answer, and nothing was written; look at it, and try again"
+UNANSWERED = "the broker does not answer, and nothing was written; check it, and try again"
 
 
 async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
-    """Have `entries` added to the block list, or removed, or neither, on every worker; how many messages were written.
+    """Write a message for each of `entries` to the control topic; return the number of messages.
 
-    ConfigError where there is no control topic, or one of them is no entry; DeliveryError where the broker refuses.
+    On every worker, the blocklist then blocks them, lets them pass, or decides by its file again. ConfigError if there
+    is no control topic, or if an entry is not one. DeliveryError if the broker refuses.
     """
     topic = settings.blocklist.control_topic
     if topic is None:
         raise ConfigError(
-            "blocklist.control_topic is not set, so no worker would hear of it; set it, or build the list again"
+            "blocklist.control_topic is not set, so no worker would read the change; set it, or build the list again"
         )
     normal = normalizer(settings.key.normalize, settings.key.email_rules)
     value = message(op, reason)
@@ -43,7 +44,7 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
             if not is_away(error):
                 raise
             raise DeliveryError(
-                f"{topic} did not take all of them ({type(error).__name__}); look at the brokers, then write them"
+                f"{topic} did not take all changes ({type(error).__name__}); check the brokers, then write all of them"
                 " again, which does no harm"
             ) from error
     return len(records)
@@ -53,4 +54,4 @@ def _record_key(number: int, entry: bytes, normal: Normalizer | None) -> bytes:
     try:
         return control_key(entry, normal)
     except MalformedError as reason:
-        raise ConfigError(f"entry {number} is none: {reason}; nothing was written") from None
+        raise ConfigError(f"entry {number} is not valid: {reason}; nothing was written") from None

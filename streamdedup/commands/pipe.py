@@ -1,6 +1,6 @@
-"""`streamdedup pipe`: standard input to standard output, the first occurrence of each line (or key) passes.
+"""`streamdedup pipe`: copy standard input to standard output; only the first occurrence of each line (or key) passes.
 
-Bytes in, bytes out: nothing is decoded, a last line without a newline stays without one. Memory is the filter, one
+Lines are bytes; nothing is decoded, and a last line without a newline stays without one. Memory holds the filter, one
 chunk, and a line of at most `lines.LINE_BYTES_MAX`.
 """
 
@@ -29,12 +29,12 @@ class LineSink(Protocol):
         """Write all of `data`."""
 
     def flush(self) -> None:
-        """Hand everything on."""
+        """Pass everything on to the operating system."""
 
 
 @dataclass
 class Summary:
-    """What went through: lines by verdict."""
+    """The number of lines, by verdict."""
 
     lines: int = 0
     passed: int = 0
@@ -43,7 +43,10 @@ class Summary:
     started: float = field(default_factory=time.monotonic)
 
     def text(self, filter_: Addable) -> str:
-        """Two lines for a person; a third where no line had a key, for then the key is wrong rather than the lines."""
+        """Return two lines for a person.
+
+        If no line had a key, a third line gives a hint, because then the key is probably wrong, not the lines.
+        """
         seconds = max(time.monotonic() - self.started, 1e-9)
         malformed = f" ({self.malformed:,} malformed, passed unjudged)" if self.malformed else ""
         name = filter_.stages if isinstance(filter_, Growing) else filter_.kind
@@ -72,18 +75,18 @@ def _size(size_bytes: int) -> str:
 
 
 def _filled(filter_: Addable) -> str:
-    """What the fill ratio is a share of."""
+    """Return what the fill ratio is a share of."""
     if isinstance(filter_, Growing):
-        return "what it may grow to in use"
+        return "its greatest size in use"
     return "the bits set" if filter_.only_sets_bits else "the cells in use"
 
 
 class FullError(StreamdedupError):
-    """The filter holds as many keys as it was made for."""
+    """The filter holds as many keys as its capacity."""
 
 
 class OutputError(StreamdedupError):
-    """The sink takes no more, though it is still there."""
+    """Writing to the sink failed, although its reader is still there."""
 
 
 def deduplicate(
@@ -97,11 +100,13 @@ def deduplicate(
     warn: Callable[[str], None],
     is_unread: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Copy to `sink` the lines of `source` whose key is not in `filter_`, and add those keys.
+    """Copy to `sink` the lines of `source` whose key is not in `filter_`, and add these keys.
 
-    `key` takes it from a line, and is the line where it is None. At capacity raises FullError where `on_full` is
-    "stop" or "grow", after the lines before were written; else calls `warn` once, when it is passed. OutputError where
-    `sink` fails, but BrokenPipeError as it is: its reader has gone. `is_unread` says so where nothing is written.
+    `key` takes the key from a line; None: the key is the line. At capacity, if `on_full` is "stop" or "grow", the lines
+    before are written and FullError is raised; otherwise `warn` is called once, when capacity is exceeded.
+
+    OutputError if `sink` fails. BrokenPipeError, if the sink's reader has gone, is raised as it is; `is_unread` detects
+    that even if nothing is written.
     """
     sieve = _Sieve(sink, filter_, adder(filter_), key, on_full != "warn", summary)
     for text, ends_open in texts(source):
@@ -115,7 +120,7 @@ def deduplicate(
         if had_room and room_of(filter_) < 0:
             warn(
                 f"the filter is full: by line {summary.lines:,} it holds more than {counted(filter_.capacity, 'key')};"
-                " from here on ever more new lines are dropped wrongly; give a larger --capacity"
+                " from here on, more and more new lines are dropped wrongly; give a larger --capacity"
             )
         if is_unread():
             return
@@ -139,7 +144,7 @@ class _Sieve:
     summary: Summary
 
     def pass_fresh(self, text: bytes, ends_open: bool) -> bool:
-        """Judge and write the lines of `text`; False where the filter became full before the last."""
+        """Judge and write the lines of `text`. False if the filter became full before the last of them."""
         lines = text.split(b"\n")
         count = len(lines)
         hashed, rows, reason = digests_of_lines(text, self.take, self.filter_.hash)

@@ -1,7 +1,8 @@
-"""`streamdedup reset`: a group's offsets, moved on purpose, their notes kept true; with `forget`, a floor beside them.
+"""`streamdedup reset`: move a group's offsets on purpose, and keep their notes true; `forget` also sets a floor.
 
-Planned and shown first; then every earlier writer of the output is fenced, so that no open transaction can end after
-us, and all partitions are moved in one request, which the broker refuses while the group has members.
+The moves are planned and shown first. Then every earlier writer of the output is fenced, so that no open transaction
+can end after the reset. Then all partitions are moved in one request, which the broker refuses while the group has
+members.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ ENDS = ("earliest", "latest")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to: `name` is "earliest", "latest" or "time"; `time_ms`, ms since 1970, is that time's."""
+    """The offset to move to: `name` is "earliest", "latest" or "time". `time_ms` is that time, in ms since 1970."""
 
     name: str
     time_ms: int = 0
@@ -47,7 +48,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The move of one partition: from `at`, None where nothing is committed, `to` another offset of the input."""
+    """The move of one partition: from offset `at`, None if nothing is committed, to offset `to` of the input."""
 
     partition: int
     at: int | None
@@ -56,7 +57,7 @@ class Step:
 
     @property
     def again(self) -> int:
-        """How many offsets, at most, are read once more."""
+        """How many offsets, at most, are read again."""
         return 0 if self.at is None else max(0, min(self.at, self.found.input_end) - self.to)
 
     @property
@@ -66,7 +67,7 @@ class Step:
 
     @property
     def idle(self) -> bool:
-        """Whether the offset is there already, committed for these very logs."""
+        """Whether the offset is already there, committed for these very logs."""
         found, note = self.found, self.found.note
         ids = (found.input_id, found.output_id)
         return self.at == self.to and note is not None and (note.input_id, note.output_id) == ids
@@ -87,15 +88,17 @@ class ResetPlan:
 
 
 def target_of(text: str, now_ms: int) -> Target:
-    """`earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, as in 2h; ValueError.
+    """Parse `earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, like 2h; ValueError.
 
-    A time before 1970 is 1970: Kafka's clock begins there, and gives the numbers below another meaning. A number alone
-    is refused: 0 could be no time ago, 20260131 a day, and who writes one means an offset.
+    A time before 1970 becomes 1970, where Kafka's clock begins: lower numbers have another meaning there. A number
+    alone is refused: 0 could mean now, and 20260131 a day, but a user who writes a number probably means an offset.
     """
     if text in ENDS:
         return Target(text)
     if text.strip().isdecimal():
-        raise ValueError(f"{_NEITHER}; offsets are not taken, since each partition has its own")
+        raise ValueError(
+            f"{_NEITHER}; offsets are not accepted, because each partition has its own"
+        )
     try:
         age_ms = int(milliseconds(0, AGE_MS_MAX, bare=False).parse(text))
         return Target("time", max(0, now_ms - age_ms))
@@ -110,35 +113,35 @@ def target_of(text: str, now_ms: int) -> Target:
 
 
 _NEITHER = (
-    "is neither earliest, latest, a time like 2026-01-31T08:00Z (UTC where it has no zone), nor how long ago, like 2h"
+    "is neither earliest, latest, a time like 2026-01-31T08:00Z (UTC unless it has a zone), nor how long ago, like 2h"
     " or 7d"
 )
 
 
 async def plan(settings: Settings, target: Target, *, forget: bool) -> ResetPlan:
-    """What the reset would do, as things stand; nothing is changed.
+    """Return what the reset would do now. Nothing is changed.
 
-    ConfigError where a topic is missing, or there is nothing to forget; DeliveryError where the group has members or
-    the broker refuses us.
+    ConfigError if a topic is missing, or if there is nothing to forget. DeliveryError if the group has members or the
+    broker refuses us.
     """
     if forget and not settings.filter.remembers:
         raise ConfigError(
-            "--forget has nothing to forget: with filter.kind: none (filter: null) no key is remembered, and what is"
-            " read again is judged by the lists alone; leave --forget out"
+            "--forget has nothing to forget: with filter.kind: none (filter: null) no key is remembered, and events"
+            " that are read again are judged by the lists alone; leave --forget out"
         )
     async with _opened(settings) as group:
         return await group.plan(target, forget)
 
 
 async def move(settings: Settings, planned: ResetPlan) -> None:
-    """Do it. DeliveryError where the group has members by now, or the broker refuses us: nothing is moved then."""
+    """Move the offsets. DeliveryError, and nothing is moved, if the group now has members or the broker refuses us."""
     async with _opened(settings) as group:
         await group.move(planned)
 
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
-    unanswered = "the broker does not answer: whether anything was moved is not known; look at it, and try again"
+    unanswered = "the broker does not answer: it is not known whether offsets were moved; check it, and try again"
     async with soon(kafka_cluster, settings.kafka, unanswered) as cluster:
         yield _Group(settings, cluster)
 
@@ -218,7 +221,7 @@ class _Group:
         )
 
     async def _fence(self, partition: int) -> None:
-        """Shut out a worker that sleeps: what it left open is settled, what it may still send is refused."""
+        """Fence a worker that may be paused: its open transaction is settled, its later writes are refused."""
         writer = self._cluster.writer(
             self._settings.sink, partition, exactly_once=self._settings.delivery.exactly_once
         )
@@ -233,7 +236,10 @@ class _Group:
         await wait_decided(self._cluster, self._output, partition, end, within_s)
 
     def _refuse_contradiction(self, partition: int, found: Found) -> None:
-        """What would stop the shard must not be hidden by a note of ours; who remembers nothing has nothing to hide."""
+        """DeliveryError if the log would stop the shard, because our note must not hide that.
+
+        Without a filter nothing is remembered, so there is nothing to hide.
+        """
         if not self._settings.filter.remembers:
             return
         try:
@@ -245,10 +251,10 @@ class _Group:
 
 
 def note_after(found: Found, to: int, *, forget: bool) -> Note:
-    """What is true once the input of a partition, found after fencing, is moved to the offset `to`.
+    """Return the note that is true after the input of a partition, found after fencing, is moved to the offset `to`.
 
-    The output has not moved: its label is its end, its window's time stays, and a floor does, too. What lies above that
-    is then read from `to` on, or was before. Growth of the input that was not accepted is not hidden.
+    The output has not moved: its label is its end, and the window's time and a floor stay. Input above that is read
+    from `to` on, or was read before. A growth of the input that was not accepted is not hidden.
     """
     note = found.committed.note if found.committed else None
     before = [note.partitions for note in found.known if note.partitions]

@@ -1,4 +1,4 @@
-"""What `streamdedup reset` says beforehand: a table of the moves, and what they mean under these settings."""
+"""What `streamdedup reset` prints before it asks: a table of the moves, and what they mean under these settings."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from streamdedup.settings import Settings
 
 
 def as_text(settings: Settings, planned: ResetPlan) -> str:
-    """The plan for people: a table, and what it means."""
+    """Return the plan for people: a table, and what it means."""
     return "\n".join((*_table(settings, planned), "", *_meaning(settings, planned))) + "\n"
 
 
@@ -35,18 +35,18 @@ def _meaning(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     yield from _where_to(settings, planned)
     if planned.forget:
         yield (
-            f"--forget: what {output} holds now counts as emitted no more. The filters start empty: of what is read"
-            " from then on, the first event of each key is emitted, also where it is in the output already. The output"
-            " keeps what it holds; snapshots made before are refused."
+            f"--forget: the events that {output} holds now no longer count as emitted. The filters start empty: of the"
+            " events that are read from then on, the first of each key is emitted, even if the output holds it already."
+            " The output keeps its events; snapshots made before are refused."
         )
     elif any(step.again for step in planned.steps):
         yield f"{_judged_again(settings)} Events that pass unjudged, dead letters and duplicates are written again."
     if any(step.skipped for step in planned.steps):
-        yield "What is skipped is never judged nor emitted."
+        yield "Skipped events are never judged nor emitted."
     floors = {step.partition for step in planned.steps if step.found.floor}
     if floors and not planned.forget:
         yield (
-            f"An earlier --forget holds: what {output} held then still does not count (partitions"
+            f"An earlier --forget stays in force: the events that {output} held then still do not count (partitions"
             f" {', '.join(map(str, sorted(floors)))})."
         )
     unknown = [
@@ -54,18 +54,18 @@ def _meaning(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     ]
     if unknown and not planned.forget:
         yield (
-            "The offsets of these partitions were committed by another tool, and a floor that an earlier --forget had"
-            f" set went with their notes: {', '.join(map(str, unknown))}. All that {output} holds counts as emitted."
+            "Another tool committed the offsets of these partitions, and so removed a floor that an earlier --forget"
+            f" may have set: {', '.join(map(str, unknown))}. All events that {output} holds count as emitted."
         )
-    yield "Offsets are counted: where the log has markers and gaps, events are fewer."
+    yield "The table counts offsets. If the log has markers and gaps, there are fewer events."
 
 
 def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     steps, group, topic = planned.steps, settings.kafka.group_id, settings.source.topic
     if all(step.at is None for step in steps):
         yield (
-            f"The group {group} has committed nothing on {topic}: if workers have run, look at kafka.group_id and"
-            " source.topic. What is moved here is then where they begin."
+            f"The group {group} has committed nothing on {topic}: if workers have run before, check kafka.group_id and"
+            " source.topic. Workers will begin at the offsets set here."
         )
     elif planned.idle:
         yield "Nothing to move: the offsets are there already."
@@ -74,7 +74,7 @@ def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
         which = "partitions " + ", ".join(map(str, at_end))
         yield (
             f"No event is from that time or later ({'all partitions' if len(at_end) == len(steps) else which}): there"
-            " it means the end, as latest does."
+            " reading goes on at the end, as with latest."
         )
 
 
@@ -82,28 +82,28 @@ def _judged_again(settings: Settings) -> str:
     output, options = settings.sink.topic, settings.filter
     if settings.sink.shadow:
         return (
-            f"In shadow mode all that is read again is WRITTEN AGAIN to {output}; what passed before is marked as"
-            " duplicate."
+            f"In shadow mode, all events that are read again are WRITTEN AGAIN to {output}; those that passed before"
+            " are marked as duplicates."
         )
     if not options.remembers:
         return (
-            f"What is read again is judged by the lists alone, since there is no filter: what passes is EMITTED AGAIN,"
-            f" though it is in {output}."
+            f"Events that are read again are judged by the lists alone, because there is no filter: those that pass are"
+            f" EMITTED AGAIN, although {output} holds them."
         )
     if options.kind != "window":
-        return f"What is read again is judged by what {output} holds: no key that is in it is emitted again."
+        return f"Events that are read again are judged by the keys in {output}: none of these is emitted again."
     judged = (
-        f"What is read again is judged by what the window still holds of {output}: a key that it has forgotten is"
-        f" EMITTED AGAIN, though it is in {output}."
+        f"Events that are read again are judged by the keys of {output} that the window still holds: a key that it has"
+        f" forgotten is EMITTED AGAIN, although it is in {output}."
     )
     if options.retention is None:
         return f"{judged} It holds at least the last filter.capacity keys."
     if options.late == "pass":
         return (
-            f"{judged} That is every event older than filter.retention, each time it comes, since filter.late is pass:"
-            " with late: drop such events are dropped, those that were never emitted, too."
+            f"{judged} That is every event older than filter.retention, each time it comes, because filter.late is"
+            " pass. With late: drop, such events are dropped, even those that were never emitted."
         )
     return (
-        f"{judged} Events older than filter.retention are dropped (filter.late: drop), those that were never emitted,"
-        " too; what can come again are keys of younger events whose first is older."
+        f"{judged} Events older than filter.retention are dropped (filter.late: drop), even those that were never"
+        " emitted. A key can be emitted again by a younger event if its first event is older."
     )

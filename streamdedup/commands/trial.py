@@ -1,7 +1,7 @@
 """`streamdedup try`: what the configuration would do to the newest events of the input.
 
-No group is joined and nothing is written. What is a duplicate is told within the events that are read, partition by
-partition, exactly, in whatever filter the worker would remember it.
+It joins no group and writes nothing. Duplicates are found among the events that are read, partition by partition,
+exactly, whatever the worker's filter is.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from streamdedup.worker.lists import ListLoader
 
 EVENTS_MAX = 1_000_000  # some 400 MB
 STALL_S_MAX = 10.0
-UNANSWERED = "the broker does not answer; look at it, and try again"
+UNANSWERED = "the broker does not answer; check it, and try again"
 
 
 @dataclass
 class Trial:
-    """What was found. `reasons` are those of malformed and rejected events, with the offset of the first of each.
+    """The result. `reasons` are those of malformed and rejected events, and `first` has the first event of each reason.
 
-    `matched` counts what the block list blocks, by what it matched; `exempt` are those that the allow list lets pass,
-    `false_positives` those that its exact store does.
+    `matched` counts the events that the blocklist blocks, by what it matched; `exempt` those that the allowlist lets
+    pass; `false_positives` those that its exact store lets pass.
     """
 
     topic: str
@@ -54,7 +54,7 @@ class Trial:
     in_several: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as plain JSON values."""
+        """Return all of it as plain JSON values."""
         reasons = [
             {"reason": reason, "events": events, "partition": where[0], "offset": where[1]}
             for reason, events in self.reasons.most_common()
@@ -76,7 +76,7 @@ class Trial:
         }
 
     def as_text(self) -> str:
-        """The same for a person."""
+        """Return the same for a person."""
         if not self.events:
             return f"{self.topic} holds no events\n"
         lines = [
@@ -99,21 +99,21 @@ class Trial:
                 + ", ".join(f"{name} {count:,}" for name, count in sorted(self.matched.items()))
             )
         if self.exempt:
-            lines.append(f"on the block list, and exempt by the allow list: {self.exempt:,}")
+            lines.append(f"matched by the blocklist and exempted by the allowlist: {self.exempt:,}")
         if self.false_positives:
-            lines.append(f"matched by the block list, and not on it: {self.false_positives:,}")
+            lines.append(f"matched by the blocklist but not on it: {self.false_positives:,}")
         if self.in_several:
             lines.append(
-                f"keys in several partitions: {self.in_several:,}, whose duplicates nobody sees; have the producer"
+                f"keys in several partitions: {self.in_several:,}; their duplicates are not found; make the producer"
                 " choose the partition by the key alone (docs/partitioning.md)"
             )
         return "\n".join(lines) + "\n"
 
 
 async def tried(settings: Settings, events: int, connect: Connect = kafka_cluster) -> Trial:
-    """Judge about the newest `events` of the input, evenly of all partitions.
+    """Judge the newest events of the input, about `events` in all, evenly from all partitions.
 
-    ConfigError where the input is missing, DeliveryError where the broker refuses us or does not answer.
+    ConfigError if the input is missing. DeliveryError if the broker refuses us or does not answer.
     """
     async with soon(connect, settings.kafka, UNANSWERED) as cluster:
         return await _Trying(settings, cluster).run(events)
@@ -144,7 +144,7 @@ class _Trying:
         return found
 
     def _limits_of(self, topology: Topology) -> Limits | None:
-        """Those of the output, where it is there already."""
+        """Return the limits of the output, if it exists already."""
         sink = self._settings.sink
         if sink.topic not in topology.topics:
             return None

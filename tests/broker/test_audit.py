@@ -164,7 +164,7 @@ def test_the_topic_of_duplicates_tells_dropped_from_lost(
     assert report.total.lost == lost
     assert report.fine == (lost == 0), report.as_text()
     if lost:
-        assert f"1 event lost, of first: {forged.source}/0 at offset 2" in report.breaches[0]
+        assert f"1 event lost; first: {forged.source}/0 at offset 2" in report.breaches[0]
 
 
 def test_a_topic_of_duplicates_that_was_set_later_proves_no_loss(forged: Deployment) -> None:
@@ -216,7 +216,7 @@ def test_events_that_pass_unjudged_may_come_again_but_not_be_lost(forged: Deploy
     emit(forged, [], 24)
     report = audited(forged)
     assert report.total.lost == 2
-    assert f"2 events lost, of first: {forged.source}/0 at offset 22, 23" in report.breaches[0]
+    assert f"2 events lost; first: {forged.source}/0 at offset 22, 23" in report.breaches[0]
 
 
 def test_dead_letters_account_for_what_is_not_emitted(forged: Deployment) -> None:
@@ -362,7 +362,7 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
 
     untouched = command()
     assert (untouched.returncode, untouched.stdout) == (2, "")
-    assert "nothing was judged; look at kafka.group_id" in untouched.stderr
+    assert "there is nothing to audit; check kafka.group_id" in untouched.stderr
     emit(forged, keyed(range(10), 1), 10)
     assert command().returncode == 0
     assert command("--set", "sink.topic=nowhere").returncode == 2
@@ -438,7 +438,7 @@ def test_without_their_topic_blocked_events_are_not_known(broker: Broker, tmp_pa
     report = audited(deployment)
     assert report.fine, report.as_text()
     assert (report.total.missing, report.total.blocked, report.total.lost) == (None, None, 0)
-    assert "whether what is not in" in report.as_text()
+    assert "it is not known whether an event that is not in" in report.as_text()
     assert "blocked_unknown" in report.partitions[0].as_json()["limits"]
 
 

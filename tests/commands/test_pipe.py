@@ -209,7 +209,10 @@ def test_several_fields_make_one_key() -> None:
         (["json"], "--key 'json' is neither 'line' nor 'json:FIELD'"),
         (["json:a", "json:"], "--key 'json:' is neither 'line' nor 'json:FIELD'"),
         (["csv:1"], "--key 'csv:1' is neither 'line' nor 'json:FIELD'"),
-        (["json:a", "line"], "--key line is the whole line, so no other key can be beside it"),
+        (
+            ["json:a", "line"],
+            "--key line is the whole line, so it cannot be combined with another key",
+        ),
     ],
 )
 def test_an_unknown_key_is_the_operators_error(keys: list[str], said: str) -> None:

@@ -33,7 +33,7 @@ from tests.filters.cases import band, random_digests
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "streamdedup", "plan"]
 DAY_S = 86_400
-COMPILES = b"streamdedup: compiling, which a first run does for half a minute\n"
+COMPILES = b"streamdedup: compiling, only in the first run, for half a minute\n"
 TABLE_BYTES_MAX = 50_000_000  # what a test may allocate
 
 # Bits a key at 1 %, 0.1 % and 0.01 %, of a hundred million keys, as publications and measurements have them.
@@ -220,19 +220,25 @@ class TestJob:
     @pytest.mark.parametrize(
         ("asked", "said"),
         [
-            (Asked(), "the number of keys is missing; give --keys, as in 100M, or --rate and"),
+            (
+                Asked(),
+                "the number of keys is missing; give --keys, for example 100M, or --rate and",
+            ),
             (Asked(rate=5.0), "the number of keys is missing"),
             (
                 Asked(window_s=60.0),
-                "--window alone does not tell how many keys come in it; add --rate",
+                "--window alone does not give the number of keys in it; add --rate",
             ),
             (
                 Asked(keys=121, window_s=60.0, rate=2.0),
                 "--keys 121 contradicts --rate and --window",
             ),
             (Asked(keys=5, removable=True, window_s=60.0), "delete --removable or --window"),
-            (Asked(window_s=1e6, rate=1e9), "come of --rate times --window; a filter is made for"),
-            (Asked(window_s=1.0, rate=1e-6), "0 keys come of --rate times --window"),
+            (
+                Asked(window_s=1e6, rate=1e9),
+                "by --rate times --window, are out of range; a filter is made for",
+            ),
+            (Asked(window_s=1.0, rate=1e-6), "0 keys, by --rate times --window, are out of range"),
         ],
     )
     def test_what_does_not_fit_is_named(self, asked: Asked, said: str) -> None:
@@ -281,9 +287,9 @@ class TestPick:
         made = _planned(Asked(keys=10**8, error_rate=0.01, removable=True))
         assert {row.kind for row in made.rows} == {"counting", "cuckoo", "dleft", "dlcbf", "exact"}
         assert made.pick.kind == "cuckoo"
-        assert made.pick.because[0] == "it can take keys back"
+        assert made.pick.because[0] == "it can remove keys"
         assert "dlcbf" in made.pick.instead
-        assert made.left_out["bloom"] == "keys cannot be taken back"
+        assert made.left_out["bloom"] == "keys cannot be removed"
 
     def test_a_list_is_pointed_to_fuse(self) -> None:
         """A kind that takes no keys later is never picked for a stream, but told of."""
@@ -520,9 +526,7 @@ class TestCommand:
             "sample of 2 lines: 1 distinct key, 1 duplicate (50.0%), 0 malformed\n1 key (" in text
         )
         assert "2 partitions: a filter of 1 key each, with headroom" in text
-        assert re.search(
-            r"\n  a worker that has all partitions takes \d+ B for its filters\n", text
-        )
+        assert re.search(r"\n  a worker with all partitions needs \d+ B for its filters\n", text)
         assert "<1 ms" in text
         assert "e-" not in text.split("contains ns")[0].replace("1e-15", "").replace("them", "")
 
@@ -553,14 +557,14 @@ class TestCommand:
             (["--keys", "many"], "argument --keys: 'many': is not an integer; write one like"),
             (["--keys", "0"], "argument --keys: '0': out of range, must be 1 to 1000G keys"),
             (["--keys", "1", "--error-rate", "1"], "argument --error-rate: '1': must be a number"),
-            (["--window", "7d"], "--window alone does not tell"),
+            (["--window", "7d"], "--window alone does not give"),
             (["--window", "7"], "argument --window: '7': has no unit; write one, as in 7d, 90s"),
             (["--window", "a week"], "argument --window: 'a week': is not a duration; write one"),
             (["--rate", "2000/y"], "argument --rate: '2000/y': has the unknown unit '/y'"),
             (["--rate", "0"], "argument --rate: '0': out of range, must be "),
             (["--keys", "5", "--partitions", "0"], "argument --partitions: '0': out of range"),
-            (["--keys", "5", "--key", "line"], "--key tells what the keys of a sample are"),
-            (["--keys", "5", "--normalize", "trim"], "--normalize tells what the keys"),
+            (["--keys", "5", "--key", "line"], "--key is for the keys of a sample"),
+            (["--keys", "5", "--normalize", "trim"], "--normalize is for the keys of a sample"),
             (["--sample", "no-such-file"], "--sample no-such-file: No such file or directory"),
             (["--table", "--error-rate", "0.01"], "delete --error-rate or --table"),
             (["--keys", "5", "--removable", "--window", "7d"], "delete --removable or --window"),

@@ -93,7 +93,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["0", "00", "12345", " 7 ", "20260131"])
 def test_a_bare_number_is_no_target(text: str) -> None:
     """0 is not "no time ago", nor are eight digits a day: who writes a number means an offset, and is told."""
-    with pytest.raises(ValueError, match=r"like 2h or 7d; offsets are not taken"):
+    with pytest.raises(ValueError, match=r"like 2h or 7d; offsets are not accepted"):
         target_of(text, NOW_MS)
 
 
@@ -126,12 +126,12 @@ def said_of(directory: Path, target: Target, *steps: Step, **options: Any) -> st
 @pytest.mark.parametrize(
     ("options", "again", "advice"),
     [
-        ({"kind": "bloom"}, False, "no key that is in it is emitted again"),
-        ({"kind": "window", "retention": "7d"}, True, "since filter.late is pass"),
+        ({"kind": "bloom"}, False, "none of these is emitted again"),
+        ({"kind": "window", "retention": "7d"}, True, "because filter.late is pass"),
         (
             {"kind": "window", "retention": "7d", "late": "drop"},
             True,
-            "keys of younger events whose first is older",
+            "emitted again by a younger event if its first event is older",
         ),
         ({"kind": "window"}, True, "at least the last filter.capacity keys"),
     ],
@@ -142,7 +142,7 @@ def test_a_window_is_not_promised_what_it_forgets(
 ) -> None:
     """Who moves back is told that forgotten keys are emitted again, and what `late` has to do with it."""
     said = said_of(tmp_path, Target("earliest"), Step(0, 30, 10, FOUND), **options)
-    assert ("EMITTED AGAIN" in said, "no key that is in it" in said) == (again, not again)
+    assert ("EMITTED AGAIN" in said, "none of these is emitted again" in said) == (again, not again)
     assert advice in said
 
 
@@ -170,7 +170,7 @@ def test_a_time_that_no_event_reaches_means_the_end(tmp_path: Path) -> None:
 def test_a_group_that_committed_nothing_is_named(tmp_path: Path) -> None:
     """A name that was mistyped has no offsets anywhere, and the plan says so."""
     said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND))
-    assert re.search(r"The group \S+ has committed nothing on \S+: .* look at kafka.group_id", said)
+    assert re.search(r"The group \S+ has committed nothing on \S+: .* check kafka.group_id", said)
     said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND), Step(1, 3, 90, FOUND))
     assert "has committed nothing" not in said
 
@@ -290,7 +290,7 @@ def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None
     deployment.feed(keyed([*range(300), *range(100)], 2))
     run_to_the_end(deployment)
     assert list(deployment.snapshots.glob("*/*.snapshot"))
-    assert "emitted no more" in reset(deployment, "earliest", forget=True)
+    assert "no longer count as emitted" in reset(deployment, "earliest", forget=True)
     with deployment.running() as worker:  # killed while it lives: the floor stands in the group
         (refused, *_) = worker.wait_for("snapshot_refused")
         assert "floor 0 instead of 151" in refused["reason"]
@@ -298,7 +298,7 @@ def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None
         worker.kill()
     run_to_the_end(deployment)
     assert set(emitted(deployment).values()) == {2}
-    assert "An earlier --forget holds" in reset(deployment, "earliest")
+    assert "An earlier --forget stays in force" in reset(deployment, "earliest")
     run_to_the_end(deployment)  # with snapshots of above the floor
     assert set(emitted(deployment).values()) == {2}
     shutil.rmtree(deployment.snapshots)
@@ -413,7 +413,7 @@ def test_a_person_is_asked(deployment: Deployment, answer: str, status: int, mov
         _, errors = process.communicate(timeout=30)
     os.close(ours)
     os.close(theirs)
-    assert (process.returncode, b"Move them? [y/N]" in errors) == (status, True)
+    assert (process.returncode, b"Move the offsets? [y/N]" in errors) == (status, True)
     assert at(deployment) == ({0: 5, 1: 5} if moved else {})
 
 

@@ -1,4 +1,4 @@
-"""`streamdedup audit`: whether the output holds what was promised, read back from the topics, in bounded memory."""
+"""`streamdedup audit`: check that the output holds what was promised. It reads the topics again, in bounded memory."""
 
 from streamdedup.commands.audit.report import PartitionCounts, Report
 from streamdedup.commands.audit.run import audit

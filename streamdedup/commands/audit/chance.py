@@ -1,7 +1,7 @@
 """How many false positives an error rate explains: the upper tail of the Poisson distribution.
 
-Above its mean it bounds that of the binomial distribution (Anderson and Samuels, 1967), so whatever the keys are, more
-than `most_explained` come by chance with a probability below `BEYOND_CHANCE`.
+Above its mean it bounds the tail of the binomial distribution (Anderson and Samuels, 1967). So whatever the keys are,
+more than `most_explained` come by chance with a probability below `BEYOND_CHANCE`.
 """
 
 import math
@@ -10,7 +10,7 @@ BEYOND_CHANCE = 1e-6
 
 
 def most_explained(mean: float) -> int:
-    """The least k such that more than k events, `mean` of them expected, have a probability below BEYOND_CHANCE."""
+    """Return the least k such that more than k events, with `mean` expected, have a probability below BEYOND_CHANCE."""
     low, high = -1, math.ceil(mean + 10 * math.sqrt(mean)) + 50
     while high - low > 1:
         middle = (low + high) // 2
@@ -22,7 +22,7 @@ def most_explained(mean: float) -> int:
 
 
 def more_than(k: int, mean: float) -> float:
-    """The probability, at most, of more than `k` events where `mean` are expected; 1.0 where k is below the mean."""
+    """Return a bound of the probability of more than `k` events if `mean` are expected; 1.0 if k is below the mean."""
     if k == 0:
         return min(1.0, mean)
     if k < mean:

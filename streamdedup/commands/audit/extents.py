@@ -1,8 +1,8 @@
-"""How far an audit reads, fixed before it reads: first what is committed, then where the written topics end.
+"""How far an audit reads, fixed before it reads: first the committed offset, then the ends of the written topics.
 
-An event below the committed offset was written before that was committed, so it stands below an end that is asked for
-afterwards, once nothing below that end is undecided. The other way round, what a running worker commits in between
-would look lost.
+A worker writes an event before it commits its offset. So an event below the committed offset is below an end that is
+looked up later, once no transaction below that end is undecided. In the other order, events that a running worker
+commits in between would look lost.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _WHOSE = "of another producer, or of a worker that was killed,"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Of one partition: `found` at the broker, and where each written topic, by name, ends for the audit."""
+    """For one partition: what was `found` at the broker, and where the audit stops in each written topic, by name."""
 
     partition: int
     found: Found
@@ -28,7 +28,7 @@ class Extent:
 
     @property
     def committed(self) -> int | None:
-        """The committed offset, within the input; None where there is none, or it is of another log."""
+        """The committed offset, moved into the input's bounds; None if there is none, or if it is of another log."""
         found = self.found
         if found.committed is None or not self.same_logs:
             return None
@@ -40,14 +40,14 @@ class Extent:
         found = self.found
         if found.committed is None or found.committed.note is None:
             return True
-        if found.note is None:  # it is of another cluster
+        if found.note is None:  # the note was written on another cluster
             return False
         ids = (found.note.input_id, found.input_id)
         return None in ids or ids[0] == ids[1]
 
 
 async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
-    """The topics; ConfigError where one is missing."""
+    """Return the topics. ConfigError if one is missing."""
     source = settings.source.topic
     names = [source, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
@@ -56,12 +56,13 @@ async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
 
 
 async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partition: int) -> Extent:
-    """How far to read of `partition`. DeliveryError where a transaction stays open there.
+    """Return how far to read `partition`. DeliveryError if a transaction stays open there.
 
-    Nobody is fenced for an audit: what a worker left open when it was killed ends by its time-out.
+    An audit fences nobody. A transaction that a killed worker left open ends by its time-out.
     """
     within_s = settings.delivery.open_transaction_s + transaction_timeout_s(settings.kafka)
-    async with asyncio.timeout(ANSWER_S_MAX + within_s):  # it may wait for offsets of a transaction
+    # The broker may hold back the committed offset until an open transaction has ended.
+    async with asyncio.timeout(ANSWER_S_MAX + within_s):
         committed = await committed_offset(settings, cluster, partition)
         ends = {
             name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)

@@ -1,4 +1,4 @@
-"""What input and output say of each other, digest by digest. Pure: from sorted rows to counts and offsets."""
+"""Compare input and output, digest by digest. Pure: from sorted rows to counts and offsets."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,30 +22,29 @@ from streamdedup.events import Integers
 from streamdedup.filters.base import Mask
 
 EXAMPLES_MAX = 5
-PIECE_ROWS = 1 << 16  # compared at once: what that takes is no matter beside the rows
+PIECE_ROWS = 1 << 16  # compared at once; this needs little memory beside the rows
 NOWHERE = np.iinfo(np.int64).max
 
 
 @dataclass
 class Matches:
-    """Counts of keys (`keys`, `missing`, `wrongly_dropped`, `lost_keys`) and of events (the others), of one partition.
+    """Findings of one partition. `keys`, `missing` and `wrongly_dropped` count keys, the others count events.
 
-    `examples` are the least offsets of each finding, of the input or, for `doubled` and `foreign`, of the output.
+    `examples` are the least offsets of each finding, in the input or, for `doubled` and `foreign`, in the output.
     """
 
     keys: int = 0
-    missing: int = 0  # due, and not emitted
-    wrongly_dropped: int = 0  # of these, those that the topic of duplicates holds
-    lost: int = 0  # events that pass unjudged, or are to be dead letters, and are nowhere
+    missing: int = 0  # due, but not emitted
+    wrongly_dropped: int = 0  # of the missing keys, those in the topic of duplicates
+    lost: int = 0  # events that pass unjudged, or must become dead letters, and are in no topic
     doubled: int = 0
     foreign: int = 0
-    unaccounted: int = (
-        0  # of keys that were emitted: due, but neither emitted nor among the duplicates
-    )
+    # Events of emitted keys that are due, but neither in the output nor among the duplicates.
+    unaccounted: int = 0
     examples: dict[str, list[int]] = field(default_factory=dict)
 
     def note(self, name: str, events: int, offsets: Integers) -> None:
-        """Count a finding, and keep the least offsets."""
+        """Add `events` to a finding, and keep its least offsets."""
         setattr(self, name, getattr(self, name) + events)
         if len(offsets):
             known = [*self.examples.get(name, []), *np.sort(offsets)[:EXAMPLES_MAX].tolist()]
@@ -54,7 +53,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class _Groups:
-    """The rows of one part by digest: shape (KINDS, groups)."""
+    """The rows of one part, by digest: arrays of shape (KINDS, groups)."""
 
     count: Integers
     first: Integers
@@ -75,9 +74,10 @@ class _Groups:
 
 
 def first_read(parts: Iterable[Rows]) -> int:
-    """Where reading began, at the latest: the least of the last offsets of the keys that were emitted.
+    """Return a bound of the offset at which reading began: the least of the last offsets of the emitted keys.
 
-    For a group that began at the end of its input, and not at a known offset. An emitted key has an event behind that.
+    It is for a group that began at the end of its input and not at a known offset. Each emitted key has an event at or
+    after that offset.
     """
     begun = NOWHERE
     for rows in _pieces(parts):
@@ -93,9 +93,10 @@ def match(
     due_from: int = 0,
     generations: int | None = None,
 ) -> Matches:
-    """Compare all rows. Keys whose events all stand below the input offset `due_from` need not be emitted.
+    """Compare all rows. A key whose events are all below the input offset `due_from` need not be emitted.
 
-    `generations`: those of a window, which may emit a key again once it has forgotten it; None where it never does.
+    `generations`: how many a window keeps; it may emit a key again after it has forgotten it. None: keys are never
+    forgotten.
     """
     found = Matches()
     for rows in _pieces(parts):
@@ -114,7 +115,7 @@ def match(
 
 
 def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
-    """Shorter ones, all rows of a digest still in the same."""
+    """Yield shorter parts, with all rows of a digest still in one part."""
     for rows in parts:
         start = 0
         while start < len(rows):
@@ -127,7 +128,8 @@ def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
 def _match_keys(found: Matches, groups: _Groups, due_from: int) -> None:
     due = (groups.count[DUE] > 0) & (groups.last[DUE] >= due_from)
     emitted, dropped = groups.count[EMITTED], groups.count[DROPPED]
-    withheld = groups.count[WITHHELD]  # marked as blocked: that one of them was lost, it hides
+    # Marked as blocked. A lost event of such a key cannot be told from a blocked one.
+    withheld = groups.count[WITHHELD]
     missing = due & (emitted + withheld == 0)
     wrongly = missing & (dropped > 0)
     foreign = (emitted > 0) & (groups.count[DUE] + groups.count[KNOWN] == 0)
@@ -140,14 +142,15 @@ def _match_keys(found: Matches, groups: _Groups, due_from: int) -> None:
 
 
 def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
-    """What passes unjudged may stand in the output more often than in the input: once for each reading."""
+    """Compare events that pass unjudged. The output may hold them more often than the input: once for each reading."""
     due = np.where(groups.last[DUE_UNJUDGED] >= due_from, groups.count[DUE_UNJUDGED], 0)
     emitted = groups.count[EMITTED_UNJUDGED]
     short = np.maximum(due - emitted, 0)
-    if due_from:  # of several equal ones, some may stand below it
+    if due_from:  # some of several equal events may be below it
         short = np.where(emitted > 0, 0, np.minimum(short, 1))
     found.note("lost", int(short.sum()), groups.last[DUE_UNJUDGED][short > 0])
-    unlettered = np.maximum(groups.count[UNLETTERED] - emitted, 0)  # in shadow mode they pass
+    # In shadow mode, such events pass instead of becoming dead letters.
+    unlettered = np.maximum(groups.count[UNLETTERED] - emitted, 0)
     letters = np.where(groups.last[UNLETTERED] >= due_from, unlettered, 0)
     found.note("lost", int(letters.sum()), groups.last[UNLETTERED][letters > 0])
     known = groups.count[DUE_UNJUDGED] + groups.count[KNOWN] + groups.count[UNLETTERED]
@@ -156,15 +159,15 @@ def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
 
 
 def _remembered(emitted: Rows, generations: int) -> Mask:
-    """Which rows, sorted by digest and offset, stand there though the window still held their key.
+    """Return which rows were emitted although the window still held their key. Rows are sorted by digest and offset.
 
-    It did where a row before, of the same digest, has a generation that is live at the row's own reach.
+    It held the key if an earlier row of the same digest has a generation that is live at the row's own reach.
     """
     if not len(emitted):
         return np.zeros(0, dtype=np.bool_)
     group, rows = _group(emitted), len(emitted)
     ages, rank = np.unique(emitted["generation"], return_inverse=True)
-    newest = np.maximum.accumulate(group * rows + rank)  # of the group so far
+    newest = np.maximum.accumulate(group * rows + rank)  # the newest generation of the group so far
     again = np.zeros(rows, dtype=np.bool_)
     again[1:] = group[1:] == group[:-1]
     before = ages[np.where(again, np.roll(newest, 1) - group * rows, 0)]
@@ -172,7 +175,7 @@ def _remembered(emitted: Rows, generations: int) -> Mask:
 
 
 def _group(rows: Rows) -> npt.NDArray[np.int64]:
-    """The number of each row's digest, of sorted rows."""
+    """Number the digests of sorted rows, from 0; return the number for each row."""
     other = np.zeros(len(rows), dtype=np.int64)
     high, low = rows["high"], rows["low"]
     other[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])

@@ -1,4 +1,4 @@
-"""From the topics of one partition to rows: what each event is to the audit, and how many there were of each sort."""
+"""From the topics of one partition to rows: what each event is to the audit, and how many events are of each sort."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,18 +33,18 @@ from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 
 STALL_S_MAX = 60.0
-Tell = Callable[[str, int], None]  # of what, how many events more
+Tell = Callable[[str, int], None]  # gets the topic and how many more of its events were read
 
 
 @dataclass
 class Sorts:
-    """How many events there were: of the input up to the committed offset, by what became of them; of the output."""
+    """Numbers of events: of the input up to the committed offset, by their outcome; and of the output."""
 
     read: int = 0
     malformed: int = 0
     rejected: int = 0
-    blocked: int = 0  # by a list, as letters or marks tell
-    dropped: int = 0  # as the operator asked for
+    blocked: int = 0  # by a list, according to letters or marks
+    dropped: int = 0  # as the operator configured
     unjudged: int = 0
     emitted: int = 0
     duplicates: int = 0
@@ -52,7 +52,7 @@ class Sorts:
 
 @dataclass
 class _Letters:
-    """The input offsets that the letters of one topic name: one bit each."""
+    """The input offsets that the letters of one side topic name, one bit for each."""
 
     start: int
     bits: "np.typing.NDArray[np.uint8]" = field(default_factory=lambda: np.zeros(0, np.uint8))
@@ -93,7 +93,7 @@ class PartitionReader:
         self.sorts = Sorts()
 
     async def read(self, until: int) -> None:
-        """All that is compared; of the input, what stands below `until` is due."""
+        """Read everything that is compared. Input events below `until` are due."""
         found, sink = self._extent.found, self._settings.sink
         for topic, letters in (
             (sink.dead_letter_topic, self._letters),
@@ -109,7 +109,7 @@ class PartitionReader:
             await self._each(sink.duplicates_topic, 0, self._duplicate)
 
     async def read_on(self, start: int, end: int) -> None:
-        """The input from `start` on: what stands there may be in the output already."""
+        """Read the input from `start` on. Its events need not be in the output yet, but may be."""
         await self._each(self._settings.source.topic, start, self._known, end)
 
     async def _each(
@@ -129,7 +129,7 @@ class PartitionReader:
                 self._tell(topic, len(batch))
         except TrimmedError as error:
             raise DeliveryError(
-                f"{error}: it was trimmed while it was read; run the audit again"
+                f"{error}: it was trimmed during the audit; run the audit again"
             ) from None
         finally:
             await batches.aclose()
@@ -202,7 +202,7 @@ class PartitionReader:
         self.sorts.duplicates += len(batch)
 
     def _judged(self, keys: Keys) -> tuple[Mask, Mask]:
-        """Which events a filter judges by their keys, and which have one and pass, since there is no filter."""
+        """Return which events a filter judges by their keys, and which have a key but pass, as there is no filter."""
         have = keys.keys.sizes >= 0
         nobody = np.zeros(len(have), dtype=np.bool_)
         return (have, nobody) if self._remembers else (nobody, have)
@@ -226,7 +226,7 @@ class PartitionReader:
         self._sorter.add(made)
 
     def _add_unjudged(self, batch: EventBatch, kind: int, which: Mask) -> None:
-        """Without a key, an event is known by all that is copied of it."""
+        """Add rows of events without a key. The digest is of all that is copied of the event."""
         rows = np.flatnonzero(which)
         if len(rows):
             digests: Digests = self._hash.digests([_content(batch, row) for row in rows.tolist()])

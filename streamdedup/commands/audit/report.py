@@ -1,6 +1,7 @@
-"""What an audit found: a table for people, JSON for programs, and whether the promise is broken.
+"""The result of an audit: a table for people, JSON for programs, and whether the promise is broken.
 
-A finding is None where it cannot be known; the limits say why. Events are named by partition and offset, never by key.
+A finding is None if it cannot be known; the limits give the reason. Events are named by partition and offset, never by
+key.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +16,11 @@ from streamdedup.units import counted
 
 @dataclass(frozen=True)
 class PartitionCounts:
-    """Of one partition, or of all (`partition` is None then). Offsets are of the input (`committed`) and the output.
+    """The counts of one partition, or of all: then `partition` is None.
 
-    Counted in keys are `keys`, `missing` and `wrongly_dropped`; all else in events. `missing` are keys that are due and
-    not emitted: lost or dropped as false duplicates. `lost` are those of which that is certain.
+    `keys`, `missing` and `wrongly_dropped` count keys; everything else counts events. `missing` are keys that are due
+    and were not emitted: lost, or dropped as false duplicates. `lost` counts only those that are certainly lost.
+    `input_start` and `committed` are input offsets; `output_start`, `output_end` and `floor` are output offsets.
     """
 
     partition: int | None
@@ -46,7 +48,7 @@ class PartitionCounts:
     limits: tuple[Limit, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON values; names are stable."""
+        """Return them as plain JSON values; names are stable."""
         told = asdict(self)
         told["limits"] = [limit.name for limit in self.limits]
         return told
@@ -54,7 +56,7 @@ class PartitionCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result. `breaches` are sentences; where there are none, the promise holds as far as is known."""
+    """The result. `breaches` are sentences; without any, the promise holds as far as is known."""
 
     group: str
     source: str
@@ -68,11 +70,11 @@ class Report:
 
     @property
     def fine(self) -> bool:
-        """Whether nothing was found that breaks the promise."""
+        """Whether no breach of the promise was found."""
         return not self.breaches
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON values; names are stable."""
+        """Return it as plain JSON values; names are stable."""
         return {
             "group": self.group,
             "source": self.source,
@@ -87,7 +89,7 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """For people."""
+        """Return it as text for people."""
         head = f"{self.group}: {self.source} -> {self.sink}, {self.guarantee}, up to the committed offsets"
         verdict = "breach of the promise" if self.breaches else "the promise holds"
         known = " as far as can be known" if self.notes and self.fine else ""
@@ -98,9 +100,9 @@ class Report:
 
 
 def judged(settings: Settings, capacity: int, partitions: Sequence[PartitionCounts]) -> Report:
-    """What follows from the counts of all partitions, whose filters are for `capacity` keys each."""
+    """Draw the conclusions from the counts of all partitions, whose filters are for `capacity` keys each."""
     rate = settings.filter.error_rate
-    if settings.filter.kind == "exact":  # it errs with n / 2^64
+    if settings.filter.kind == "exact":  # its error rate is n / 2^64
         rate = min(rate, capacity / 2**64)
     bounded = [_with_budget(settings, counts, rate, capacity) for counts in partitions]
     total = _total(bounded, rate)
@@ -123,8 +125,8 @@ def _with_budget(
     if settings.filter.on_full == "warn" and counts.keys > capacity:
         beyond = Limit(
             "beyond_capacity",
-            "the filter holds more keys than its capacity, as filter.on_full: warn allows: how many false duplicates"
-            " that explains is not known",
+            "the filter holds more keys than its capacity, which filter.on_full: warn allows: it is not known how many"
+            " false duplicates that explains",
         )
         return replace(counts, limits=(*counts.limits, beyond))
     return replace(counts, explained_max=most_explained(counts.keys * rate))
@@ -153,12 +155,12 @@ def _breaches(
 ) -> Iterator[str]:
     source, sink = settings.source.topic, settings.sink.topic
     if total.lost:
-        yield f"{counted(total.lost, 'event')} lost, of {_where(source, partitions, 'lost')}"
+        yield f"{counted(total.lost, 'event')} lost; {_where(source, partitions, 'lost')}"
     if excess := _beyond_chance(partitions, total):
         name, found = excess
         count = getattr(found, name)
         if name == "wrongly_dropped":
-            what = "dropped as duplicates, though never emitted"
+            what = "dropped as duplicates, although never emitted"
         else:
             what = "in the input but not in the output: lost, dropped as false duplicates, or skipped by moved offsets"
         yield (
@@ -166,10 +168,10 @@ def _breaches(
             f" {found.explained_max:,} of {counted(found.keys, 'key')}; {_where(source, partitions, name)}"
         )
     if total.doubled and settings.delivery.exactly_once:
-        yield f"{counted(total.doubled, 'event')} emitted again, {_where(sink, partitions, 'doubled')}"
+        yield f"{counted(total.doubled, 'event')} emitted again; {_where(sink, partitions, 'doubled')}"
     if total.foreign:
         yield (
-            f"{counted(total.foreign, 'event')} in the output that no event of the input explains,"
+            f"{counted(total.foreign, 'event')} in the output that no event of the input explains;"
             f" {_where(sink, partitions, 'foreign')}"
         )
 
@@ -177,7 +179,7 @@ def _breaches(
 def _beyond_chance(
     partitions: Sequence[PartitionCounts], total: PartitionCounts
 ) -> tuple[str, PartitionCounts] | None:
-    """The finding, and of which partition or all, that has more false duplicates than the error rate explains."""
+    """Return a finding with more false duplicates than the error rate explains, and the counts that it is in."""
     for counts in (total, *partitions):
         name = _dropped_by(counts)
         found = getattr(counts, name)
@@ -187,12 +189,15 @@ def _beyond_chance(
 
 
 def _dropped_by(counts: PartitionCounts) -> str:
-    """What counts against the error rate: the proven false duplicates where all that is missing is told apart."""
+    """Return the finding that counts against the error rate.
+
+    If every missing key is proven to be a false duplicate, it is `wrongly_dropped`; otherwise `missing`.
+    """
     return "wrongly_dropped" if counts.missing == counts.wrongly_dropped else "missing"
 
 
 def _where(topic: str, partitions: Sequence[PartitionCounts], name: str) -> str:
-    """The first few events of a finding."""
+    """Return the first few events of a finding, in words."""
     places = [
         f"{topic}/{c.partition} at offset {', '.join(map(str, offsets))}"
         for c in partitions
@@ -215,14 +220,14 @@ def _notes(
         yield f"{named}: {text}"
     if total.missing and not _beyond_chance(partitions, total):
         told = _dropped_by(total) == "wrongly_dropped"
-        apart = "" if told else "; without sink.duplicates_topic a lost one looks the same"
+        apart = "" if told else "; without sink.duplicates_topic, a lost key looks the same"
         yield (
             f"{counted(total.missing, 'key')} not emitted, which false duplicates explain (at most"
             f" {total.explained_max or 0:,}){apart}"
         )
     if settings.filter.kind == "window" and total.keys:
         yield (
-            "a window forgets: a key that was emitted once is not missed, whether or not it was due again later"
+            "a window forgets: a key that was emitted once does not count as missing, even if it was due again later"
         )
     if total.doubled and not settings.delivery.exactly_once:
         yield (
@@ -238,7 +243,7 @@ _COLUMNS = {
     "malformed": "malformed",
     "rejected": "rejected",
     "blocked": "blocked",
-    "unjudged": "unjudged",  # they are emitted, and no keys
+    "unjudged": "unjudged",  # these events are emitted, but not counted as keys
     "missing": "missing",
     "wrongly_dropped": "wrongly dropped",
     "explained_max": "explained",
@@ -249,7 +254,7 @@ _COLUMNS = {
 
 
 def _table(rows: Sequence[PartitionCounts]) -> Iterator[str]:
-    seldom = ("blocked", "unjudged")  # shown where there are any
+    seldom = ("blocked", "unjudged")  # these columns are shown only if they count anything
     columns = {
         n: t for n, t in _COLUMNS.items() if n not in seldom or any(getattr(c, n) for c in rows)
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Integers
@@ -19,7 +20,7 @@ from streamdedup.keys.hashing import Digests
 
 Rows = npt.NDArray[np.void]
 
-# What an event is to the audit. The first five go by key, the others by all that the event holds.
+# What an event is to the audit. The first five are compared by key, the others by the whole content of the event.
 DUE, KNOWN, EMITTED, DROPPED, WITHHELD, DUE_UNJUDGED, EMITTED_UNJUDGED, UNLETTERED = range(8)
 KINDS = 8
 
@@ -35,13 +36,13 @@ ROW = np.dtype(
 )
 TIMED_ROW = np.dtype([*ROW.descr, ("generation", np.int64), ("reach", np.int64)])
 
-RANGES = 1024  # of digests, by their highest bits
+RANGES = 1024  # ranges of digests, by their highest 10 bits
 _RANGE_BITS = np.uint64(54)
-SORTING = 3  # times the rows: themselves, their order, a sorted copy
+SORTING = 3  # memory to sort rows, in multiples of them: themselves, their order, a sorted copy
 
 
 def rows_of(timed: bool, kind: int, digests: Digests, offsets: Integers) -> Rows:
-    """A row for each event; `timed` ones have a generation and a reach, to be set."""
+    """Return a row for each event. The caller sets the generation and reach of `timed` rows."""
     made: Rows = np.zeros(len(offsets), dtype=TIMED_ROW if timed else ROW)
     made["high"], made["low"] = digests[:, 0], digests[:, 1]
     made["first"] = made["last"] = offsets
@@ -50,10 +51,10 @@ def rows_of(timed: bool, kind: int, digests: Digests, offsets: Integers) -> Rows
 
 
 class Sorter(AbstractContextManager["Sorter"]):
-    """Takes rows, gives them back sorted by digest, kind and offset, in `size_bytes` of memory.
+    """Takes rows, and returns them sorted by digest, kind and offset, within `size_bytes` of memory.
 
-    Timed rows of emitted events stay apart, since each is judged by its own time; all others of a digest and kind are
-    one row. The temporary file is gone with the process.
+    Timed rows of emitted events stay apart, because each is judged by its own time. All other rows of one digest and
+    kind become one row. The temporary file disappears with the process.
     """
 
     def __init__(self, *, timed: bool, size_bytes: int) -> None:
@@ -63,9 +64,11 @@ class Sorter(AbstractContextManager["Sorter"]):
         self._waiting: list[Rows] = []
         self._rows = 0
         self._file: BufferedRandom | None = None
-        self._written = 0  # rows
-        self._runs: list[Integers] = []  # where each range begins in the file, and the last ends
+        self._written = 0  # rows in the file
+        # For each run: the row in the file at which each range begins, and at which the last one ends.
+        self._runs: list[Integers] = []
 
+    @override
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -76,7 +79,7 @@ class Sorter(AbstractContextManager["Sorter"]):
             self._file.close()
 
     def add(self, rows: Rows) -> None:
-        """Take rows; StreamdedupError where the temporary directory does not."""
+        """Take rows. StreamdedupError if the temporary directory has no room."""
         self._waiting.append(rows)
         self._rows += len(rows)
         if self._rows >= self._room:
@@ -87,7 +90,7 @@ class Sorter(AbstractContextManager["Sorter"]):
                 self._waiting, self._rows = [joined], len(joined)
 
     def parts(self) -> Iterator[Rows]:
-        """All rows, in parts; those of one digest are in one part. May be called again, and after further `add`."""
+        """Yield all rows, in parts, with those of one digest in one part. May be called again, also after `add`."""
         if not self._runs:
             whole = self._gather()
             self._waiting, self._rows = [whole], len(whole)
@@ -105,7 +108,7 @@ class Sorter(AbstractContextManager["Sorter"]):
         yield self._read(start, RANGES)
 
     def _gather(self) -> Rows:
-        """All that waits, joined; nothing waits then."""
+        """Return all waiting rows, joined. Then none waits."""
         whole = np.concatenate((np.empty(0, self._dtype), *self._waiting))
         self._waiting, self._rows = [], 0
         return self._joined(whole)
@@ -118,8 +121,8 @@ class Sorter(AbstractContextManager["Sorter"]):
             file.flush()
         except OSError as error:
             raise StreamdedupError(
-                f"the rows cannot be sorted in {tempfile.gettempdir()} ({error.strerror}), which takes some"
-                f" {self._dtype.itemsize} bytes an event of a partition; set TMPDIR to a directory with room"
+                f"the rows cannot be sorted in {tempfile.gettempdir()} ({error.strerror}), which needs about"
+                f" {self._dtype.itemsize} bytes for each event of a partition; set TMPDIR to a directory with room"
             ) from None
         bounds = np.arange(1, RANGES, dtype=np.uint64) << _RANGE_BITS
         inner = np.searchsorted(rows["high"], bounds)
@@ -132,13 +135,14 @@ class Sorter(AbstractContextManager["Sorter"]):
         return self._file
 
     def _read(self, start: int, stop: int) -> Rows:
-        """The rows of the ranges from `start` up to `stop`, of all runs."""
+        """Return the rows of all runs in the ranges from `start` up to, but not including, `stop`."""
         held: list[Rows] = []
         rows = 0
         for run in self._runs:
             held.append(self._stretch(int(run[start]), int(run[stop])))
             rows += len(held[-1])
-            if rows > self._room:  # one range alone is larger than the memory: keys that come often
+            # Keys that come often can make one range larger than the memory. Joining their rows makes room.
+            if rows > self._room:
                 held = [self._joined(np.concatenate(held))]
                 rows = len(held[0])
         return self._joined(np.concatenate(held))
@@ -152,7 +156,7 @@ class Sorter(AbstractContextManager["Sorter"]):
         return rows
 
     def _joined(self, rows: Rows) -> Rows:
-        """Sorted, and equal rows made one."""
+        """Return the rows sorted, with equal rows joined into one."""
         keys: tuple[Any, ...] = (rows["kind"], rows["low"], rows["high"])
         rows = rows[np.lexsort((rows["first"], *keys) if self._timed else keys)]
         begins = np.ones(len(rows), dtype=np.bool_)

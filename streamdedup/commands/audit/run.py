@@ -1,6 +1,7 @@
-"""The audit itself: partition by partition, read, sort, match; then what follows from it and what limits it.
+"""The audit: it reads, sorts and matches partition by partition, then draws conclusions and names their limits.
 
-Works while workers run. Memory is bounded by `size_bytes` and one bit an input offset where there are dead letters.
+It works while workers run. Memory is bounded by `size_bytes`, and one bit for each input offset if there are dead
+letters.
 """
 
 from collections.abc import Callable
@@ -30,12 +31,12 @@ async def audit(
     size_bytes: int = SORT_BYTES,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Compare input and output, up to the committed offsets. `tell` gets the progress, very often.
+    """Compare input and output, up to the committed offsets. `tell` gets the progress after each batch.
 
-    ConfigError where a topic is missing, or the group has committed nothing on the input; DeliveryError where the
-    broker refuses us or does not answer, or a transaction stays open.
+    ConfigError if a topic is missing, or if the group has committed nothing on the input. DeliveryError if the broker
+    refuses us or does not answer, or if a transaction stays open.
     """
-    unanswered = "the broker does not answer; look at it, and run the audit again"
+    unanswered = "the broker does not answer; check it, and run the audit again"
     async with soon(connect, settings.kafka, unanswered) as cluster:
         return await _Audit(settings, cluster, size_bytes, tell).run()
 
@@ -58,7 +59,7 @@ class _Audit:
         if all(extent.found.committed is None for extent in extents):
             raise ConfigError(
                 f"the group {self._settings.kafka.group_id} has committed nothing on {self._settings.source.topic}, so"
-                " nothing was judged; look at kafka.group_id and source.topic, or run the worker first"
+                " there is nothing to audit; check kafka.group_id and source.topic, or run the worker first"
             )
         found = [await self._partition(recipe, extent) for extent in extents]
         return judged(self._settings, recipe.shard_capacity, found)
@@ -84,7 +85,8 @@ class _Audit:
             generations = clock.generations if clock else None
             matches = match(sorter.parts(), due_from=due_from, generations=generations)
             if matches.foreign and until < extent.found.input_end:
-                # Asked for after the output's end, the input's end is behind all that was emitted until then.
+                # A worker may have emitted events from beyond `until` before the output's end was looked up. The
+                # input's end was looked up after that, so reading on to it finds all of these events.
                 await reader.read_on(until, extent.found.input_end)
                 matches = match(sorter.parts(), due_from=due_from, generations=generations)
         side_topics = sink_topics(self._settings.sink)[1:]
@@ -108,7 +110,7 @@ class _Audit:
         ).clock
 
     def _due_from(self, extent: Extent, sorter: Sorter) -> int:
-        """Where the group began to read, if it did not at the input's start."""
+        """Return the offset at which the group began to read, if it is not the input's start."""
         if not began_at_latest(self._settings, extent):
             return 0
         return first_read(sorter.parts())
@@ -117,7 +119,7 @@ class _Audit:
 def counts_of(
     settings: Settings, extent: Extent, sorts: Sorts, matches: Matches, limits: tuple[Limit, ...]
 ) -> PartitionCounts:
-    """What was found of a partition, without what its limits hide."""
+    """Return the counts of a partition. Findings that its limits hide are None."""
     sink, found = settings.sink, extent.found
     tells_duplicates = sink.duplicates_topic or sink.shadow
     told_apart = tells_duplicates and not {limit.name for limit in limits} & {

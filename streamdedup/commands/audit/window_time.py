@@ -1,7 +1,7 @@
-"""The time of a window as its output shows it, row by row: an independent reading of docs/windows.md.
+"""The time of a window, followed along its output row by row: an independent reading of docs/windows.md.
 
-A key's generation is that of its own time; a row's reach is the generation of the window's time, or of the row's own
-where that is greater. A key is known where one of its generations lies less than `generations` below the reach.
+A key's generation is that of its own time. A row's reach is the generation of the window's time, or of the row's own
+time if that is greater. A key is known if one of its generations is less than `generations` below the reach.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class WindowTime:
         self._mark: int | None = None
 
     def follow(self, times: Integers) -> tuple[Integers, Integers]:
-        """Generation and reach of further events with a key; `times` are theirs, in ms since 1970."""
+        """Return generation and reach of the next events that have a key. `times` are theirs, in ms since 1970."""
         if self._clock.by_count:
             return self._counted(len(times))
         if not len(times):
@@ -36,7 +36,7 @@ class WindowTime:
         return np.minimum(moments // slot, marks // slot), reach
 
     def _marks(self, moments: list[int]) -> Iterator[int]:
-        """The window's time after each event: the greatest, but no more than `max_jump` further by each."""
+        """Yield the window's time after each event: the greatest so far. An event moves it by at most `max_jump`."""
         mark, jump = self._mark, self._clock.max_jump
         for moment in moments:
             if mark is None:
@@ -54,13 +54,13 @@ class WindowTime:
 
 
 class Latest:
-    """The greatest time of the input so far: an event that is a whole window older may have been late."""
+    """The greatest time of the input so far. An event that is a whole window older may have been late."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._mark = clock, -clipped(1 << 63)
 
     def may_be_late(self, times: Integers) -> "np.typing.NDArray[np.bool_]":
-        """Which further events, in their order, may have come after their window."""
+        """Return which of the next events, in their order, may have come after their window."""
         if self._clock.by_count or not len(times):
             return np.zeros(len(times), dtype=np.bool_)
         marks = np.maximum.accumulate(np.concatenate(([self._mark], times)))

@@ -1,4 +1,4 @@
 """`streamdedup plan`: what each kind of filter would cost for a job, which one to pick, and why.
 
-Sizes and errors follow from the theorems, so that nothing of the planned size is allocated; speeds are measured.
+Sizes and errors follow from theorems, so no filter of the planned size is allocated. Speeds are measured.
 """

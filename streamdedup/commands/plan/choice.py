@@ -1,7 +1,8 @@
-"""Which kind to pick, by a rule that a person can follow, and when to take another one.
+"""Pick a kind, by a rule that a person can follow, and name the cases in which another one is better.
 
-Of the kinds that can do the job, those that need not stop for a snapshot come first. Of these the smallest is picked,
-unless a larger one, by at most MORE_MEMORY_MAX, takes no more than LESS_TIME_MAX of its time a key.
+Among the kinds that can do the job, those that need not stop for a snapshot come first. The smallest of these is
+picked, unless a kind that is larger by a factor of at most MORE_MEMORY_MAX takes at most LESS_TIME_MAX of its time for
+a key.
 """
 
 from collections.abc import Sequence
@@ -13,14 +14,13 @@ from streamdedup.commands.plan.speed import Speed
 
 MORE_MEMORY_MAX = 1.25
 LESS_TIME_MAX = 0.5
-INSTEAD_MAX = (
-    3  # times the memory: what takes more is no alternative, but for `exact`, which errs otherwise
-)
+# A kind that takes more times the memory is not an alternative. The exception is `exact`, for its low error rate.
+INSTEAD_MAX = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kind for the job. `pause_s` is how long a snapshot stops the worker; None for a kind it does not take."""
+    """One kind for the job. `pause_s` is how long a snapshot stops the worker; None if it does not take this kind."""
 
     kind: str
     size: Size
@@ -30,13 +30,13 @@ class Row:
 
     @property
     def time_ns(self) -> float:
-        """Of a new key: looked up, and added."""
+        """The time for a new key, which is looked up and added."""
         return self.speed.add_ns + self.speed.contains_ns
 
 
 @dataclass(frozen=True)
 class Pick:
-    """The kind to take, why, and which others to take when, each a sentence without its end."""
+    """The kind to take; the reasons; and by kind, when to take another one. Each is a clause without a full stop."""
 
     kind: str
     because: tuple[str, ...]
@@ -44,7 +44,7 @@ class Pick:
 
 
 def pick(rows: Sequence[Row], job: Job) -> Pick:
-    """The choice among `rows`, of which there is one at least."""
+    """Choose among `rows`, which must not be empty."""
     adding = [row for row in rows if "add" in row.abilities] or list(rows)
     quiet = [row for row in adding if row.pause_s == 0] or adding
     smallest = min(quiet, key=_bytes)
@@ -60,9 +60,9 @@ def _because_able(rows: Sequence[Row], picked: Row, job: Job) -> tuple[str, ...]
     if job.window_s is not None:
         return ("it forgets the keys that are older than the window",)
     if job.removable:
-        return ("it can take keys back",)
+        return ("it can remove keys",)
     if picked.pause_s == 0 and any(row.pause_s for row in rows):
-        return ("its bits are only ever set, so snapshots are written while the worker goes on",)
+        return ("it only sets bits, so snapshots are written while the worker goes on",)
     return ()
 
 
@@ -78,7 +78,7 @@ def _because_of_cost(candidates: Sequence[Row], picked: Row, smallest: Row) -> t
 
 
 def _instead(rows: Sequence[Row], picked: Row) -> dict[str, str]:
-    """When another kind is the better one."""
+    """Return by kind when it is the better choice."""
     when: dict[str, str] = {}
     for row in rows:
         ratio = _bytes(row) / _bytes(picked)
@@ -93,12 +93,12 @@ def _instead(rows: Sequence[Row], picked: Row) -> dict[str, str]:
             when[row.kind] = f"if memory counts most: {1 - ratio:.0%} less{stops}"
         elif row.kind == "dlcbf" and picked.kind == "cuckoo":
             when[row.kind] = (
-                f"if keys are often added again, which takes no more room there, or additions to a nearly full filter"
-                f" must stay as quick ({ratio:.2f} times the memory)"
+                f"if keys are often added again, which takes no extra room there, or if additions to a nearly full"
+                f" filter must stay as quick ({ratio:.2f} times the memory)"
             )
         elif row.kind == "exact" and ratio > 1:
             when[row.kind] = (
-                f"if hardly an error is allowed: {row.size.error:.1g} ({ratio:.1f} times the memory)"
+                f"if almost no errors are allowed: {row.size.error:.1g} ({ratio:.1f} times the memory)"
             )
     return when
 

@@ -1,4 +1,4 @@
-"""What the command prints, for the options as they were parsed."""
+"""What the command prints, given its parsed options."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from streamdedup.commands.plan.job import Asked, job_of
 from streamdedup.errors import ConfigError
 from streamdedup.kernel import compiling
 
-ERROR_RATE = 1e-6  # as the worker's and the pipe's
+ERROR_RATE = 1e-6  # the default of the worker and of `pipe`
 
 _OF_A_SAMPLE = ("key", "normalize")
 _OF_A_JOB = (
@@ -31,16 +31,16 @@ _OF_A_JOB = (
 def output(
     given: Mapping[str, Any], stdin: Callable[[], BinaryIO], tell: Callable[[str], None]
 ) -> str:
-    """The text for the options `given`, by name; `stdin` gives the sample that is there, `tell` says what takes long.
+    """Return the text for the options `given`, by name.
 
-    ConfigError where the options do not fit.
+    `stdin` returns the stream of a sample, and `tell` reports steps that take long. ConfigError if options do not fit.
     """
     if given["table"]:
         return _table(given)
     for name in _OF_A_SAMPLE:
         if given[name] not in (None, "none") and not given["sample"]:
             raise ConfigError(
-                f"--{name} tells what the keys of a sample are; add --sample FILE, or delete it"
+                f"--{name} is for the keys of a sample; add --sample FILE, or delete the option"
             )
     asked = Asked(
         keys=given["keys"],
@@ -55,7 +55,7 @@ def output(
         with _opened(given["sample"], stdin) as source:
             read = sample.read(source, given["key"] or ["line"], given["normalize"] or "none")
     job = job_of(asked, read)
-    with compiling(lambda: tell("compiling, which a first run does for half a minute")):
+    with compiling(lambda: tell("compiling, only in the first run, for half a minute")):
         made = plan(job, read)
     return _as_json(report.as_json(made)) if given["json"] else report.as_text(made)
 
@@ -64,7 +64,7 @@ def _table(given: Mapping[str, Any]) -> str:
     for name in _OF_A_JOB:
         if given[name]:
             option = "--" + name.replace("_", "-")
-            raise ConfigError(f"--table is the same for every job; delete {option} or --table")
+            raise ConfigError(f"--table prints the same for every job; delete {option} or --table")
     return _as_json(report.table_json()) if given["json"] else report.table_text()
 
 

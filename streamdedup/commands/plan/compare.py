@@ -1,4 +1,4 @@
-"""From a job to a plan: each kind that can do it with its figures, the others with the reason, and the pick."""
+"""From a job to a plan: each kind that can do it, with its figures; the other kinds, with the reason; and the pick."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from streamdedup.errors import ConfigError
 
 Measure = Callable[[str, int, float], Speed]
 
-LACKS = {"remove": "keys cannot be taken back", "window": "keys are never forgotten"}
+LACKS = {"remove": "keys cannot be removed", "window": "keys are never forgotten"}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`rows`, the smallest first; `left_out`, by kind, the reason."""
+    """`rows` begin with the smallest kind; `left_out` maps each other kind to the reason."""
 
     job: Job
     sample: Sample | None
@@ -29,25 +29,25 @@ class Comparison:
 
     @property
     def bound_bits(self) -> float:
-        """The bits a key that any filter takes at least: log2(1/error rate)."""
+        """The least bits that any filter takes for a key: log2(1/error rate)."""
         return -log2(self.job.error_rate)
 
     def bits_a_key(self, row: Row) -> float:
-        """Of one filter: that of a partition where their number is given."""
+        """Return the bits for a key in one filter: in that of a partition if their number is given."""
         return 8 * row.size.size_bytes / self.job.filter_keys
 
     def false_drops_a_day(self, row: Row) -> float | None:
-        """New events that are dropped wrongly by filters that are full; None where no rate is known."""
+        """Return how many new events a day full filters drop wrongly; None if no rate is known."""
         new = self.job.new_keys_a_day
         return None if new is None else new * row.size.error
 
     def memory_bytes(self, row: Row) -> int:
-        """Of the filters of all partitions."""
+        """Return the memory of the filters of all partitions."""
         return row.size.size_bytes * (self.job.partitions or 1)
 
 
 def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measured) -> Comparison:
-    """The plan for `job`. Takes about a second for `measure`; ConfigError where no kind can do it."""
+    """Return the plan for `job`. `measure` takes about a second. ConfigError if no kind can do the job."""
     fitting: dict[str, Size] = {}
     left_out: dict[str, str] = {}
     for kind, entry in ENTRIES.items():
@@ -69,7 +69,7 @@ def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measur
 
 
 def grouped(reasons: dict[str, str]) -> dict[str, list[str]]:
-    """The kinds that share a reason, by reason."""
+    """Return the kinds that share a reason, by reason."""
     return {told: [kind for kind in reasons if reasons[kind] == told] for told in reasons.values()}
 
 

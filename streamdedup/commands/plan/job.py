@@ -1,4 +1,4 @@
-"""What is asked of a filter, from the options of the command: each is named where it does not fit."""
+"""What a filter is needed for, from the options of the command. Errors name the option that does not fit."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -19,7 +19,7 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class Asked:
-    """The options as they were given; None where they were not. Windows in seconds, rates in events a second."""
+    """The options as given; None if not given. Windows are in seconds, rates in events per second."""
 
     keys: int | None = None
     error_rate: float = 1e-6
@@ -31,10 +31,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Job:
-    """What a filter is for. `keys_from` and `rate_from` tell a person where the numbers come from.
+    """What a filter is for. `keys_from` and `rate_from` name the sources of the numbers, for a person.
 
-    `filter_keys` is the capacity of one filter: that of a partition where their number is given. `new_share` is the
-    share of events that bring a new key: 1 without a sample.
+    `filter_keys` is the capacity of one filter: of one partition if their number is given. `new_share` is the share of
+    events that bring a new key; without a sample it is 1.
     """
 
     keys: int
@@ -42,7 +42,7 @@ class Job:
     error_rate: float
     removable: bool
     window_s: float | None
-    rate: float | None  # events a second
+    rate: float | None  # events per second
     rate_from: str
     new_share: float
     partitions: int | None
@@ -56,12 +56,12 @@ class Job:
 
     @property
     def new_keys_a_day(self) -> float | None:
-        """How many there are; None where no rate is known."""
+        """The number of new keys a day; None if no rate is known."""
         return None if self.rate is None else self.rate * DAY_S * self.new_share
 
 
 def job_of(asked: Asked, sample: Sample | None = None) -> Job:
-    """The job, with what `sample` adds: ConfigError where options contradict one another, or one is missing."""
+    """Return the job, completed by `sample`. ConfigError if options contradict each other, or if one is missing."""
     if asked.removable and asked.window_s is not None:
         raise ConfigError(
             "no kind both removes keys and forgets old ones; delete --removable or --window"
@@ -70,7 +70,7 @@ def job_of(asked: Asked, sample: Sample | None = None) -> Job:
     keys, keys_from = _keys(asked, sample)
     if not 1 <= keys <= KEYS_MAX:
         raise ConfigError(
-            f"{keys:,} keys come of {keys_from}; a filter is made for 1 to {KEYS_MAX:,}"
+            f"{keys:,} keys, by {keys_from}, are out of range; a filter is made for 1 to {KEYS_MAX:,}"
         )
     filter_keys = keys
     if asked.partitions:
@@ -106,7 +106,7 @@ def _keys(asked: Asked, sample: Sample | None) -> tuple[int, str]:
     if asked.keys is not None:
         if events is not None and asked.keys > events:
             raise ConfigError(
-                f"--keys {asked.keys:,} contradicts --rate and --window, in which {events:,} events come; delete one"
+                f"--keys {asked.keys:,} contradicts --rate and --window, which give {events:,} events; delete one"
             )
         return asked.keys, "--keys"
     if events is not None:
@@ -118,8 +118,8 @@ def _keys(asked: Asked, sample: Sample | None) -> tuple[int, str]:
         return sample.distinct, "the distinct keys of the sample"
     if asked.window_s is not None:
         raise ConfigError(
-            "--window alone does not tell how many keys come in it; add --rate, as in 2000/s, or --keys"
+            "--window alone does not give the number of keys in it; add --rate, for example 2000/s, or --keys"
         )
     raise ConfigError(
-        "the number of keys is missing; give --keys, as in 100M, or --rate and --window, or --sample"
+        "the number of keys is missing; give --keys, for example 100M, or --rate and --window, or --sample"
     )

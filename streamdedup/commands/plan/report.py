@@ -1,4 +1,4 @@
-"""A plan as a table for people, and as JSON for programs: the same figures. docs/plan.md tells what each means."""
+"""A plan as a table for people, and as JSON for programs, with the same figures. docs/plan.md explains them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ COLUMN_GAP = "  "
 
 
 def as_json(plan: Comparison) -> dict[str, Any]:
-    """The plan as plain JSON values; names and units are stable."""
+    """Return the plan as plain JSON values; names and units are stable."""
     job, sample = plan.job, plan.sample
     return {
         "keys": job.keys,
@@ -68,7 +68,7 @@ def _row_json(plan: Comparison, row: Row) -> dict[str, Any]:
 
 
 def as_text(plan: Comparison) -> str:
-    """The plan for people: what is planned for, a table, and which kind to pick."""
+    """Return the plan for people: the job, a table, and which kind to pick."""
     return "\n\n".join("\n".join(part) for part in (_head(plan), _table(plan), _foot(plan)))
 
 
@@ -84,7 +84,7 @@ def _head(plan: Comparison) -> Iterator[str]:
     if job.partitions:
         yield (
             f"{counted(job.partitions, 'partition')}: a filter of {counted(job.filter_keys, 'key')} each,"
-            " with headroom for skew; memory is that of all of them"
+            " with headroom for skew; the memory is for all of them"
         )
     if job.rate is not None and job.new_keys_a_day is not None:
         rate = f"{job.rate:,.4g}" if job.rate >= 0.01 else "less than 0.01"
@@ -140,14 +140,14 @@ def _foot(plan: Comparison) -> Iterator[str]:
     yield f"pick {plan.pick.kind}: {'; '.join(plan.pick.because)}."
     if plan.job.partitions:
         picked = next(row for row in plan.rows if row.kind == plan.pick.kind)
-        yield f"  a worker that has all partitions takes {_memory(plan.memory_bytes(picked))} for its filters"
+        yield f"  a worker with all partitions needs {_memory(plan.memory_bytes(picked))} for its filters"
     for kind, when in plan.pick.instead.items():
         yield f"  or {kind} {when}"
     for reason, kinds in grouped(plan.left_out).items():
         yield f"left out: {', '.join(kinds)}: {reason}"
     yield (
         f"add, contains: ns a key on one core of this machine, in batches, tables up to {TABLE_BYTES_MAX >> 20} MiB;"
-        " pause: of the worker, for a snapshot"
+        " pause: how long a snapshot stops the worker"
     )
 
 
@@ -179,7 +179,7 @@ def _count(number: float) -> str:
 
 
 def table_text() -> str:
-    """The false-positive table of the literature, tab-separated: m/n, the best k, and the errors for k = 1 to 8."""
+    """Return the false-positive table of the literature, tab-separated: m/n, the best k, the errors for k = 1 to 8."""
     rows = [
         "\t".join([str(ratio), f"{best:.3g}", *(f"{error:.3g}" for error in errors)])
         for ratio, best, errors in false_positive_table()
@@ -190,7 +190,7 @@ def table_text() -> str:
 
 
 def table_json() -> list[dict[str, Any]]:
-    """The same, a row an object; `errors` are those for k = 1, 2, and so on."""
+    """Return the same table, one object for each row; `errors` are those for k = 1, 2, and so on."""
     return [
         {"bits_per_key": ratio, "best_hashes": best, "errors": errors}
         for ratio, best, errors in false_positive_table()

@@ -1,4 +1,4 @@
-"""A sample of a stream: how many of its lines are new, duplicates or malformed, in bounded memory and one pass."""
+"""A sample of a stream: how many of its lines are new, duplicate or malformed, in bounded memory and one pass."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from streamdedup.errors import ConfigError
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.keys.options import Normalization
 
-LOG2_REGISTERS = 18  # 256 KiB, and a standard error of 0.16 %; a few keys are counted exactly
-DEVIATIONS = 2  # of the bounds: 95 %
+# 256 KiB, and a standard error of 0.16 %; small numbers of keys are counted exactly.
+LOG2_REGISTERS = 18
+DEVIATIONS = 2  # the bounds are this many standard deviations away: 95 %
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Lines by what they are. `distinct` keys are an estimate, and lie between `low` and `high` with 95 %."""
+    """Numbers of lines. `distinct`, the number of keys, is an estimate, with 95 % between `low` and `high`."""
 
     lines: int
     malformed: int
@@ -38,7 +39,7 @@ class Sample:
 
 
 def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "none") -> Sample:
-    """Count `source` to its end; `keys` and `normalize` as for `pipe`. ConfigError where no line has one."""
+    """Count `source` to its end. `keys` and `normalize` are those of `pipe`. ConfigError if no line has a key."""
     sketch, take = _sketch(), key_reader(keys, normalize)
     count = keyed = 0
     reason = ""
@@ -49,7 +50,7 @@ def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "no
         count, keyed, reason = count + len(found.rows), keyed + len(hashes), reason or found.reason
     if not count:
         raise ConfigError(
-            "--sample has no lines; give it some, as in: kcat -C -e ... | streamdedup plan --sample -"
+            "--sample has no lines; give it some, for example: kcat -C -e ... | streamdedup plan --sample -"
         )
     if not keyed:
         raise ConfigError(f"--sample: no line had the key; in the first, {reason}; check --key")

@@ -1,4 +1,4 @@
-"""What `plan` knows of each kind of filter: its abilities, how it is fed, and what it takes. One entry a kind."""
+"""What `plan` knows about each kind of filter: its abilities, how keys are added, and its size. One entry a kind."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,10 @@ from streamdedup.keys.hashing import Digests
 
 @dataclass(frozen=True)
 class Size:
-    """A filter for so many keys. `hashes` are the places a key is looked up in: bits, counters, slots or buckets.
+    """The size of a filter for a capacity. `hashes` are the places a look-up reads: bits, counters, slots or buckets.
 
-    `error` is what theory expects at capacity; `options` are those to build it with, besides capacity and error rate.
+    `error` is the error rate that theory expects at capacity. `options` are those to build it with, besides capacity
+    and error rate.
     """
 
     size_bytes: int
@@ -25,26 +26,26 @@ class Size:
 
 @dataclass(frozen=True)
 class SizeEntry:
-    """What `plan` knows of a kind. `options` takes capacity and error rate, and gives what else to build it with.
+    """What `plan` knows about a kind. `options` returns the options to build it with, besides capacity and error rate.
 
-    `only_sets_bits` is the kind's; `feed` adds digests to a filter, which is how its speed is measured.
+    `only_sets_bits` is that of the kind. `feed` adds digests to a filter; its speed is measured with it.
     """
 
-    abilities: tuple[str, ...]  # of add, remove, union, window, static
+    abilities: tuple[str, ...]  # some of: add, remove, union, window, static
     only_sets_bits: bool = False
     options: Callable[[int, float], Mapping[str, int]] = lambda _capacity, _error_rate: {}
     feed: Callable[[Any, Digests], object] = lambda filter_, digests: filter_.add_many(digests)
 
 
 def size_of(kind: str, capacity: int, error_rate: float) -> Size:
-    """What a filter of `kind` takes; ConfigError, with the reason only, where none is made for that."""
+    """Return the size of a filter of `kind`. ConfigError, with the reason only, if there is no such filter."""
     options = ENTRIES[kind].options(capacity, error_rate)
     made = footprint(kind, capacity, error_rate, **options)
     return Size(made.size_bytes, made.hashes, made.error(capacity), options)
 
 
 def _fingerprint(capacity: int, error_rate: float) -> Mapping[str, int]:
-    """The shorter one, if that keeps the error rate."""
+    """Choose the shorter fingerprint if it keeps the error rate."""
     keeps = exact_error(min(FINGERPRINTS), capacity) <= error_rate
     return {"fingerprint_bytes": min(FINGERPRINTS) if keeps else max(FINGERPRINTS)}
 

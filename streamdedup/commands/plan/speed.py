@@ -1,8 +1,8 @@
-"""How fast each kind is on this machine, in about a tenth of a second a kind, and how long a copy of a table takes.
+"""How fast each kind is on this machine, in about 0.1 s for each kind, and how long a copy of a table takes.
 
-Additions go into a nearly empty table of the planned size, up to TABLE_BYTES_MAX, so that they meet the memory as the
-filter will; what they take longer as a table fills is measured on a small one. Time is that of this thread, in parts of
-which the best is taken: other work on the machine only ever adds.
+Additions go into a nearly empty table of the planned size, up to TABLE_BYTES_MAX, so that memory is accessed as in the
+real filter. How much slower they become as a table fills is measured on a small one. Time is that of this thread, in
+parts, of which the best is taken, because other work on the machine can only add time.
 """
 
 import time
@@ -19,27 +19,28 @@ from streamdedup.filters.memory import touch_pages
 from streamdedup.keys.hashing import Digests, Hash
 
 TABLE_BYTES_MAX = 64 << 20
-ROWS = 1 << 16  # of a measurement: some milliseconds
+ROWS = 1 << 16  # keys in one measurement, which takes some milliseconds
 PARTS_OF_ROWS = 8
 ROUNDS = 2
-COPIED_BYTES = 64 << 20  # beyond what an allocator keeps: a table's pages, too, are new
+# More than an allocator keeps for reuse. So the copy's pages are new, like those of the copy of a table.
+COPIED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Nanoseconds a key of a batch: added, as a mean from empty to capacity, and looked up, where it is there."""
+    """Nanoseconds for a key in a batch: to add it, as a mean from empty to capacity; to look up one that is present."""
 
     add_ns: float
     contains_ns: float
 
 
 def measured(kind: str, capacity: int, error_rate: float) -> Speed:
-    """The speed of a filter of `kind` for `capacity` keys. A static kind is built of few keys, and `add` is that."""
+    """Measure a filter of `kind` for `capacity` keys. A static kind is built from a few keys, and that is its `add`."""
     if "static" in ENTRIES[kind].abilities:
         return _of_list(kind, error_rate)
     small = min(ROWS, _fitting(kind, capacity, error_rate))
     large = max(small, _fitting(kind, capacity, error_rate))
-    _filled(kind, small, error_rate, _digests()[:1])  # compiled here, rather than timed
+    _filled(kind, small, error_rate, _digests()[:1])  # compile now, so that compiling is not timed
     filling = np.minimum.reduce([_filling(kind, small, error_rate) for _ in range(ROUNDS)])
     slower_ns = max(0.0, float(filling.mean() - filling[: PARTS_OF_ROWS // 4].min()))
     add, contains = _filled(kind, large, error_rate, _digests()[:large])
@@ -48,7 +49,7 @@ def measured(kind: str, capacity: int, error_rate: float) -> Speed:
 
 @cache
 def copy_s_a_byte() -> float:
-    """Seconds that a copy of a byte takes into new memory: what a worker stands still for, to save most kinds."""
+    """Seconds to copy a byte into new memory. For most kinds, a worker stops during such a copy for each snapshot."""
     table = np.ones(COPIED_BYTES, dtype=np.uint8).data
     return min(_seconds(bytearray, table) for _ in range(ROUNDS)) / COPIED_BYTES
 
@@ -59,7 +60,7 @@ def _digests() -> Digests:
 
 
 def _fitting(kind: str, capacity: int, error_rate: float) -> int:
-    """The keys of a table to measure with: `capacity`, but not few, and no more than TABLE_BYTES_MAX take."""
+    """Return the keys of a table to measure with: `capacity`, but not too few, and within TABLE_BYTES_MAX."""
     most = capacity * TABLE_BYTES_MAX / size_of(kind, capacity, error_rate).size_bytes
     return max(1, int(min(max(capacity, ROWS), most)))
 
@@ -67,14 +68,17 @@ def _fitting(kind: str, capacity: int, error_rate: float) -> int:
 def _filling(
     kind: str, capacity: int, error_rate: float
 ) -> "np.ndarray[Any, np.dtype[np.float64]]":
-    """Nanoseconds an addition of each part of what fills a table of `capacity`."""
+    """Return the nanoseconds of an addition, for each part of the digests that fill a table of `capacity`."""
     return np.array(_filled(kind, capacity, error_rate, _digests()[:capacity])[0])
 
 
 def _filled(
     kind: str, capacity: int, error_rate: float, digests: Digests
 ) -> tuple[list[float], list[float]]:
-    """Nanoseconds an addition, then a look-up, of each part of `digests`, in a table for `capacity` keys."""
+    """Return the nanoseconds of an addition, then of a look-up, for each part of `digests`.
+
+    The table is made for `capacity` keys.
+    """
     options = size_of(kind, capacity, error_rate).options
     filter_ = build({"kind": kind, "capacity": capacity, "error_rate": error_rate, **options})
     for table in filter_.buffers():
