@@ -1,7 +1,7 @@
-"""The `streamdedup` command: parse, call, print. Imports stand inside the commands, so that --help is quick.
+"""The `streamdedup` command: parse, call, print. Commands import what they need when called, so that --help is quick.
 
-Exit status: 0 done, also where the reader of standard output has had enough; 1 failed; 2 the configuration or the
-arguments do not fit; 130 and 143 (SIGINT, SIGTERM) for the second interrupt of `run`, the first of any other command.
+Exit status: 0 success, even if the reader of standard output stops early; 1 failure; 2 wrong configuration or
+arguments; 130 and 143 (SIGINT, SIGTERM) after the second interrupt of `run`, or the first of any other command.
 """
 
 import argparse
@@ -42,10 +42,12 @@ def _status(arguments: argparse.Namespace) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # of unknown origin: its message may quote a key
+    except Exception as error:  # its origin is unknown, so its message may quote a key
         if isinstance(error, BrokenPipeError) and is_unread():
             return 0
-        what = str(error) if isinstance(error, OSError) else "a fault of ours, please report it"
+        what = (
+            str(error) if isinstance(error, OSError) else "a bug in streamdedup, please report it"
+        )
         say(
             f"streamdedup: {what}; it came from (no data is quoted):\n{traceback_without_messages(error)}"
         )
@@ -53,7 +55,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _settle_stdout() -> None:
-    """Write out what is left; where that fails, keep Python from trying again, and complaining, at its exit."""
+    """Flush standard output. If that fails, keep Python from trying again, and complaining, at its exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -92,8 +94,9 @@ def _add_run(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Nothing is to be drained yet. Without a handler, the first process of a container is deaf to the signal; and one
-    # that raises is not heard where an import, which goes on for a second, is within a bare `except`.
+    # There is nothing to drain yet, so SIGTERM may end the process at once. Without a handler, the first process of a
+    # container ignores the signal. A handler that raises would not do: imports last for a second, and a bare `except`
+    # within one of them could catch what it raises.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     from streamdedup import logs, settings
     from streamdedup.worker import process
@@ -107,8 +110,8 @@ def _add_config(commands: Commands) -> None:
     config = commands.add_parser("config", help="check, show or describe the configuration")
     parts = config.add_subparsers(required=True, metavar="PART")
     for name, call, text in (
-        ("check", _config_check, "report everything that is wrong, at once"),
-        ("show", _config_show, "print the whole effective tree, secrets masked"),
+        ("check", _config_check, "report all errors at once"),
+        ("show", _config_show, "print the whole effective configuration, with secrets masked"),
     ):
         part = parts.add_parser(name, help=text, description=text)
         part.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as -c FILE")
@@ -143,8 +146,10 @@ def _config_schema(_arguments: argparse.Namespace) -> int:
 
 
 def _add_compile(commands: Commands) -> None:
-    text = "compile all inner loops ahead of their first use, into $STREAMDEDUP_CACHE"
-    part = commands.add_parser("compile", help=text, description=f"{text}; those there are kept.")
+    text = "compile all inner loops before their first use, into $STREAMDEDUP_CACHE"
+    part = commands.add_parser(
+        "compile", help=text, description=f"{text}; loops compiled earlier are kept."
+    )
     part.set_defaults(call=_compile)
 
 
@@ -157,10 +162,10 @@ def _compile(_arguments: argparse.Namespace) -> int:
         warm_up_all()
         encoding.warm_up()
     compiled = kernel.compiled()
-    put(f"{compiled} loops were compiled\n" if compiled else "all loops were there\n")
+    put(f"{compiled} loops were compiled\n" if compiled else "all loops were compiled already\n")
     if compiled and kernel.kept_in() is None:
         raise StreamdedupError(
-            f"what was compiled is kept nowhere; set {kernel.CACHE_ENV} to a directory that can be written to"
+            f"the compiled loops could not be saved; set {kernel.CACHE_ENV} to a directory that can be written to"
         )
     return 0
 

@@ -1,4 +1,4 @@
-"""What several commands take: a key, and values that are read when there is one, so that --help is quick."""
+"""Arguments that several commands share: a key, and values that are parsed only if given, so that --help is quick."""
 
 import argparse
 import sys
@@ -11,24 +11,25 @@ Reader = Callable[[str], Any]
 
 
 class _NoOption(str):
-    """An argument that stands behind `--`, whatever it begins with."""
+    """An argument after `--`. It is never an option, whatever its first character."""
 
     __slots__ = ()
 
 
 class Intermixed(argparse.ArgumentParser):
-    """Takes options before, between and behind the arguments of a command; not all versions of Python do by themselves.
+    """Takes options before, between and after a command's arguments. Not all versions of Python do so by themselves.
 
-    They take the arguments of `FILE KEY...` together, and so, behind an option, find a KEY that belongs to nothing.
-    They parse in two steps, of which the second knows no more what followed `--`: so it is marked.
+    Some versions fill `FILE KEY...` with the first group of arguments, so a KEY after an option belongs to nothing.
+    `parse_known_intermixed_args` parses in two steps, and the second step no longer knows what followed `--`. So these
+    arguments are marked as `_NoOption`.
     """
 
     _is_within = False
 
-    def parse_known_args(  # type: ignore[override]  # one of its overloads, which all come here
+    def parse_known_args(  # type: ignore[override]  # one of the base's overloads; all calls come here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse calls it for a command, and, where it parses in two steps, for each of them."""
+        """Parse as argparse does. It calls this once for a command and, if it parses in two steps, again for each."""
         if self._is_within:
             return super().parse_known_args(args, namespace)
         given = list(sys.argv[1:] if args is None else args)
@@ -48,7 +49,7 @@ class Intermixed(argparse.ArgumentParser):
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
-    """The options that say where the configuration is."""
+    """Add the options that name the configuration."""
     command.add_argument(
         "-c",
         "--config",
@@ -62,28 +63,28 @@ def add_settings(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="override one setting, as in --set kafka.group_id=x; may be repeated",
+        help="override one setting, for example --set kafka.group_id=x; may be repeated",
     )
 
 
 def add_key(command: argparse.ArgumentParser) -> None:
-    """The options that say what makes two lines equal."""
+    """Add the options that define which lines are equal."""
     command.add_argument(
         "--key",
         action="append",
         metavar="line|json:FIELD",
-        help="what makes two lines equal (default: the line); given several times, all the fields together",
+        help="the key: lines with equal keys are duplicates (default: the line); if repeated, all the fields together",
     )
     command.add_argument(
         "--normalize",
         choices=("none", "trim", "lowercase", "email"),
-        help="trim: white space at both ends of a key does not count; lowercase: nor do capitals; email: nor does how"
-        " an address is written (default: none)",
+        help="trim: ignore white space at both ends of a key; lowercase: also ignore case; email: also ignore how an"
+        " address is written (default: none)",
     )
 
 
 def as_configured(name: str) -> Reader:
-    """Read an argument as the configuration reads `filter.<name>`, within the same bounds."""
+    """Return a reader that parses an argument as the configuration parses `filter.<name>`, with the same bounds."""
 
     def read(text: str) -> Any:  # noqa: ANN401 - an option's own type
         from streamdedup import settings
@@ -94,7 +95,7 @@ def as_configured(name: str) -> Reader:
 
 
 def refusing(read: Reader) -> Reader:
-    """What argparse takes as a type: `read`, whose ValueError says what is wrong with the text."""
+    """Return a type for argparse: `read`, whose ValueError says what is wrong with the text."""
 
     def checked(text: str) -> Any:  # noqa: ANN401 - whatever is read
         try:

@@ -1,4 +1,4 @@
-"""The arguments of `streamdedup audit`, and its progress on a terminal."""
+"""The arguments of `streamdedup audit`, and its progress line on a terminal."""
 
 import argparse
 import sys
@@ -9,19 +9,19 @@ from streamdedup.cli.arguments import Commands, add_settings
 from streamdedup.cli.streams import put
 
 TELL_EVERY_S = 0.5
-CLEARED = "\r\x1b[K"  # back to the line's begin, and empty it
+CLEARED = "\r\x1b[K"  # go to the beginning of the line and erase it
 
 
 def add_audit(commands: Commands) -> None:
-    """The command `audit`."""
+    """Add the command `audit`."""
     audit = commands.add_parser(
         "audit",
         help="check that the output holds what was promised",
-        description="Read input and output up to the committed offsets, while workers run or not, and say what is lost,"
-        " doubled or foreign. Status 1 where the promise is broken. Nothing is written to Kafka.",
+        description="Read input and output up to the committed offsets, and report lost, doubled and foreign events."
+        " Workers may run meanwhile. Exit status 1 if the promise is broken. Nothing is written to Kafka.",
     )
     add_settings(audit)
-    audit.add_argument("--json", action="store_true", help="print the same as one JSON object")
+    audit.add_argument("--json", action="store_true", help="print the report as one JSON object")
     audit.set_defaults(call=_audit)
 
 
@@ -45,7 +45,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _teller() -> Callable[[str], None]:
-    """Shows one line on the terminal, over and over, now and then."""
+    """Return a function that shows its text on one line of the terminal, at most every `TELL_EVERY_S`."""
     told_at = 0.0
 
     def tell(text: str) -> None:

@@ -19,20 +19,21 @@ _OF_KEYS = ("normalize", "email_preset", "hash", "hash_key")
 
 
 def add_build(parts: Commands) -> None:
-    """The part `build`."""
+    """Add the part `build`."""
     build = parts.add_parser(
         "build",
-        help="from text, CSV or JSON lines to one file",
-        description="Build a list from the entries of all inputs, a line each: text (blank lines and those that begin"
-        " with # are passed over), CSV or JSON lines, compressed by gzip or zstd or not, told by the endings of their"
-        " names. With --normalize email, @example.com stands for all addresses of that domain, .example.com for those"
-        " of it and of all below it. The file is replaced whole, when all is in it, or not at all.",
+        help="build one file from text, CSV or JSON lines",
+        description="Build a list from the entries of all inputs, one a line: text (blank lines and lines that begin"
+        " with # are skipped), CSV or JSON lines, plain or compressed by gzip or zstd. The endings of the names give"
+        " the format. With --normalize email, @example.com stands for all addresses of that domain, and .example.com"
+        " for those of that domain and all its subdomains. The file is replaced as a whole when the list is complete,"
+        " or not at all.",
     )
     build.add_argument("inputs", nargs="+", metavar="INPUT", help="a file, or - for standard input")
     build.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="where the list is put"
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="the file of the list"
     )
-    build.add_argument("--name", help="what it is called in logs and headers (default: as FILE)")
+    build.add_argument("--name", help="the name in logs and headers (default: as FILE)")
     _add_kind(build)
     _add_keys(build)
     _add_format(build)
@@ -40,17 +41,17 @@ def add_build(parts: Commands) -> None:
     build.add_argument(
         "--exact",
         action="store_true",
-        help="put an exact store of all entries beside the list, in FILE.exact: for blocklist.on_positive: verify",
+        help="also build an exact store of all entries, in FILE.exact, for blocklist.on_positive: verify",
     )
     build.add_argument(
         "--check",
         action="store_true",
-        help="afterwards, read all inputs once more and see that every entry is found",
+        help="afterwards, read all inputs once more and check that every entry is found",
     )
     build.add_argument(
         "--progress",
         action="store_true",
-        help="tell how far it is also where standard error is no terminal",
+        help="report progress even if standard error is not a terminal",
     )
     build.set_defaults(call=_build)
 
@@ -60,59 +61,63 @@ def _add_kind(build: argparse.ArgumentParser) -> None:
         "--kind",
         choices=sorted(KINDS.keys() - {"window"}),
         default="fuse",
-        help="kind of filter (default: fuse, the smallest)",
+        help="the kind of filter (default: fuse, the smallest)",
     )
     build.add_argument(
         "--error-rate",
         type=as_configured("error_rate"),
         default=1e-6,
         metavar="P",
-        help="share of keys that are not on the list and match all the same (default: 1e-6)",
+        help="the share of keys not on the list that match by mistake (default: 1e-6)",
     )
     build.add_argument(
         "--capacity",
         type=as_configured("capacity"),
         metavar="N",
-        help="entries to make room for, as in 100M (default: as many as the inputs have, which are read twice)",
+        help="the greatest number of entries, for example 100M (default: the inputs are read twice and counted)",
     )
 
 
 def _add_keys(build: argparse.ArgumentParser) -> None:
     add_config(
         build,
-        "take the four options that follow from the configuration of the worker that will ask the list; and"
-        " --exact, unless --kind is exact, where its blocklist.on_positive is verify",
+        "take the next four options from the configuration of the worker that will use the list; and --exact, if its"
+        " blocklist.on_positive is verify and --kind is not exact",
     )
     build.add_argument(
         "--normalize",
         choices=("none", "trim", "lowercase", "email"),
-        help="what is done to each entry, as key.normalize of the worker (default: none)",
+        help="how each entry is normalized; the same as key.normalize of the worker (default: none)",
     )
     build.add_argument(
         "--email-preset",
         choices=("provider", "strict"),
-        help="with --normalize email: by the rules of the mailbox provider, or capitals and IDN only"
+        help="with --normalize email: apply the rules of the mailbox provider, or only those for capitals and IDN"
         " (default: provider)",
     )
     build.add_argument(
         "--hash",
         choices=("murmur3", "siphash"),
-        help="as filter.hash of the worker; siphash where outsiders choose the keys (default: murmur3)",
+        help="the same as filter.hash of the worker; siphash if outsiders choose the keys (default: murmur3)",
     )
     add_hash_key(build)
 
 
 def _add_format(build: argparse.ArgumentParser) -> None:
     build.add_argument(
-        "--format", choices=("text", "csv", "jsonl"), help="of all inputs (default: by their names)"
+        "--format",
+        choices=("text", "csv", "jsonl"),
+        help="the format of all inputs (default: by their names)",
     )
     build.add_argument(
         "--column",
         metavar="NAME|NUMBER",
-        help="of CSV: the column, by its name in the first line, or by its number from 1 where there is no such line",
+        help="for CSV: the column, by its name in the first line, or by its number from 1 if there is no such line",
     )
     build.add_argument(
-        "--field", metavar="PATH", help="of JSON lines: the field, as user.email or /user/email"
+        "--field",
+        metavar="PATH",
+        help="for JSON lines: the field, such as user.email or /user/email",
     )
 
 
@@ -122,17 +127,15 @@ def _add_bad(build: argparse.ArgumentParser) -> None:
         type=refusing(_whole),
         default=1000,
         metavar="N",
-        help="lines that may be no entries; one more, and nothing is built (default: 1000)",
+        help="how many bad lines are accepted; with one more, nothing is built (default: 1000)",
     )
     build.add_argument(
         "--rejects",
         type=Path,
         metavar="FILE",
-        help="where these lines are written, if there are any (default: OUTPUT.rejects)",
+        help="the file for the bad lines, if there are any (default: OUTPUT.rejects)",
     )
-    build.add_argument(
-        "--allow-empty", action="store_true", help="publish a list without an entry, too"
-    )
+    build.add_argument("--allow-empty", action="store_true", help="accept a list without entries")
 
 
 def _whole(text: str) -> int:
@@ -153,7 +156,7 @@ def _build(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     if arguments.check and STDIN in arguments.inputs:
         raise ConfigError(
-            "--check reads the inputs once more, which standard input cannot be; name files"
+            "--check reads the inputs twice, and standard input can be read only once; name files"
         )
     given = arguments.format, arguments.column, arguments.field
     inputs = inputs_of(arguments.inputs, stdin, *given)
@@ -175,7 +178,7 @@ def _build(arguments: argparse.Namespace) -> int:
     )
     is_seen = sys.stderr is not None and sys.stderr.isatty()
     progress = BuildProgress(sys.stderr, live=arguments.progress or is_seen)
-    with compiling(lambda: progress.say("compiling, which a first run does for some seconds")):
+    with compiling(lambda: progress.say("compiling, only in the first run, for some seconds")):
         made = build(recipe, inputs, output, rejects, progress)
         if rejects.count:
             progress.say(rejects.told())
@@ -190,7 +193,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[Normalizing, Hash]":
-    """How entries become digests, as the options say, or as a worker's configuration has it."""
+    """Return how entries become digests, by a worker's configuration if there is one, otherwise by the options."""
     from streamdedup.keys.hashing import Hash
     from streamdedup.keys.options import EmailRules
     from streamdedup.lists.normalization import Normalizing
@@ -201,7 +204,9 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[N
             Hash(tree.filter.hash, tree.filter.hash_key_bytes),
         )
     if arguments.email_preset and arguments.normalize != "email":
-        raise ConfigError("--email-preset is for --normalize email; give that, or delete it")
+        raise ConfigError(
+            "--email-preset is for --normalize email; give --normalize email, or delete --email-preset"
+        )
     rules = EmailRules.of(arguments.email_preset or "provider")
     return (
         Normalizing.of(arguments.normalize or "none", rules),
@@ -210,7 +215,7 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[N
 
 
 def _is_verified(tree: "Settings | None", kind: str) -> bool:
-    """Whether the worker of this configuration refuses a block list of that kind without an exact store."""
+    """Return whether the worker with this configuration refuses a blocklist of that kind without an exact store."""
     from streamdedup.lists.exact_store import EXACT_KIND
 
     return tree is not None and tree.blocklist.on_positive == "verify" and kind != EXACT_KIND

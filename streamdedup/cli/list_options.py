@@ -1,4 +1,4 @@
-"""What several parts of `streamdedup lists` take: a worker's configuration, the secret of a hash, standard input."""
+"""Arguments that several parts of `streamdedup lists` share: a worker's configuration, a secret, standard input."""
 
 import argparse
 import sys
@@ -15,37 +15,35 @@ if TYPE_CHECKING:
 
 
 def add_config(part: argparse.ArgumentParser, takes: str) -> None:
-    """The option that names the configuration of the worker, of which the part `takes` something."""
+    """Add the option that names the worker's configuration. `takes` is its help: what the part takes from there."""
     part.add_argument("-c", "--config", type=Path, metavar="FILE", help=takes)
 
 
 def add_hash_key(part: argparse.ArgumentParser) -> None:
-    """The option that names the secret of siphash."""
+    """Add the option that names the secret of siphash."""
     part.add_argument(
         "--hash-key-file",
         type=refusing(_hash_key),
         default=b"",
         dest="hash_key",
         metavar="FILE",
-        help="the secret of siphash, 32 hexadecimal digits, as filter.hash_key_file",
+        help="the file with the secret of siphash, 32 hexadecimal digits; the same as filter.hash_key_file",
     )
 
 
 def configured(arguments: argparse.Namespace, instead_of: Sequence[str]) -> "Settings | None":
-    """The configuration that `-c` names; ConfigError where one of the options that it stands for is given, too."""
+    """Return the configuration that `-c` names. ConfigError if an option that it replaces is given, too."""
     if arguments.config is None:
         return None
     for name in instead_of:
         if getattr(arguments, name):
             option = "--hash-key-file" if name == "hash_key" else "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{option} is what -c takes from the configuration; delete one of the two"
-            )
+            raise ConfigError(f"-c takes {option} from the configuration; delete one of the two")
     return settings_of(arguments.config, [])
 
 
 def settings_of(config: Path | None, overrides: Sequence[str]) -> "Settings":
-    """The configuration; whether its lists are built yet does not matter."""
+    """Return the configuration. Whether its lists have been built yet does not matter."""
     from streamdedup import settings
 
     there = [f"{which}.file={__file__}" for which in ("allowlist", "blocklist")]
@@ -53,12 +51,12 @@ def settings_of(config: Path | None, overrides: Sequence[str]) -> "Settings":
 
 
 def stdin() -> BinaryIO:
-    """Standard input; ConfigError where it is closed."""
+    """Return standard input. StreamdedupError if it is closed."""
     return binary(sys.stdin, "standard input is closed; give it lines: streamdedup lists ... <FILE")
 
 
 def _hash_key(text: str) -> bytes:
     from streamdedup import settings
 
-    path: Path = settings.filter_option("hash_key_file", text)  # which has looked into it
+    path: Path = settings.filter_option("hash_key_file", text)  # this has checked the contents
     return bytes.fromhex(path.read_text().strip())

@@ -1,4 +1,4 @@
-"""The command `streamdedup lists`: its parts, and the arguments of those that ask a list or change it."""
+"""The command `streamdedup lists`: its parts, and the arguments of those that look up or change a list."""
 
 import argparse
 import os
@@ -14,9 +14,9 @@ from streamdedup.cli.streams import binary, put, say
 
 
 def add_lists(commands: Commands) -> None:
-    """The command `lists`."""
+    """Add the command `lists`."""
     lists = commands.add_parser(
-        "lists", help="build a list of keys to block or to allow, and ask it"
+        "lists", help="build, inspect, look up and change a list of keys to block or to allow"
     )
     parts: Commands = lists.add_subparsers(required=True, metavar="PART", parser_class=Intermixed)
     add_build(parts)
@@ -26,7 +26,7 @@ def add_lists(commands: Commands) -> None:
 
 
 def _add_inspect(parts: Commands) -> None:
-    text = "print what the header of a list tells, and whether its checksums hold"
+    text = "print the header of a list, and whether its checksums hold"
     inspect = parts.add_parser("inspect", help=text, description=f"{text[0].upper()}{text[1:]}.")
     inspect.add_argument("file", type=Path, metavar="FILE")
     inspect.set_defaults(call=_inspect)
@@ -43,27 +43,27 @@ def _inspect(arguments: argparse.Namespace) -> int:
 def _add_check(parts: Commands) -> None:
     check = parts.add_parser(
         "check",
-        help="tell of keys whether a list blocks them, and by which rule",
-        description="Print a line for each KEY: blocked, pass or malformed; address, domain, allowlist or -, or why it"
-        " is malformed; and the KEY. By tabs. Each is normalized as the list was built. With --exact, what the list"
-        " matches wrongly is told as: pass, false-positive. Of single changes (`lists add`) the file knows nothing. The"
-        " exit status tells of errors only, not of what was found.",
+        help="print whether a list blocks keys, and by which rule",
+        description="Print a line for each KEY, with three fields separated by tabs: blocked, pass or malformed;"
+        " address, domain, allowlist or -, or why the KEY is malformed; and the KEY. Each KEY is normalized as the list"
+        " was built. With --exact, false positives of the list are printed as: pass, false-positive. The file does not"
+        " contain single changes (`lists add`). The exit status reports errors only, not what was found.",
     )
     check.add_argument("file", type=Path, metavar="FILE", help="the list")
     check.add_argument(
         "keys",
         nargs="*",
-        default=[],  # without one, argparse says that there must be some
+        default=[],  # without a default, argparse calls the argument required
         metavar="KEY",
-        help="- or none: the lines of standard input",
+        help="- or no KEY: the lines of standard input",
     )
     check.add_argument(
-        "--allow", type=Path, metavar="FILE", help="a list that exempts from the other"
+        "--allow", type=Path, metavar="FILE", help="an allowlist, which exempts keys from the list"
     )
     check.add_argument(
         "--exact",
         action="store_true",
-        help="ask the exact store in FILE.exact, too, as with blocklist.on_positive: verify",
+        help="also ask the exact store in FILE.exact, as with blocklist.on_positive: verify",
     )
     add_config(check, "take the secret of siphash from the configuration of the worker")
     add_hash_key(check)
@@ -82,8 +82,8 @@ def _check(arguments: argparse.Namespace) -> int:
     allow = loaded(arguments.allow, hash_key) if arguments.allow else None
     store = ExactStore.open(place_of(arguments.file), block) if arguments.exact else None
     verdicts = Verdicts(block, allow, store)
-    out = binary(sys.stdout, "standard output is closed; give it a place")
-    with compiling(lambda: say("streamdedup: compiling, which a first run does for some seconds")):
+    out = binary(sys.stdout, "standard output is closed; redirect it to a file or a pipe")
+    with compiling(lambda: say("streamdedup: compiling, only in the first run, for some seconds")):
         if arguments.keys in ([], ["-"]):
             for told in verdicts.of_lines(iter(_read1(), b"")):
                 out.write(told)
@@ -103,9 +103,9 @@ def _read1() -> Callable[[], Any]:
 
 def _add_changes(parts: Commands) -> None:
     for op, text in (
-        ("add", "have entries blocked from now on, on every worker, whatever the list says"),
-        ("remove", "have entries pass from now on, whatever the list says"),
-        ("undo", "take changes of entries back: the list's file says again what becomes of them"),
+        ("add", "block entries from now on, on every worker, whether or not they are on the list"),
+        ("remove", "let entries pass from now on, whether or not they are on the list"),
+        ("undo", "take back changes of entries: the list's file decides about them again"),
     ):
         part = parts.add_parser(
             op,
@@ -117,10 +117,10 @@ def _add_changes(parts: Commands) -> None:
             "entries",
             nargs="+",
             metavar="ENTRY",
-            help="an address, @example.com, .example.com, or - for one a line of standard input",
+            help="an address, @example.com, .example.com, or - for the lines of standard input",
         )
         part.add_argument(
-            "--reason", default="", metavar="TEXT", help="for whoever reads the topic; not of undo"
+            "--reason", default="", metavar="TEXT", help="for readers of the topic; not with undo"
         )
         part.set_defaults(call=_change, op=op)
 
@@ -141,7 +141,7 @@ def _change(arguments: argparse.Namespace) -> int:
 
 
 def _entries(given: str) -> list[bytes]:
-    """One, or those of standard input, a line each."""
+    """Return one entry, or those on the lines of standard input."""
     if given != "-":
         return [os.fsencode(given)]
     stdin = binary(sys.stdin, "standard input is closed; give the entries as arguments")

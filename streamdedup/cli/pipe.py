@@ -1,4 +1,4 @@
-"""The arguments of `streamdedup pipe`, and the filter that they ask for."""
+"""The arguments of `streamdedup pipe`, and the filter that they describe."""
 
 import argparse
 import re
@@ -17,15 +17,15 @@ from streamdedup.filters import GROWTH, KINDS, STATIC
 if TYPE_CHECKING:
     from io import BufferedReader
 
-WAKE_S = 0.25  # a system call sleeps without looking at Python's signals at most
+WAKE_S = 0.25  # at most this long a system call blocks before Python handles a signal
 
 
 def add_pipe(commands: Commands) -> None:
-    """The command `pipe`."""
+    """Add the command `pipe`."""
     pipe = commands.add_parser(
         "pipe",
-        help="standard input to standard output, first occurrences only",
-        description="Copy the lines of standard input whose key was not seen before. "
+        help="copy standard input to standard output, first occurrences only",
+        description="Copy the lines of standard input whose key has not come before. "
         "A line may have up to 64 MiB.",
     )
     pipe.add_argument(
@@ -33,41 +33,41 @@ def add_pipe(commands: Commands) -> None:
         type=_kind_for_streams,
         choices=sorted(KINDS.keys() - STATIC),
         default="bloom",
-        help="kind of filter (default: bloom)",
+        help="the kind of filter (default: bloom)",
     )
     pipe.add_argument(
         "--capacity",
         type=as_configured("capacity"),
         default=10_000_000,
         metavar="N",
-        help="distinct keys to make room for; takes 100_000, 5M (default: 10M)",
+        help="the number of distinct keys to make room for, for example 100_000 or 5M (default: 10M)",
     )
     pipe.add_argument(
         "--error-rate",
         type=as_configured("error_rate"),
         default=1e-6,
         metavar="P",
-        help="share of new lines that may be dropped wrongly, at capacity (default: 1e-6)",
+        help="the share of new lines that may be dropped wrongly, at capacity (default: 1e-6)",
     )
     add_key(pipe)
     pipe.add_argument(
         "--hash",
         choices=("murmur3", "siphash"),
         default="murmur3",
-        help="siphash, under a key drawn anew, where outsiders choose the lines (default: murmur3)",
+        help="siphash, with a new random secret, if outsiders choose the lines (default: murmur3)",
     )
     pipe.add_argument(
         "--on-full",
         choices=("stop", "grow", "warn"),
         default="stop",
-        help="at capacity: stop with status 1; take more memory, up to --max-size; or go on with more errors"
+        help="at capacity: stop with exit status 1; grow, up to --max-size; or warn and go on with more errors"
         " (default: stop)",
     )
     pipe.add_argument(
         "--max-size",
         type=as_configured("max_size"),
         metavar="BYTES",
-        help=f"the most memory, with --on-full grow; takes 500MB, 4GiB (default: {GROWTH} times the first)",
+        help=f"the most memory with --on-full grow, for example 500MB or 4GiB (default: {GROWTH} times the first)",
     )
     pipe.set_defaults(call=_pipe)
 
@@ -75,7 +75,8 @@ def add_pipe(commands: Commands) -> None:
 def _kind_for_streams(name: str) -> str:
     if name in STATIC:
         raise argparse.ArgumentTypeError(
-            f"{name!r} is static: it is built once, from all keys, and takes none from a stream; choose another kind"
+            f"{name!r} is static: it is built once, from all keys, and cannot take keys from a stream; choose another"
+            " kind"
         )
     return name
 
@@ -86,7 +87,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.filters import build
 
     source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
-    sink = binary(sys.stdout, "standard output is closed; give it a place: streamdedup pipe >FILE")
+    sink = binary(sys.stdout, "standard output is closed; redirect it: streamdedup pipe >FILE")
     key = key_reader(arguments.key or ["line"], arguments.normalize or "none")
     try:
         filter_ = build(_filter_of(arguments))
@@ -94,7 +95,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
         raise ConfigError(_as_arguments(str(error))) from None
     summary = Summary()
     try:
-        with _terminable(), suppress(BrokenPipeError):  # its reader has had enough
+        with _terminable(), suppress(BrokenPipeError):  # the reader of standard output has stopped
             deduplicate(
                 cast("BufferedReader", source),
                 sink,
@@ -106,14 +107,15 @@ def _pipe(arguments: argparse.Namespace) -> int:
                 is_unread=is_unread,
             )
     finally:
-        silence_stdout()  # what passed is out; what an interrupt cut off would keep us until it is read
+        # Complete writes are out. After an interrupt, flushing the rest would block until somebody reads it.
+        silence_stdout()
         say(summary.text(filter_))
     return 0
 
 
 def _filter_of(arguments: argparse.Namespace) -> dict[str, Any]:
     config = {name: getattr(arguments, name) for name in ("kind", "capacity", "error_rate")}
-    if arguments.hash == "siphash":  # the filter ends with the command: nobody needs its key again
+    if arguments.hash == "siphash":  # the filter ends with the command, so its secret is not kept
         config |= {"hash": arguments.hash, "hash_key": secrets.token_bytes(16)}
     if arguments.on_full == "grow":
         config |= {"on_full": "grow"}
@@ -123,13 +125,13 @@ def _filter_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _as_arguments(text: str) -> str:
-    """The same message with the options of the `filter` section by the names that they have here."""
+    """Return the same message with the options of the `filter` section under their names on this command line."""
     return re.sub(r"\bfilter\.(\w+)", lambda option: "--" + option[1].replace("_", "-"), text)
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM leaves this context as SIGINT does, unless it is ignored; after it, the process ends where it stands."""
+    """Make SIGTERM leave this context as SIGINT does, unless it is ignored. Later SIGTERMs end the process at once."""
     terminates = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if terminates:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -143,9 +145,10 @@ def _terminable() -> Iterator[None]:
 
 @contextmanager
 def _woken() -> Iterator[None]:
-    """No signal waits for the next line: one that came just before a read is looked at when that is interrupted.
+    """Interrupt reads regularly, so that no signal waits for the next line.
 
-    Where somebody has an alarm of their own, that is left alone.
+    Otherwise a signal that comes just before a read begins would be handled only after it. If the caller has an alarm
+    of its own, that alarm stays.
     """
     if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
         yield

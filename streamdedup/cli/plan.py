@@ -9,45 +9,48 @@ from streamdedup.cli.streams import binary, put, say
 
 
 def add_plan(commands: Commands) -> None:
-    """The command `plan`."""
+    """Add the command `plan`."""
     plan = commands.add_parser(
         "plan",
-        help="what each kind of filter costs for a job, and which one to pick",
-        description="Print what each kind of filter that can do the job takes, how fast it is on this machine, and "
-        "which to pick. The first run on a machine compiles for half a minute, later ones take two seconds.",
+        help="print what each kind of filter costs for a job, and which one to pick",
+        description="Print, for each kind of filter that can do the job, its memory and its speed on this machine, and "
+        "which one to pick. The first run on a machine compiles for half a minute, later ones take two seconds.",
     )
     plan.add_argument(
-        "--keys", type=as_configured("capacity"), metavar="N", help="distinct keys, as in 100M"
+        "--keys",
+        type=as_configured("capacity"),
+        metavar="N",
+        help="the number of distinct keys, for example 100M",
     )
     plan.add_argument(
         "--error-rate",
         type=as_configured("error_rate"),
         metavar="P",
-        help="share of new events that may be dropped wrongly, at capacity (default: 1e-6)",
+        help="the share of new events that may be dropped wrongly, at capacity (default: 1e-6)",
     )
     plan.add_argument(
-        "--removable", action="store_true", help="only kinds from which keys can be taken back"
+        "--removable", action="store_true", help="only kinds from which keys can be removed"
     )
     plan.add_argument(
         "--window",
         type=_quantity("window"),
         metavar="TIME",
-        help="only kinds that forget what is older, as in 7d",
+        help="only kinds that forget older keys, for example 7d",
     )
     plan.add_argument(
         "--rate",
         type=_quantity("rate"),
         metavar="EVENTS/TIME",
-        help="events, as in 2000/s or 100M/d; with --window it tells how many keys there are",
+        help="the rate of events, for example 2000/s or 100M/d; with --window it gives the number of keys",
     )
     plan.add_argument(
         "--partitions",
         type=_quantity("partitions"),
         metavar="N",
-        help="for a worker, with a filter a partition (default: one filter)",
+        help="the partitions of a worker, each with its own filter (default: one filter)",
     )
     plan.add_argument(
-        "--sample", metavar="FILE|-", help="lines of the stream, whose distinct keys are counted"
+        "--sample", metavar="FILE|-", help="lines of the stream; their distinct keys are counted"
     )
     plan.add_argument("--json", action="store_true", help="print the same figures as JSON")
     plan.add_argument(

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def add_reset(commands: Commands) -> None:
-    """The command `reset`."""
+    """Add the command `reset`."""
     reset = commands.add_parser(
         "reset",
         help="move the group's offsets; with --forget, begin with empty filters",
-        description="Move the committed offsets of all partitions of the input, while no worker runs. What will happen"
-        " is said first, and asked about. Status 1 where the group is active or the answer is no.",
+        description="Move the committed offsets of all partitions of the input, while no worker runs. First it prints"
+        " what will happen, and asks. Exit status 1 if the group is active or the answer is no.",
     )
     add_settings(reset)
     reset.add_argument(
@@ -26,13 +26,13 @@ def add_reset(commands: Commands) -> None:
         type=refusing(_target),
         required=True,
         metavar="earliest|latest|TIME",
-        help="where reading goes on; TIME is a time like 2026-01-31T08:00Z (UTC unless it has a zone), for the first"
-        " event from it on, or how long ago, like 2h",
+        help="where reading goes on; TIME is a time like 2026-01-31T08:00Z (UTC unless it has a zone) or how long ago,"
+        " like 2h: reading goes on at the first event from then on",
     )
     reset.add_argument(
         "--forget",
         action="store_true",
-        help="forget what was emitted: the filters start empty, and what is read again is emitted again",
+        help="forget what was emitted: the filters start empty, and events that are read again are emitted again",
     )
     reset.add_argument("--yes", action="store_true", help="do not ask")
     reset.set_defaults(call=_reset)
@@ -67,11 +67,11 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 
 def _agreed() -> bool:
-    """What a person says; ConfigError where there is none to ask."""
+    """Return whether a person agrees. ConfigError if there is nobody to ask."""
     if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
         raise ConfigError(
-            "nothing was moved: standard input is no terminal, so nobody can be asked; add --yes"
+            "nothing was moved: standard input is not a terminal, so nobody can be asked; add --yes"
         )
-    sys.stderr.write("Move them? [y/N] ")
+    sys.stderr.write("Move the offsets? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""The standard streams of a command: closed ones, readers that have gone, and what is said to a person."""
+"""The standard streams of a command: closed streams, readers that have gone, and messages to a person."""
 
 import os
 import select
@@ -11,12 +11,12 @@ from streamdedup.errors import StreamdedupError
 
 
 def silence_stdout() -> None:
-    """What is still to be written goes nowhere."""
+    """Discard everything that is still to be written to standard output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def is_unread() -> bool:
-    """Whether standard output is a pipe or a socket from which nobody will read any more."""
+    """Return whether standard output is a pipe or a socket whose reader has gone."""
     if sys.stdout is None:
         return False
     descriptor = sys.stdout.fileno()
@@ -24,13 +24,13 @@ def is_unread() -> bool:
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return False
     poll = select.poll()
-    # Linux tells of errors and hang-ups always, macOS of those that are asked for.
+    # Linux always reports errors and hang-ups, macOS only those that were asked for.
     poll.register(descriptor, select.POLLHUP)
     return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
 def put(text: str) -> None:
-    """Write `text` to standard output, and hand it on; StreamdedupError where that fails and its reader is there."""
+    """Write `text` to standard output and flush it. StreamdedupError if that fails while its reader is there."""
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
@@ -40,14 +40,14 @@ def put(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write to standard error if anybody listens; where it is closed, `print` would take standard output."""
+    """Write a line to standard error, if that is open. If it is closed, `print` would write to standard output."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(text, file=sys.stderr)
 
 
 def binary(stream: TextIO | None, closed: str) -> BinaryIO:
-    """The bytes of a standard stream; StreamdedupError, saying `closed`, where it is."""
-    if stream is None:  # so Python tells of a descriptor that was closed before it began
+    """Return the bytes of a standard stream. StreamdedupError with the text `closed` if it is closed."""
+    if stream is None:  # Python sets this if the descriptor was closed before it began
         raise StreamdedupError(closed)
     return stream.buffer

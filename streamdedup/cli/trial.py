@@ -7,13 +7,13 @@ from streamdedup.cli.streams import put
 
 
 def add_try(commands: Commands) -> None:
-    """The command `try`."""
+    """Add the command `try`."""
     command = commands.add_parser(
         "try",
         help="judge the newest events of the input, and write nothing",
-        description="Read the newest events of the input without joining the group, and say what the configuration"
-        " would do to them: verdicts, why events have no usable key, distinct keys, and keys that come in several"
-        " partitions. Duplicates are told within these events only. Nothing is written to Kafka.",
+        description="Read the newest events of the input without joining the group, and report what the configuration"
+        " would do with them: verdicts, why events have no usable key, distinct keys, and keys that come in several"
+        " partitions. Duplicates are found only among these events. Nothing is written to Kafka.",
     )
     add_settings(command)
     command.add_argument(
@@ -21,9 +21,9 @@ def add_try(commands: Commands) -> None:
         type=refusing(_events),
         default=10_000,
         metavar="N",
-        help="how many, evenly of all partitions; takes 100k (default: 10,000, at most 1M)",
+        help="how many events, evenly from all partitions, for example 100k (default: 10,000, at most 1M)",
     )
-    command.add_argument("--json", action="store_true", help="print the same as one JSON object")
+    command.add_argument("--json", action="store_true", help="print the report as one JSON object")
     command.set_defaults(call=_try)
 
 

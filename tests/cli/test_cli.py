@@ -305,7 +305,7 @@ def test_what_nobody_foresaw_ends_in_1_and_quotes_nothing(
     monkeypatch.setattr("streamdedup.filters.build", fail)
     assert main(["pipe"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("streamdedup: a fault of ours, please report it; it came from ")
+    assert said.startswith("streamdedup: a bug in streamdedup, please report it; it came from ")
     assert "KeyError\n\nwhich led to:" in said
     assert "in _pipe\n" in said
     assert said.endswith("in fail\nValueError\n")
@@ -325,7 +325,7 @@ def test_compiling_for_nobody_ends_in_1(
     assert "set STREAMDEDUP_CACHE to a directory that can be written to" in told.err
     monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 0)
     assert main(["compile"]) == 0
-    assert capsys.readouterr().out == "all loops were there\n"
+    assert capsys.readouterr().out == "all loops were compiled already\n"
 
 
 def test_what_the_system_refuses_is_said(

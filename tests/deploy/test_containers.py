@@ -102,7 +102,7 @@ class TestImage:
 
     def test_nothing_is_left_to_compile(self) -> None:
         """The machine code of all loops is in the image and is taken from there, by another user, read-only."""
-        assert run("compile") == "all loops were there\n"
+        assert run("compile") == "all loops were compiled already\n"
 
     def test_another_processor_does_without(self) -> None:
         """Where the machine code is for another processor, the worker's loops compile at the start, and it says so."""

@@ -421,7 +421,7 @@ def test_an_empty_list_is_refused_unless_it_is_meant(
         (("in.csv", "-o", "o", "--column", "y"), "in.csv has 0 columns with that name among 1"),
         (("in.csv", "-o", "o", "--column", "0"), "columns are counted from 1"),
         (("-", "-o", "o", "--kind", "bloom"), "--capacity is required"),
-        (("-", "-o", "o", "--check"), "--check reads the inputs once more"),
+        (("-", "-o", "o", "--check"), "--check reads the inputs twice"),
         (("in.txt", "-o", "o", "--email-preset", "strict"), "--email-preset is for"),
         (("in.txt", "-o", "o", "--kind", "fuse", "--error-rate", "1e-12"), "--kind fuse"),
         (

@@ -164,7 +164,7 @@ def test_the_keys_of_check_are_not_required(
 def test_the_help_says_what_the_exit_status_means() -> None:
     """It is no grep: that nothing was blocked is no failure."""
     done = subprocess.run([*COMMAND, "check", "--help"], capture_output=True, text=True, check=True)
-    assert "exit status tells of errors only" in " ".join(done.stdout.split())
+    assert "exit status reports errors only" in " ".join(done.stdout.split())
 
 
 def test_help_brings_neither_numba_nor_numpy() -> None:
