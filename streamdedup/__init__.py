@@ -1,10 +1,10 @@
-"""Tell, at stream speed and in a few bits a key, whether an event has been seen before."""
+"""Find out, at stream speed and in a few bits a key, whether an event has come before."""
 
 from typing import TYPE_CHECKING
 
 from streamdedup.version import __version__
 
-if TYPE_CHECKING:  # they bring numpy and numba, which importing this package does without
+if TYPE_CHECKING:  # these import numpy and numba, which importing this package does not need
     import os
     from collections.abc import Mapping
     from typing import Any
@@ -24,27 +24,29 @@ def __getattr__(name: str) -> object:
 
 
 def build(config: "Mapping[str, Any]") -> "Addable":
-    """An empty filter of `config["kind"]`, with the rest of `config` as its options.
+    """Return an empty filter of `config["kind"]`, with the rest of `config` as its options.
 
-    `capacity`: how many keys it is for, an integer or text, as "100M". `error_rate`: at most, with so many in it; 1e-6
-    unless given. `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes. And, by kind:
+    `capacity`: the number of keys it is for, an integer or text such as "100M". `error_rate`: its greatest error rate
+    with that many keys; 1e-6 unless given. `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes.
+    Further options by kind:
 
     - `bloom`, `counting`: `probe` (`standard` or `double`); `blocked`, `cuckoo`, `dleft`: none
     - `dlcbf`: `permutations` (`any` or `published`); `exact`: `fingerprint_bytes` (8 or 16), `load` (0.5 to 0.9)
-    - `bitmap`: `probe`, with an `error_rate` of 0.01 unless given; or `range`, [a, b], for integers, with a `capacity`
-      only if wanted
+    - `bitmap`: `probe`, with an `error_rate` of 0.01 unless given; or `range`, [a, b], for integers, with an optional
+      `capacity`
     - `window`: `retention` in ms or as text ("7d"), without which it remembers the last `capacity` keys; `generations`
       (8), `late` (`pass` or `drop`), `refresh`, `max_jump`, `probe`
-    - `fuse`: `keys`, as `digests` takes them, and no `capacity`: it is built of them, and only asked:
-      `build({"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01})` is a `Static` filter, no `Addable` one
+    - `fuse`: `keys`, as `digests` takes them, and no `capacity`. It is built from these keys and can only be asked:
+      `build({"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01})` returns a `Static` filter, not an `Addable` one
 
-    With `on_full: grow`, all but `bitmap`, `fuse` and `window` take more memory as keys come, within `error_rate`, up
-    to `max_size`, in bytes or as text ("4GiB"); such a filter only adds: no `discard`, no `|=`. Filters never refuse a
-    key: beyond `capacity`, which is then that of all that `max_size` permits, the error rate grows, and so may the
-    memory. `len(f) > f.capacity` tells it, `f.error_rate_now` and `f.size_bytes` tell how far.
+    With `on_full: grow`, all kinds but `bitmap`, `fuse` and `window` take more memory as keys come, within
+    `error_rate`, up to `max_size`, in bytes or as text ("4GiB"). Such a filter can only add: it has no `discard` and no
+    `|=`. `capacity` is then the number of keys that `max_size` permits. A filter never refuses a key: beyond `capacity`
+    the error rate grows, and so may the memory. `len(f) > f.capacity` shows that; `f.error_rate_now` and `f.size_bytes`
+    show how far.
 
-    ConfigError, with the option, its value and what to do, where one does not fit; TypeError or ValueError of `digests`
-    for `keys`.
+    ConfigError if an option does not fit; it names the option, its value and the remedy. `keys` raise the TypeError or
+    ValueError of `digests`.
     """
     from streamdedup import filters
 
@@ -52,13 +54,13 @@ def build(config: "Mapping[str, Any]") -> "Addable":
 
 
 def save(filter_: "Filter", path: "str | os.PathLike[str]") -> None:
-    """Put `filter_` at `path`, which is replaced whole or not at all, with mode 0600. Blocking.
+    """Put `filter_` at `path`, with mode 0600. The file is replaced whole or not at all. Blocking.
 
-    Other threads may add meanwhile where bits are only ever set (`bitmap`, `bloom`, `blocked`): what they added before
-    is in the file. Other kinds must be left alone until this returns. A `hash_key` is not saved.
+    Kinds that only set bits (`bitmap`, `bloom`, `blocked`) may be added to by other threads meanwhile: the file holds
+    what they added before the call. Other kinds must be left alone until this returns. A `hash_key` is not saved.
 
-    SnapshotError: at `path` is what was there, or the new file, which a loss of power may still take back. So, too,
-    where a filter got another stage meanwhile (`on_full: grow`): save it again.
+    SnapshotError: the save failed. Then `path` holds the old file, or the new one, which a loss of power may still take
+    back. It is also raised if the filter got another stage meanwhile (`on_full: grow`): save it again.
     """
     from streamdedup.snapshot import files
 
@@ -72,16 +74,16 @@ def load(
     hash_key: bytes = b"",
     verify: bool = True,
 ) -> "Filter":
-    """The filter that was saved at `path`, by `save` or by a worker; siphash takes the `hash_key` of `build`. Blocking.
+    """Return the filter that `save` or a worker saved at `path`. For siphash, pass the `hash_key` of `build`. Blocking.
 
-    With `mmap` it stands on the mapped file, shared by all processes that map it, and refuses changes. Replace such a
-    file by `save` or a rename: where one is cut short or written to, or its disk fails, answers are wrong, or SIGBUS
-    kills the process. With `verify=False` the checksums of a map are not compared, so damage to its table is not found;
-    all else is checked. A `fuse` filter is then there at once, whatever its size: its table is read as it is asked.
-    Other kinds count once what is in theirs.
+    With `mmap` the filter stands on the mapped file, which all processes that map it share, and refuses changes.
+    Replace such a file by `save` or a rename: if it is cut short or written to, or its disk fails, answers are wrong,
+    or SIGBUS kills the process. With `verify=False` the checksums of a mapped file are not compared, so damage to its
+    table is not found; everything else is checked. A `fuse` filter is then ready at once, whatever its size, because
+    its table is read only as it is asked. Other kinds count their contents once.
 
-    SnapshotError: the file cannot be read, or must not be believed. ConfigError: `hash_key` is wrong, or it is a list,
-    which `streamdedup.lists.load` loads.
+    SnapshotError: the file cannot be read or is damaged. ConfigError: `hash_key` is wrong, or the file is a list, which
+    `streamdedup.lists.load` loads.
     """
     from streamdedup.snapshot import files
 

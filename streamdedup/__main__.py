@@ -1,4 +1,4 @@
-"""`python -m streamdedup` is the `streamdedup` command."""
+"""Run the `streamdedup` command by `python -m streamdedup`."""
 
 import sys
 
