@@ -253,8 +253,9 @@ class _Group:
 def note_after(found: Found, to: int, *, forget: bool) -> Note:
     """Return the note that is true after the input of a partition, found after fencing, is moved to the offset `to`.
 
-    The output has not moved: its label is its end, and the window's time and a floor stay. Input above that is read
-    from `to` on, or was read before. A growth of the input that was not accepted is not hidden.
+    The output has not moved: its label is its end, and the window's time and a floor stay. The output above a floor
+    comes from input that was read before or is read from `to` on; `since` is the lesser of the two. A growth of the
+    input that was not accepted is not hidden.
     """
     note = found.committed.note if found.committed else None
     before = [note.partitions for note in found.known if note.partitions]

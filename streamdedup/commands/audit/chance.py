@@ -22,7 +22,7 @@ def most_explained(mean: float) -> int:
 
 
 def more_than(k: int, mean: float) -> float:
-    """Return a bound of the probability of more than `k` events if `mean` are expected; 1.0 if k is below the mean."""
+    """Return an upper bound of the probability of more than `k` events, with `mean` expected; 1.0 if k is below it."""
     if k == 0:
         return min(1.0, mean)
     if k < mean:

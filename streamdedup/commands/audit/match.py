@@ -74,10 +74,10 @@ class _Groups:
 
 
 def first_read(parts: Iterable[Rows]) -> int:
-    """Return a bound of the offset at which reading began: the least of the last offsets of the emitted keys.
+    """Return the greatest offset at which reading may have begun: the least of the last offsets of the emitted keys.
 
     It is for a group that began at the end of its input and not at a known offset. Each emitted key has an event at or
-    after that offset.
+    after the offset at which reading began.
     """
     begun = NOWHERE
     for rows in _pieces(parts):
