@@ -6,6 +6,7 @@ is counted.
 
 import ast
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -13,14 +14,17 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import yaml
 
+from bench.worker.results import STREAMS, ratios
 from streamdedup.commands.audit import PartitionCounts, Report
 from streamdedup.commands.audit.limits import FINDINGS
 from streamdedup.events import Column, EventBatch
@@ -40,13 +44,16 @@ DEPLOYED = ROOT / "deploy" / "dedup.yaml"
 
 NOT_RUN = {
     "CONTRIBUTING.md": 2,
-    "README.md": 8,
+    "README.md": 2,
     "docs/audit.md": 1,
     "docs/blacklist.md": 4,
     "docs/delivery.md": 1,
     "docs/deploy.md": 5,
     "docs/filters.md": 1,
+    "docs/keys.md": 1,
     "docs/metrics.md": 1,
+    "docs/security.md": 1,
+    "docs/start.md": 4,
     "docs/testing.md": 1,
 }
 BLOCK_S_MAX = 120
@@ -172,6 +179,49 @@ def test_configurations_load(block: Block, tmp_path: Path) -> None:
 def test_examples_are_named_in_the_readme(path: Path) -> None:
     """Each file of config/ is linked from the README."""
     assert f"](config/{path.name})" in (ROOT / "README.md").read_text()
+
+
+def _results(name: str) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((ROOT / "bench" / "results" / name).read_text())
+    return results
+
+
+class TestReadme:
+    """The README is short, and its figures are those of bench/results; test_bench_worker.py holds its rates."""
+
+    TEXT = (ROOT / "README.md").read_text()
+    FILTERS = _results("filters.json")
+    WORKER = _results("worker-full.json")["cells"]
+
+    def test_it_is_read_in_three_minutes(self) -> None:
+        """It has at most 180 lines."""
+        assert len(self.TEXT.splitlines()) <= 180
+
+    def test_the_kinds_are_as_measured(self) -> None:
+        """Each kind has its row: bits a key for two error rates, times to add and to find a key."""
+        section = self.TEXT.split("## Kinds of filter")[1].split("\n## ")[0]
+        rows = [line.strip("| ").split(" | ") for line in section.splitlines() if "`" in line[:3]]
+        assert {row[0].split("`")[1] for row in rows} == set(self.FILTERS["errors"])
+        for kind, *figures, _ in ((row[0].split("`")[1], *row[1:]) for row in rows):
+            bits = {found["asked"]: found["bits_a_key"] for found in self.FILTERS["errors"][kind]}
+            ns = self.FILTERS["sizes"]["100000000"][kind]["ns"]["digests"]
+            measured = [f"{bits[0.01]:.1f}", f"{bits[0.001]:.1f}", f"{ns['add']:.0f}"]
+            assert figures == [*measured, f"{ns['hit']:.0f}"], kind
+
+    def test_the_worker_is_as_measured(self) -> None:
+        """Peers, restart and latency are medians of `make bench-full`."""
+        name = min(STREAMS, key=lambda one: median(ratios(self._rounds(one), one)))
+        restarts = self.WORKER["restart/100000000"]
+        latency = self.WORKER["latency/100000/100"]["percentiles_ms"]
+        p50, p99 = latency["50"], latency["99"]
+        assert f"| {median(ratios(self._rounds(name), name)):.1f} times |" in self.TEXT
+        assert f"from a snapshot | {restarts['loaded_median_s']:.1f} s |" in self.TEXT
+        assert f"from the output alone | {restarts['folded_median_s']:.1f} s |" in self.TEXT
+        assert f"99th percentile | {p50:.0f} ms, {p99:.0f} ms |" in self.TEXT
+
+    def _rounds(self, peer: str) -> Sequence[Mapping[str, Any]]:
+        rounds: Sequence[Mapping[str, Any]] = self.WORKER[f"peers/{peer}"]["rounds"]
+        return rounds
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,6 +1,6 @@
 """How the worker proves who it is, what it needs to be allowed, and what it keeps to itself, on a real broker.
 
-The rights are read from README.md, so that the page and the claim cannot drift apart.
+The rights are read from docs/security.md, so that the page and the claim cannot drift apart.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-PAGE = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORD = "canary-of-the-password"  # noqa: S105 (of a broker that lives as long as the tests)
 PASSWORD_VARIABLE = "STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD"  # noqa: S105 (a name)
 KEY = "canary-%d@example.com"
@@ -85,7 +85,7 @@ def come_by(deployment: Deployment, secure: SecureBroker, mechanism: str) -> dic
 
 
 def documented(deployment: Deployment) -> list[Right]:
-    """The rights that README.md lists, for the names of this deployment."""
+    """The rights that docs/security.md lists, for the names of this deployment."""
     sink = deployment.config["sink"]
     names = {
         "events": deployment.source,

@@ -185,9 +185,9 @@ def test_a_filter_beyond_the_memory_names_the_arguments(
 
 
 def test_the_limit_of_a_line_is_documented() -> None:
-    """Help and README name the limit that the code has."""
+    """The help and docs/pipe.md name the limit that the code has."""
     limit = f"up to {lines.LINE_BYTES_MAX >> 20} MiB"
-    for text in (_run("pipe", "--help").stdout.decode(), (ROOT / "README.md").read_text()):
+    for text in (_run("pipe", "--help").stdout.decode(), (ROOT / "docs" / "pipe.md").read_text()):
         assert limit in " ".join(text.split())
 
 
