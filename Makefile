@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-containers check format chaos acceptance bench bench-full bench-copy bench-filters mutants clean
+.PHONY: run test test-containers check format docs chaos acceptance bench bench-full bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -26,6 +26,13 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# A site with search in build/site, of the documents as they stand here; a broken link or anchor fails.
+docs: $(VENV)/.docs
+	rm -rf build/pages build/site
+	mkdir -p build/pages
+	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE pyproject.toml config deploy docs build/pages
+	$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
 # ONLY=kill,step plays these scenarios, SCALE=0.1 a tenth of the rounds, SEED=2 others; what was played is not played again.
 # OLD=COMMIT adds the scenario `upgrade`: workers of that commit and of the checkout replace each other in one group.
@@ -70,4 +77,8 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@

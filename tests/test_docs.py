@@ -43,7 +43,7 @@ CONFIGURATIONS = sorted((ROOT / "config").glob("*.yaml"))
 DEPLOYED = ROOT / "deploy" / "dedup.yaml"
 
 NOT_RUN = {
-    "CONTRIBUTING.md": 2,
+    "CONTRIBUTING.md": 4,
     "README.md": 2,
     "docs/audit.md": 1,
     "docs/blacklist.md": 4,
@@ -237,6 +237,19 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in _anchors(file), target
 
 
+def test_the_site_has_every_document() -> None:
+    """The navigation of mkdocs.yml names each document once, and each page of it is there."""
+    text = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    pages = re.findall(r"(\S+\.md)$", text, re.MULTILINE)
+    assert sorted(pages) == sorted(str(path.relative_to(ROOT)) for path in DOCUMENTS)
+
+
+def test_documents_fetch_nothing() -> None:
+    """No document shows a picture of another host, which would tell it who reads."""
+    for path in DOCUMENTS:
+        assert not re.search(r"!\[[^]]*\]\(\w+:|<img|<script|<iframe", path.read_text()), path.name
+
+
 def _anchors(path: Path) -> set[str]:
     """Give the anchors that GitHub makes of the headings."""
     headings = re.findall(r"^#+ (.+)$", _FENCED.sub("", path.read_text()), re.MULTILINE)
@@ -384,6 +397,7 @@ class TestDependencies:
             ("Always installed", None),
             ("Extra `demo`", "demo"),
             ("Extra `exact`", "exact"),
+            ("Extra `docs`", "docs"),
             ("Extra `dev`", "dev"),
         ],
     )
@@ -402,6 +416,33 @@ class TestDependencies:
             [cells[0].strip("` "), *(cell.strip() for cell in cells[1:])]
             for cells in (line.strip("|").split("|") for line in lines)
         ]
+
+
+class TestArchitecture:
+    """docs/architecture.md draws the house as it stands."""
+
+    TEXT = (ROOT / "docs" / "architecture.md").read_text()
+    CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+
+    def test_the_rooms_are_those_of_the_contract(self) -> None:
+        """Each room has its row, on its floor, in the order of import-linter's layers."""
+        layers = self.CONTRACTS["contracts"][0]["layers"]
+        floors = [
+            (str(len(layers) - depth), room)
+            for depth, layer in enumerate(layers)
+            for room in layer.split(" | ")
+        ]
+        rows = re.findall(r"^\| (\d+) \| `(\w+)` \| .+ \|$", self.TEXT, re.MULTILINE)
+        assert rows == floors
+
+    def test_the_files_it_names_are_there(self) -> None:
+        """A path in it stands below streamdedup/, or begins with another folder of the repository."""
+        paths = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.py|(?:[\w-]+/)+)`", self.TEXT))
+        assert len(paths) > 30
+        tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+        below = {f"{family.name}/" for family in (PACKAGE / "kafka").iterdir()}  # of its room's row
+        for path in paths - {"base.py", "streamdedup/"} - below:
+            assert (PACKAGE / path).exists() or (ROOT / path).exists() or path in tests, path
 
 
 def test_all_that_an_audit_tells_is_described() -> None:
