@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tests.broker.base import wait_until
+from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.topics import (
     Event,
     Record,
@@ -25,8 +25,6 @@ from tests.broker.topics import (
 )
 
 PARTITIONS = 4
-CATCH_UP_S = 120.0
-EXIT_S = 40.0
 
 
 class WorkerProcess:
@@ -55,7 +53,7 @@ class WorkerProcess:
         return [line for line in parsed if name in (None, line["event"])]
 
     def wait_for(
-        self, name: str, count: int = 1, deadline_s: float = EXIT_S
+        self, name: str, count: int = 1, deadline_s: float = DEADLINE_S
     ) -> list[dict[str, Any]]:
         """Wait until the log has `count` lines of event `name`."""
         wait_until(
@@ -75,7 +73,7 @@ class WorkerProcess:
     def interrupt(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ask it to drain; its exit status."""
         self.process.send_signal(number)
-        return self.process.wait(EXIT_S)
+        return self.process.wait(DEADLINE_S)
 
 
 class Deployment:
@@ -151,7 +149,22 @@ class Deployment:
             assert worker.process.poll() is None, worker.events()[-5:]
             return committed(self.bootstrap, self.group, self.source) == ends
 
-        wait_until(caught_up, CATCH_UP_S, lambda: f"not at {ends}; log: {worker.events()[-5:]}")
+        wait_until(caught_up, DEADLINE_S, lambda: f"not at {ends}; log: {worker.events()[-5:]}")
+
+    def committed_so_far(self) -> int:
+        """How many events the group has committed, without waiting for what a killed worker left open."""
+        at = committed(self.bootstrap, self.group, self.source, require_stable=False)
+        return sum(at.values())
+
+    def kill_at_work(self, worker: WorkerProcess, events: int) -> None:
+        """Kill it once it has committed something since now, or all of the input's `events`."""
+        before = self.committed_so_far()
+        wait_until(
+            lambda: before < self.committed_so_far() or before >= events,
+            DEADLINE_S,
+            lambda: f"nothing is committed; log: {worker.events()[-5:]}",
+        )
+        worker.kill()
 
     def input_ends(self) -> dict[int, int]:
         """The end of each input partition that holds anything, as a committed offset would say it."""

@@ -21,12 +21,11 @@ from streamdedup.metrics.counts import Tally
 from streamdedup.settings import load
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.worker.worker import Worker
-from tests.broker.base import Broker
+from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.proxy import Cut, Proxy
 from tests.broker.topics import committed, read_all
 from tests.deployment import Deployment, keyed
 
-DEADLINE_S = 60.0
 POLL_S = 0.02
 
 Lines = Sequence[Mapping[str, Any]]

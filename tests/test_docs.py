@@ -56,7 +56,7 @@ NOT_RUN = {
     "docs/start.md": 4,
     "docs/testing.md": 1,
 }
-BLOCK_S_MAX = 120
+BLOCK_S_MAX = 600
 
 WHOLE = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,8 +23,9 @@ from streamdedup.threads import SAVES_MAX, Lane
 from streamdedup.worker import assignment, process
 from streamdedup.worker import worker as worker_module
 from streamdedup.worker.worker import Worker
+from tests.broker.base import DEADLINE_S
 from tests.deployment import Deployment
-from tests.local import DEADLINE_S, LocalWorker, Start, until
+from tests.local import LocalWorker, Start, until
 
 
 class DyingDisk(WatchedFs):
@@ -99,6 +102,13 @@ def readyz(worker: LocalWorker) -> str:
     return pages(worker.worker.status, Pulse())["/readyz"]().text
 
 
+def waited_s(pattern: str, text: str) -> int:
+    """The seconds that `text` reports in the place of the group in `pattern`."""
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return int(found[1])
+
+
 @pytest.mark.parametrize(
     ("answers", "state", "what"),
     [(0, "fencing", "the list of its snapshots"), (1, "folding", "its newest snapshot")],
@@ -119,6 +129,7 @@ async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
     monkeypatch.setattr(worker_module, "FOLDS_MAX", 1)
     deployment, broker = memory(tmp_path, 2)
     disks.append(disk := DyingDisk(of_partition(0, answers=answers)))
+    began = time.monotonic()
     worker = start(deployment, connect=connected_to(broker), fs=disk)
     await worker.until(lambda: disk.hanging, "a call that hangs")
     await worker.consumed(1)
@@ -128,8 +139,10 @@ async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
         return [line["detail"] for line in worker.lines("still_waiting") if line["shard"] == name]
 
     await worker.until(lambda: len(told()) > 1, "lines about it")
-    assert told()[0] == f"waits for {what}, for 0 s now"
-    assert f"{name}: {state}, waits for {what}, for 0 s now\n" in readyz(worker)
+    lines, page = told(), readyz(worker)
+    most_s = round(time.monotonic() - began)  # as what waits is rounded
+    assert waited_s(f"waits for {what}, for (.+) s now", lines[0]) <= most_s
+    assert waited_s(f"{name}: {state}, waits for {what}, for (.+) s now\n", page) <= most_s
     disk.revive()
     await worker.live()
     await worker.consumed(2)

@@ -41,6 +41,10 @@ SETTINGS = {
 # ephemeral port can be given that very port, connect to itself, and keep the broker from it.
 PORTS = range(20_000, 32_000)
 
+# How long anything is waited for that comes, if all is well. Where compiled kernels are not found, a worker is busy for
+# a minute first, and for some on a busy machine.
+DEADLINE_S = 300.0
+
 T = TypeVar("T")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from tests.broker.base import (
+    DEADLINE_S,
     SETTINGS,
     Unavailable,
     admin_client,
@@ -33,10 +34,6 @@ from tests.broker.jars import (
 from tests.broker.java import find_java
 
 LEASH = Path(__file__).with_name("leash.py")
-FORMAT_S = 60
-START_S = 60
-STOP_S = 30
-PAUSE_S = 10
 LOG_TAIL_LINES = 20
 QUICK_TO_START = (
     "-XX:TieredStopAtLevel=1",
@@ -85,7 +82,7 @@ class ProcessBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                timeout=FORMAT_S,
+                timeout=DEADLINE_S,
             ).returncode
         if status:
             raise Unavailable(f"Kafka's jars: formatting the data failed{self._log_tail()}")
@@ -94,7 +91,7 @@ class ProcessBroker:
         """Start it if it is down; `Unavailable` if it ends or does not answer in time."""
         self.launch()
         client = admin_client(self.bootstrap_servers)
-        wait_until(lambda: self._runs() and answers(client), START_S, self._silence)
+        wait_until(lambda: self._runs() and answers(client), DEADLINE_S, self._silence)
 
     def launch(self) -> None:
         """Start it if it is down, without waiting for it: a node may need others to answer."""
@@ -124,7 +121,7 @@ class ProcessBroker:
             leash = psutil.Process(self._process.pid)
             wait_until(
                 lambda: all(each.status() == psutil.STATUS_STOPPED for each in leash.children()),
-                PAUSE_S,
+                DEADLINE_S,
                 lambda: "the broker goes on",
             )
 
@@ -144,7 +141,7 @@ class ProcessBroker:
         if self._process is not None:
             with self._process as process:
                 process.send_signal(number)
-                process.wait(STOP_S)
+                process.wait(DEADLINE_S)
             self._process = None
 
     def _signal(self, number: signal.Signals) -> None:

@@ -16,11 +16,9 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
-from tests.broker.base import free_ports
+from tests.broker.base import DEADLINE_S, free_ports
 
 ANSWERED_S_MAX = 5.0
-START_S_MAX = 10.0
-HOLD_S_MAX = 60.0
 POLL_S = 0.01
 
 
@@ -77,7 +75,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """As `Delay`, until the event is set, at most `HOLD_S_MAX`."""
+    """As `Delay`, until the event is set, at most `DEADLINE_S`."""
 
     until: threading.Event
 
@@ -119,7 +117,7 @@ class Proxy:
         self.seen: Counter[tuple[int, bool]] = Counter()  # by api, and whether it is an answer
         self.acted: list[tuple[Frame, Action]] = []
         self._brokers = [_address(each) for each in bootstrap.split(",")]
-        self._ports = free_ports(len(self._brokers))
+        self._ports: list[int] = []  # once it listens
         self._pipes: set[_Pipe] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
@@ -139,7 +137,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listening.wait(START_S_MAX), "the proxy does not listen"
+        assert self._listening.wait(DEADLINE_S), "the proxy does not listen"
         return self
 
     def __exit__(
@@ -188,10 +186,7 @@ class Proxy:
             self._loop.close()
 
     async def _serve(self) -> None:
-        servers = [
-            await asyncio.start_server(self._serve_client(*broker), "127.0.0.1", port)
-            for broker, port in zip(self._brokers, self._ports, strict=True)
-        ]
+        servers = [await self._listen(*broker) for broker in self._brokers]
         self._listening.set()
         await self._closing.wait()
         for server in servers:
@@ -205,6 +200,19 @@ class Proxy:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             await _turns()  # until what was aborted is closed
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        """Serve as that broker, at a port of ours. Another process may take one between our look and our use of it."""
+        while True:
+            (ours,) = free_ports(1)
+            try:
+                server = await asyncio.start_server(
+                    self._serve_client(host, port), "127.0.0.1", ours
+                )
+            except OSError:
+                continue
+            self._ports.append(ours)
+            return server
 
     def _serve_client(
         self, host: str, port: int
@@ -317,7 +325,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _wait(until: threading.Event) -> None:
-    ends_at = asyncio.get_running_loop().time() + HOLD_S_MAX
+    ends_at = asyncio.get_running_loop().time() + DEADLINE_S
     while not until.is_set() and asyncio.get_running_loop().time() < ends_at:
         await asyncio.sleep(POLL_S)
 

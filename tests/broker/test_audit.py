@@ -14,7 +14,7 @@ import pytest
 from streamdedup.commands.audit import Report, audit
 from streamdedup.errors import ConfigError
 from streamdedup.settings import load
-from tests.broker.base import Broker
+from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import Event, delete_records, move_offsets, produce
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.files import list_file
@@ -357,7 +357,7 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=DEADLINE_S,
         )
 
     untouched = command()

@@ -22,12 +22,11 @@ from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import DoubtError, ForeignWriteError, RefusedError
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
-from tests.broker.base import Broker, client_config
+from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.topics import Event, create_topic, delete_records, produce, unique_name
 
-DEADLINE_S = 20.0
 PARTITIONS = 32
-SESSION_S = 6
+SESSION_S = 30
 BYTES_MAX = 1_000_000
 NOW_MS = 1_750_000_000_000
 NOTE = Note(cluster_id="cluster", input_id="input", output_id="output", label=7)

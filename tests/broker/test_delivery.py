@@ -17,7 +17,7 @@ from crc32c import crc32c
 from streamdedup.filters.options import Kind
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.options import KafkaOptions
-from tests.broker.base import Broker, OwnedBroker
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
 from tests.broker.topics import Event, committed, produce, read_all
 from tests.deployment import PARTITIONS, Deployment, keyed, lost_and_doubled
@@ -129,6 +129,7 @@ def test_a_second_interrupt_exits_at_once(
 ) -> None:
     """While a drain waits for a broker that does not answer, a second SIGTERM gives 143, a second SIGINT 130."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()
+    deployment.config["delivery"]["drain_s"] = 2 * DEADLINE_S
     with deployment.running() as worker:
         worker.wait_for("shard_live", deployment.partitions)
         private_broker.pause()
@@ -136,7 +137,7 @@ def test_a_second_interrupt_exits_at_once(
             worker.process.send_signal(number)
             worker.wait_for("draining")
             worker.process.send_signal(number)
-            assert worker.process.wait(5) == 128 + number
+            assert worker.process.wait(DEADLINE_S) == 128 + number
         finally:
             private_broker.resume()
 
@@ -168,8 +169,13 @@ async def test_a_drain_does_not_wait_for_the_commit_interval(
     deployment.feed(keyed(range(40)))
     async with start(deployment) as worker:
         await worker.live()
-        async with asyncio.timeout(5):
+        meters = worker.worker.status.meters
+        await worker.until(
+            lambda: sum(meters.of(p).in_flight for p in range(PARTITIONS)) == 40, "events in hand"
+        )
+        async with asyncio.timeout(8):
             await worker.stop()
+    assert worker.tally.consumed == 40
 
 
 async def test_at_least_once_repeats_nothing_that_reached_the_output(

@@ -44,7 +44,11 @@ async def test_no_state_costs_the_membership(
     deployment: Deployment, start: Start, state: str
 ) -> None:
     """Idle, folding, full or stopped far beyond `max_poll_interval_ms`, the member stays in its group."""
-    consumer = {"max_poll_interval_ms": 600, "heartbeat_interval_ms": 100}
+    consumer = {
+        "max_poll_interval_ms": 2000,
+        "heartbeat_interval_ms": 100,
+        "session_timeout_ms": 30_000,
+    }
     deployment.config["kafka"]["consumer"] |= consumer
     if state == "full":
         deployment.config["filter"] |= {"capacity": 100, "on_full": "stop"}
@@ -65,7 +69,7 @@ async def test_no_state_costs_the_membership(
             lambda: worker.worker.deliveries and worker.delivery.state == State(state), state
         )
         beats, joins = proxy.seen[Api.HEARTBEAT, True], proxy.seen[Api.JOIN_GROUP, True]
-        await worker.until(lambda: proxy.seen[Api.HEARTBEAT, True] >= beats + 15, "heartbeats")
+        await worker.until(lambda: proxy.seen[Api.HEARTBEAT, True] >= beats + 50, "heartbeats")
         assert worker.delivery.state == State(state)
         assert len(worker.lines("assigned")) == 1
         assert proxy.seen[Api.JOIN_GROUP, True] == joins

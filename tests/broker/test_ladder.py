@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.base import Broker, OwnedBroker, Unavailable, free_ports, wait_until
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, Unavailable, free_ports, wait_until
 from tests.broker.jars import LOCK, Fetcher, Jar, cached_jars, locked_jars
 from tests.broker.java import find_java
 from tests.broker.ladder import given_broker, own_broker
@@ -30,7 +30,6 @@ from tests.broker.topics import (
 )
 
 REPOSITORY = Path(__file__).parents[2]
-RUN_S = 120
 
 Run = subprocess.CompletedProcess[str]
 PytestRun = Callable[..., Run]
@@ -55,7 +54,7 @@ def pytest_run(tmp_path: Path) -> PytestRun:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=RUN_S,
+            timeout=DEADLINE_S,
         )
 
     return run
@@ -261,7 +260,7 @@ class TestNothingIsLeft:
             check=False,
             stdout=subprocess.PIPE,
             text=True,
-            timeout=RUN_S,
+            timeout=DEADLINE_S,
         )
         assert run.returncode == 0, run.stdout
         assert told.read_text() != private_broker.bootstrap_servers
@@ -277,12 +276,12 @@ class TestNothingIsLeft:
         owner = subprocess.Popen(
             [sys.executable, "-c", OWNER.format([*leash, *command])], start_new_session=True
         )
-        wait_until(told.exists, 30, lambda: "the command does not run")
+        wait_until(told.exists, DEADLINE_S, lambda: "the command does not run")
         address = told.read_text()
         assert listens(address)
         owner.kill()
         owner.wait()
-        wait_until(lambda: not data.exists(), 30, lambda: "the directory is still there")
+        wait_until(lambda: not data.exists(), DEADLINE_S, lambda: "the directory is still there")
         assert not listens(address)
 
 

@@ -13,10 +13,10 @@ from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
-from tests.broker.base import Broker, OwnedBroker, admin_client, wait_until
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client, wait_until
 from tests.broker.topics import Event, committed, create_topic, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import DEADLINE_S, LocalWorker, Start, keys_of, output_keys
+from tests.local import LocalWorker, Start, keys_of, output_keys
 
 
 @pytest.mark.broker
@@ -216,12 +216,17 @@ async def test_the_next_is_decided_while_one_commits(
     deployment.feed(keyed([*range(2000), *range(500)], 1))
     commit, pending, commits = KafkaWriter.commit, set[int](), 0
 
+    def waiting() -> int:
+        shard = worker.delivery.shard
+        return shard.pending if shard else 0
+
     async def slow(self: KafkaWriter, *arguments: Any) -> None:
         nonlocal commits
         commits += 1
+        if commits == 2:  # the first with events: that before it is the birth's
+            await worker.until(lambda: waiting() == most * 100, "as many as may wait")
         await asyncio.sleep(0.05)
-        shard = worker.delivery.shard
-        pending.add(shard.pending if shard else 0)
+        pending.add(waiting())
         if commits in (4, 9):
             raise DoubtError("the answer was lost")
         await commit(self, *arguments)
@@ -234,9 +239,10 @@ async def test_the_next_is_decided_while_one_commits(
     assert output_keys(deployment) == keys_of(range(2000))
 
 
-def read_up_to(worker: LocalWorker, offset: int) -> bool:
-    """Whether the events of the only partition are read up to `offset`, without it."""
-    return worker.delivery._reader.next_offset == offset
+def decided(worker: LocalWorker, keys: int) -> bool:
+    """Whether so many keys of the only partition are in transactions that are not committed."""
+    shard = worker.delivery.shard
+    return shard is not None and shard.pending == keys
 
 
 @pytest.mark.broker
@@ -259,8 +265,8 @@ async def test_a_transaction_is_filled_while_the_one_before_commits(
         await worker.live()
         for number in range(4):
             deployment.feed(keyed([number], 1))
-            await worker.until(partial(read_up_to, worker, number + 1), "event")
-            await asyncio.sleep(0.05)
+            await worker.until(partial(decided, worker, number + 1), "event")
+            await worker.until(lambda: asked, "commit")
         gate.set()
         await worker.consumed(4)
     assert asked == [1, 4]

@@ -18,11 +18,11 @@ from streamdedup.events import Verdict
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
 from streamdedup.worker import worker as worker_module
-from tests.broker.base import Broker, client_config
+from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.topics import create_topic, produce, unique_name
 from tests.deployment import Deployment, keyed
 from tests.lists.files import list_file
-from tests.local import DEADLINE_S, LocalWorker, Start
+from tests.local import LocalWorker, Start
 
 CANARY = b"jane.doe@example.org"
 

@@ -31,13 +31,12 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records import decoding
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.records.records import EventConsumer
-from tests.broker.base import Broker, OwnedBroker
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import create_topic, delete_records, read_all, unique_name
 from tests.deployment import Deployment, keyed
 from tests.local import Start
 
-DEADLINE_S = 60.0
 STAMPED_MS = 1_750_000_000_000
 BYTES_MAX = 900_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import ConfigError
-from tests.broker.base import Broker, OwnedBroker
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.topics import (
     create_topic,
     delete_topic,
@@ -14,7 +14,7 @@ from tests.broker.topics import (
     read_all,
     unique_name,
 )
-from tests.deployment import EXIT_S, Deployment, keyed, lost_and_doubled
+from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start, output_keys, run_to_the_end
 
 
@@ -50,7 +50,7 @@ def test_a_directory_that_cannot_be_written_is_refused(
     (tmp_path / "file").write_text("in the way")
     deployment.config["snapshot"]["directory"] = str(tmp_path / "file" / "snapshots")
     worker = deployment.start()
-    assert worker.process.wait(EXIT_S) == 2
+    assert worker.process.wait(DEADLINE_S) == 2
     last = worker.events()[-1]
     assert (last["event"], last["status"]) == ("worker_failed", 2)
     assert "snapshot.directory = " in last["error"]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from streamdedup.errors import ConfigError, DeliveryError
+from tests.broker.base import DEADLINE_S
 from tests.broker.plugin import _found
 from tests.broker.secure import HOST, USER, Right, SecureBroker, make_certificates, secure_broker
 from tests.broker.topics import Event, create_topic, read_all, unique_name
@@ -37,7 +38,6 @@ PASSWORD = "canary-of-the-password"  # noqa: S105 (of a broker that lives as lon
 PASSWORD_VARIABLE = "STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD"  # noqa: S105 (a name)
 KEY = "canary-%d@example.com"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-REFUSED_S = 40
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=REFUSED_S,
+        timeout=DEADLINE_S,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.base import Broker, admin_client, wait_until
+from tests.broker.base import DEADLINE_S, Broker, admin_client, wait_until
 from tests.broker.topics import create_topic, produce, read_all, unique_name
 
 pytestmark = pytest.mark.broker
@@ -16,7 +16,6 @@ pytestmark = pytest.mark.broker
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "blacklist.md"
 TOPICS = ("sign-ups", "sign-ups-list", "sign-ups-clean", "sign-ups-blocked", "sign-ups-malformed")
-DEADLINE_S = 60.0
 
 
 def commands() -> list[str]:

@@ -13,10 +13,10 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.snapshot import Store
-from tests.broker.base import Broker
+from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import read_all
 from tests.deployment import Deployment, keyed
-from tests.local import DEADLINE_S, Start
+from tests.local import Start
 
 pytestmark = pytest.mark.broker
 
@@ -88,7 +88,7 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_shutdown(
     monkeypatch.setattr(Store, "save", lambda *_arguments, **_more: hanging.wait(DEADLINE_S))
     worker = start(deployment)
     await worker.consumed(100)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S / 2):
         await worker.stop()
     assert worker.worker.hangs
     hanging.set()

@@ -14,9 +14,11 @@ from uuid import UUID
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_END,
     OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -26,12 +28,17 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tests.broker.base import admin_client, client_config, wait_until
+from tests.broker.base import DEADLINE_S, admin_client, client_config, wait_until
 
-DEADLINE_S = 60.0
+LINGER_MS = 10_000
+
+_COMMITTED = IsolationLevel.READ_COMMITTED
+_EARLIEST: OffsetSpec = cast(Any, OffsetSpec).earliest()
+_LATEST: OffsetSpec = cast(Any, OffsetSpec).latest()
 
 Header = tuple[str, bytes | None]
 Event = tuple[int, bytes | None, bytes | None, list[Header], int | None]
@@ -64,7 +71,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str |
 def create_replicated(
     bootstrap: str, name: str, partitions: int, replicas: int, settings: Mapping[str, str]
 ) -> None:
-    """Create a topic with so many replicas; returns when each partition has a leader."""
+    """Create a topic with so many replicas; returns when each partition has a leader that answers for it."""
     topic = NewTopic(name, partitions, replicas, config=dict(settings))
     admin = admin_client(bootstrap)
     _result(admin.create_topics([topic])[name])
@@ -72,6 +79,12 @@ def create_replicated(
         lambda: len(_partitions_led(admin, name)) == partitions,
         DEADLINE_S,
         lambda: f"not every partition of {name} has a leader",
+    )
+    # A leader is listed before it has the partition's log.
+    wait_until(
+        lambda: _served(admin, name, range(partitions)),
+        DEADLINE_S,
+        lambda: f"not every leader of {name} answers",
     )
 
 
@@ -95,20 +108,46 @@ def produce(
 ) -> None:
     """Append `events` in their order, in one transaction if an id is given.
 
-    With `abort` they are first written to the log, then aborted.
+    Those of one call and partition come in as few record batches as can be, so that whoever reads gets them together.
+    With `abort` they are first written to the log, then aborted. Returns when the end of the transaction, too, is in
+    the log: the broker acknowledges a commit or an abort before it writes the markers.
     """
     if abort and transactional_id is None:
         raise ValueError("abort=True needs a transactional_id")
-    config = client_config(bootstrap) | {"message.timeout.ms": int(DEADLINE_S * 1000)}
+    deadline_ms = int(DEADLINE_S * 1000)
+    # Sent when all are there: `flush` does not wait for the linger.
+    config = client_config(bootstrap) | {"message.timeout.ms": deadline_ms, "linger.ms": LINGER_MS}
     if transactional_id is None:
         # One request at a time keeps the order, too; for an idempotent producer's id librdkafka waits half a second.
         _send(Producer(config | {"max.in.flight": 1}), topic, events)
         return
-    producer = Producer({**config, "transactional.id": transactional_id})
+    identity = {"transactional.id": transactional_id, "transaction.timeout.ms": deadline_ms}
+    producer = Producer(config | identity)
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
-    _send(producer, topic, events)
+    ends = _send(producer, topic, events)
     (producer.abort_transaction if abort else producer.commit_transaction)(DEADLINE_S)
+    wait_until_stable(bootstrap, topic, ends)
+
+
+def wait_until_stable(
+    bootstrap: str, topic: str, ends: Mapping[int, int], deadline_s: float = DEADLINE_S
+) -> None:
+    """Wait until every transaction with an event below these offsets, by partition, has its marker in the log.
+
+    Everybody's transactions count: one that stays open makes this time out.
+    """
+    admin = admin_client(bootstrap)
+
+    def unstable() -> dict[int, int]:
+        stable = _offsets(admin, topic, ends, _LATEST, isolation=_COMMITTED)
+        return {partition: at for partition, at in stable.items() if at < ends[partition]}
+
+    wait_until(
+        lambda: not unstable(),
+        deadline_s,
+        lambda: f"{topic} has an open transaction: it is stable up to {unstable()} of {ends}",
+    )
 
 
 def read_all(
@@ -117,10 +156,14 @@ def read_all(
     isolation: str = "read_committed",
     deadline_s: float = DEADLINE_S,
 ) -> list[Record]:
-    """Read all records of the topic, by partition and offset.
+    """Read all records that are in the topic now, by partition and offset.
 
-    `read_committed` ends at the last stable offset, `read_uncommitted` at the high watermark.
+    `read_committed` waits for the transactions that are open now, and leaves out what is aborted; `read_uncommitted`
+    waits for none.
     """
+    if isolation == "read_committed":
+        ends = end_offsets(bootstrap, topic, deadline_s)
+        wait_until_stable(bootstrap, topic, ends, deadline_s)
     consumer = Consumer(
         client_config(bootstrap)
         | {
@@ -198,11 +241,32 @@ def move_offsets(bootstrap: str, group: str, offsets: Mapping[int, int], topic: 
 
 
 def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
-    """Have the broker delete what stands before an offset, as retention does."""
+    """Have the broker delete what stands before an offset, -1 for the end, as retention does.
+
+    Waits until all transactions before it have their markers, so that -1 is behind them; then until the log starts
+    there.
+    """
+    ends = end_offsets(bootstrap, topic)
+    wanted = {p: ends[p] if offset == OFFSET_END else offset for p, offset in before.items()}
+    wait_until_stable(bootstrap, topic, wanted)
     admin = admin_client(bootstrap)
-    wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
-    for deleted in admin.delete_records(wanted).values():
-        deleted.result(DEADLINE_S)
+    asked = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+    starts = {
+        each.partition: deleted.result(DEADLINE_S).low_watermark
+        for each, deleted in admin.delete_records(asked).items()
+    }
+    wait_until(
+        lambda: _offsets(admin, topic, starts, _EARLIEST) == starts,
+        DEADLINE_S,
+        lambda: f"the logs of {topic} do not start at {starts}",
+    )
+
+
+def end_offsets(bootstrap: str, topic: str, deadline_s: float = DEADLINE_S) -> dict[int, int]:
+    """Return the offset behind the last record of each partition, markers and open transactions included."""
+    admin = admin_client(bootstrap)
+    partitions = _partitions(admin, topic, deadline_s)
+    return _offsets(admin, topic, partitions, _LATEST, deadline_s=deadline_s)
 
 
 def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
@@ -254,12 +318,40 @@ def _partitions_led(admin: AdminClient, topic: str) -> list[int]:
     return [p.id for p in found.partitions.values() if p.leader >= 0] if found else []
 
 
-def _send(producer: Producer, topic: str, events: Iterable[Event]) -> None:
-    failures: list[KafkaError] = []
+def _served(admin: AdminClient, topic: str, partitions: Iterable[int]) -> bool:
+    try:
+        _offsets(admin, topic, partitions, _LATEST)
+    except KafkaException as error:
+        if error.args[0].code() in _UNSERVED:
+            return False
+        raise
+    return True
 
-    def on_delivery(error: KafkaError | None, _: Message) -> None:
+
+def _offsets(
+    admin: AdminClient,
+    topic: str,
+    partitions: Iterable[int],
+    spec: OffsetSpec,
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    deadline_s: float = DEADLINE_S,
+) -> dict[int, int]:
+    asked = {TopicPartition(topic, partition): spec for partition in partitions}
+    found = admin.list_offsets(asked, isolation_level=isolation) if asked else {}
+    return {each.partition: future.result(deadline_s).offset for each, future in found.items()}
+
+
+def _send(producer: Producer, topic: str, events: Iterable[Event]) -> dict[int, int]:
+    """Append events; return the offset behind the last one of each partition."""
+    failures: list[KafkaError] = []
+    ends: dict[int, int] = {}
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
         if error:
             failures.append(error)
+        else:
+            ends[_known(message.partition())] = _known(message.offset()) + 1
 
     for partition, key, value, headers, timestamp_ms in events:
         append = partial(
@@ -278,6 +370,7 @@ def _send(producer: Producer, topic: str, events: Iterable[Event]) -> None:
     left = producer.flush(DEADLINE_S)
     if failures or left:
         raise KafkaException(failures[0] if failures else KafkaError(KafkaError._MSG_TIMED_OUT))
+    return ends
 
 
 def _appended(append: Callable[[], None]) -> bool:
@@ -308,6 +401,13 @@ def _known(number: int | None) -> int:
 def _result(future: "Future[Any]") -> Any:
     return future.result(DEADLINE_S)
 
+
+_UNSERVED = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+)
 
 _UNSETTLED = (
     KafkaError.UNSTABLE_OFFSET_COMMIT,

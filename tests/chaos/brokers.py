@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.broker.base import (
+    DEADLINE_S,
     Unavailable,
     admin_client,
     free_ports,
@@ -24,7 +25,7 @@ from tests.broker.jars import (
     locked_jars,
 )
 from tests.broker.java import find_java
-from tests.broker.process import FORMAT_S, START_S, ProcessBroker
+from tests.broker.process import ProcessBroker
 
 NODES = 3
 CHAOS_SETTINGS = {
@@ -86,7 +87,7 @@ class Node(ProcessBroker):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                timeout=FORMAT_S,
+                timeout=DEADLINE_S,
             ).returncode
         if status:
             raise Unavailable(f"Kafka's jars: formatting the data failed{self._log_tail()}")
@@ -149,7 +150,7 @@ class ThreeBrokers:
             client = admin_client(self.bootstrap_servers)
             wait_until(
                 lambda: len(client.list_topics(timeout=5).brokers) == NODES,
-                START_S,
+                DEADLINE_S,
                 lambda: "not every broker has joined",
             )
         except BaseException:

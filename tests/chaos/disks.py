@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.broker.base import wait_until
+from tests.broker.base import DEADLINE_S, wait_until
 from tests.chaos.files import DISK_FAILED
 from tests.chaos.trial import Trial
 from tests.chaos.worker import Wanted, with_disk, with_unreadable_snapshots
-from tests.deployment import EXIT_S, WorkerProcess
+from tests.deployment import WorkerProcess
 
 FOR_GOOD = 1_000_000
 UNREADABLE_TOLD = "snapshot_refused"
@@ -94,7 +94,9 @@ def _real_disk(trial: Trial, case: str) -> None:
             _fill(disk)
         else:
             # Not while a file is being written.
-            wait_until(lambda: _mount("remount,ro", disk), EXIT_S, lambda: "the disk stays busy")
+            wait_until(
+                lambda: _mount("remount,ro", disk), DEADLINE_S, lambda: "the disk stays busy"
+            )
         worker.wait_for("snapshot_failed", known + 1)
         _goes_on(trial, f"{case}, a real one", worker)
         if "EROFS" in case:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from confluent_kafka import KafkaException, Producer
 
-from tests.broker.base import client_config
-from tests.broker.topics import DEADLINE_S, unique_name
+from tests.broker.base import DEADLINE_S, client_config
+from tests.broker.topics import unique_name
 
 TURN_S = 0.05
 ABORTED_SHARE = 0.1

@@ -8,9 +8,8 @@ import shutil
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.broker.base import admin_client, client_config, wait_until
+from tests.broker.base import DEADLINE_S, admin_client, client_config, wait_until
 from tests.broker.topics import (
-    DEADLINE_S,
     create_topic,
     delete_records,
     delete_topic,

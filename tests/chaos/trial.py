@@ -17,8 +17,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it is, at run time
 
-from tests.broker.base import admin_client, client_config, wait_until
-from tests.broker.topics import DEADLINE_S, create_replicated
+from tests.broker.base import DEADLINE_S, admin_client, client_config, wait_until
+from tests.broker.topics import create_replicated
 from tests.chaos.asking import patiently
 from tests.chaos.brokers import Brokers
 from tests.chaos.feeding import Feeder

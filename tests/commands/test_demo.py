@@ -16,6 +16,7 @@ from streamdedup import settings
 from streamdedup.cli import main
 from streamdedup.commands import demo
 from streamdedup.filters.bloom.bloom import Bloom
+from tests.broker.base import DEADLINE_S
 
 EVENTS, DISTINCT, NEVER_FED, TEXT_BYTES = 58_212, 29_596, 100_000, 1_137_875
 DEMO = [sys.executable, "-m", "streamdedup", "demo"]
@@ -28,7 +29,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
         DEMO,
         cwd=tmp_path_factory.mktemp("demo"),
         capture_output=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=False,
         text=True,
     )

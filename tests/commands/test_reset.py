@@ -27,7 +27,7 @@ from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.sink import _close
 from streamdedup.settings import load
-from tests.broker.base import Broker
+from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.tools import built
@@ -248,7 +248,7 @@ def command(deployment: Deployment, *arguments: str) -> "subprocess.CompletedPro
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -410,7 +410,7 @@ def test_a_person_is_asked(deployment: Deployment, answer: str, status: int, mov
         stderr=subprocess.PIPE,
     ) as process:
         os.write(ours, answer.encode() + b"\n")
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=DEADLINE_S)
     os.close(ours)
     os.close(theirs)
     assert (process.returncode, b"Move the offsets? [y/N]" in errors) == (status, True)

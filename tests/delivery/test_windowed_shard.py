@@ -26,6 +26,7 @@ from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
+from tests.broker.base import DEADLINE_S
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
 RETENTION, GENERATIONS, SLOT = 700, 8, 100
@@ -282,7 +283,7 @@ class _Waiting:
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
         """As `os.write`; after the first, when all may go on."""
         if self.begun.is_set():
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(DEADLINE_S)
         self.begun.set()
         return os.write(fd, data)
 

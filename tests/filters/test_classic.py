@@ -13,6 +13,7 @@ import streamdedup
 from streamdedup import ClassicBloom, filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.bloom.classic import STRING_HASHES
+from tests.broker.base import DEADLINE_S
 
 ADDRESS = "user@example.com"
 SINGLE: list[Callable[[Any], int]] = [lambda x: x % 8]
@@ -184,6 +185,6 @@ def test_the_package_has_it_without_importing_it() -> None:
         "import sys, streamdedup; assert 'numpy' not in sys.modules and 'bitarray' not in sys.modules;"
         "streamdedup.ClassicBloom(8); assert 'bitarray' in sys.modules and 'numba' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE_S)
     with pytest.raises(AttributeError, match="'ClassicBlom'"):
         _ = streamdedup.ClassicBlom

@@ -38,6 +38,7 @@ from streamdedup.kafka.records.wire import (
     record_batches,
     unpack,
 )
+from tests.broker.base import DEADLINE_S
 from tests.watching import watched
 
 NOW_MS = 1_700_000_000_000
@@ -729,7 +730,7 @@ def test_no_kernel_reads_or_writes_outside_of_what_it_is_given() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr
     assert 1000 < int(done.stdout) < 6000

@@ -20,6 +20,7 @@ from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8, Normalizer
 from streamdedup.keys.normalizers.text import TextNormalizer
 from streamdedup.keys.options import Normalization
+from tests.broker.base import DEADLINE_S
 from tests.keys.test_extract import batch_of
 
 BLANKS = " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u3000"
@@ -217,7 +218,7 @@ def test_the_pipe_normalizes(option: tuple[str, ...], passed: bytes) -> None:
         [sys.executable, "-m", "streamdedup", "pipe", *option],
         input=b"Key\n key\nkey\nKEY \n",
         capture_output=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=True,
     )
     assert done.stdout == passed

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.base import DEADLINE_S
 from tests.filters.cases import HASH_KEY
 from tests.lists.tools import HASHES, PROVIDER, STRICT, Commands, built
 
@@ -68,7 +69,7 @@ def test_an_answer_comes_as_soon_as_its_line(tmp_path: Path) -> None:
             asked.stdin.flush()
             assert asked.stdout.readline() == verdict
         asked.stdin.close()
-        assert asked.wait(30) == 0
+        assert asked.wait(DEADLINE_S) == 0
 
 
 def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:

@@ -23,10 +23,9 @@ from streamdedup.server import pulse as pulse_module
 from streamdedup.server.listener import Listener, Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
-from tests.broker.base import wait_until
+from tests.broker.base import DEADLINE_S, wait_until
 
 HOST = "127.0.0.1"
-DEADLINE_S = 10.0
 
 
 # --- HTTP ---

@@ -22,7 +22,7 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
-from tests.broker.base import OwnedBroker
+from tests.broker.base import DEADLINE_S, OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import (
     create_topic,
@@ -32,7 +32,7 @@ from tests.broker.topics import (
     read_all,
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import DEADLINE_S, Start
+from tests.local import Start
 
 ONE = Fingerprint(offset=7, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000)
 

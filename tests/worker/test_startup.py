@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.broker.base import DEADLINE_S
+
 STARTS = """
 from pathlib import Path
 from streamdedup import logs
@@ -40,7 +42,7 @@ def test_a_first_start_that_compiles_says_so_once(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=100,
+            timeout=DEADLINE_S,
         )
         return [line for line in done.stderr.splitlines() if '"compiling"' in line]
 
