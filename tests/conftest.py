@@ -2,11 +2,22 @@
 
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 
 from streamdedup.keys.hashing import Digests, Hash
 
 pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.lists.tools"]
+
+# How long an example takes is no claim, and the examples are the same in every run: nothing fails by chance.
+# `pytest --hypothesis-profile=default` draws others.
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("tests")
 
 CONTAINERS = "--containers"
 KEYS = 1_400_000  # what tells 0.1 % from a quarter more, and the members
