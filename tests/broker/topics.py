@@ -80,12 +80,7 @@ def create_replicated(
         DEADLINE_S,
         lambda: f"not every partition of {name} has a leader",
     )
-    # A leader is listed before it has the partition's log.
-    wait_until(
-        lambda: _served(admin, name, range(partitions)),
-        DEADLINE_S,
-        lambda: f"not every leader of {name} answers",
-    )
+    _offsets(admin, name, range(partitions), _LATEST)  # a leader is listed before it has the log
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
@@ -318,16 +313,6 @@ def _partitions_led(admin: AdminClient, topic: str) -> list[int]:
     return [p.id for p in found.partitions.values() if p.leader >= 0] if found else []
 
 
-def _served(admin: AdminClient, topic: str, partitions: Iterable[int]) -> bool:
-    try:
-        _offsets(admin, topic, partitions, _LATEST)
-    except KafkaException as error:
-        if error.args[0].code() in _UNSERVED:
-            return False
-        raise
-    return True
-
-
 def _offsets(
     admin: AdminClient,
     topic: str,
@@ -337,9 +322,23 @@ def _offsets(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     deadline_s: float = DEADLINE_S,
 ) -> dict[int, int]:
+    """Return an offset of each partition, once all have leaders that answer."""
     asked = {TopicPartition(topic, partition): spec for partition in partitions}
-    found = admin.list_offsets(asked, isolation_level=isolation) if asked else {}
-    return {each.partition: future.result(deadline_s).offset for each, future in found.items()}
+
+    def told() -> dict[int, int] | None:
+        found = admin.list_offsets(asked, isolation_level=isolation)
+        try:
+            return {
+                each.partition: future.result(deadline_s).offset for each, future in found.items()
+            }
+        except KafkaException as error:
+            if error.args[0].code() in _UNSERVED:
+                return None
+            raise
+
+    if not asked:
+        return {}
+    return wait_until(told, deadline_s, lambda: f"not every leader of {topic} answers") or {}
 
 
 def _send(producer: Producer, topic: str, events: Iterable[Event]) -> dict[int, int]:
@@ -407,6 +406,9 @@ _UNSERVED = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 )
 
 _UNSETTLED = (
