@@ -84,7 +84,7 @@ def test_a_clean_run_is_fine(broker: Broker, tmp_path: Path) -> None:
 def test_it_works_while_a_worker_does(broker: Broker, tmp_path: Path) -> None:
     """What is committed or emitted while it reads is neither lost nor foreign."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path).create()
-    deployment.config["delivery"] |= {"batch_events_max": 200, "commit_interval_ms": 10}
+    deployment.config["delivery"] |= {"batch_events_max": 20, "commit_interval_ms": 10}
     deployment.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 16_384
     deployment.feed(keyed(range(30_000)))
     behind = 0

@@ -20,7 +20,7 @@ from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.worker import worker as worker_module
-from tests.broker.base import Broker, OwnedBroker, client_config
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, client_config
 from tests.broker.proxy import Action, Api, Delay, Frame, Hold, Proxy, Replace
 from tests.broker.topics import (
     alter_topic,
@@ -88,7 +88,7 @@ async def test_a_worker_that_takes_part_in_its_group_no_more_ends(
     with pytest.raises(
         DeliveryError, match="has stopped taking part in its group; restart the worker"
     ):
-        await asyncio.wait_for(worker.task, 40)
+        await asyncio.wait_for(worker.task, DEADLINE_S)
 
 
 async def test_a_stale_assignments_events_are_dropped(
@@ -106,7 +106,7 @@ async def test_a_stale_assignments_events_are_dropped(
         records = await poll(self, *arguments)
         if records and not polled.is_set():
             polled.set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(DEADLINE_S):
                 while self.epoch == epoch:
                     await asyncio.sleep(0.01)
             readers.append(asyncio.current_task())
@@ -332,7 +332,7 @@ async def test_output_events_without_a_key_are_skipped_and_counted(
 
 async def test_a_successor_need_not_wait(deployment: Deployment, start: Start) -> None:
     """Who drains leaves the group, saves last, and has committed all: the next begins at once, from that snapshot."""
-    deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 45_000
+    deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 120_000
     first = start(deployment)
     deployment.feed(keyed(range(100), 1))
     await first.consumed(100)
@@ -341,7 +341,7 @@ async def test_a_successor_need_not_wait(deployment: Deployment, start: Start) -
     began = time.monotonic()
     second = start(deployment)
     (folded,) = await second.logged("output_folded")
-    assert time.monotonic() - began < 20  # far below the session
+    assert time.monotonic() - began < 60  # far below the session
     assert folded["start"] == saved["label"] == folded["end"] - 1 == 100  # the marker
 
 
@@ -355,15 +355,15 @@ async def test_at_least_once_fences_once_at_the_assignment(
     deployment.config["delivery"]["guarantee"] = "at_least_once"
     config = client_config(deployment.bootstrap) | {"transactional.id": f"{deployment.sink}/0"}
     zombie: Any = Producer(config)
-    zombie.init_transactions(20)
+    zombie.init_transactions(DEADLINE_S)
     zombie.begin_transaction()
     zombie.produce(deployment.sink, b"v", key=b"user1@example.com", partition=0)
-    zombie.flush(20)
+    zombie.flush(DEADLINE_S)
     deployment.feed(keyed(range(3), 1))
     worker = start(deployment)
     await worker.consumed(3)
     with pytest.raises(KafkaException):
-        zombie.commit_transaction(20)
+        zombie.commit_transaction(DEADLINE_S)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from streamdedup.commands.audit import audit
 from streamdedup.errors import DeliveryError
 from streamdedup.settings import load
-from tests.broker.base import client_config
-from tests.broker.topics import read_all, unique_name
+from tests.broker.base import DEADLINE_S, client_config
+from tests.broker.topics import end_offsets, read_all, unique_name, wait_until_stable
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
 
@@ -36,15 +36,17 @@ def renew(deployment: Deployment) -> None:
 
 @contextmanager
 def open_transaction(deployment: Deployment, key: bytes) -> Iterator[Producer]:
-    """Somebody else's, with one event in the output; aborted at the end unless it ended."""
+    """Somebody else's, with one event in the output; aborted at the end unless it ended; then its marker is there."""
     name = unique_name("foreign")
     producer = Producer({**client_config(deployment.bootstrap), "transactional.id": name})
-    producer.init_transactions(20)
+    producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
     producer.produce(deployment.sink, b"foreign", key, partition=0)
-    producer.flush(20)
+    producer.flush(DEADLINE_S)
     yield producer
-    producer.abort_transaction(20)
+    producer.abort_transaction(DEADLINE_S)
+    ends = end_offsets(deployment.bootstrap, deployment.sink)
+    wait_until_stable(deployment.bootstrap, deployment.sink, ends)
 
 
 async def test_nothing_is_doubled_over_an_open_transaction(
@@ -86,7 +88,9 @@ async def test_a_transaction_that_ends_in_time_is_waited_for(
             lambda: worker.worker.deliveries and worker.delivery.state == "fencing", "fencing"
         )
         assert worker.tally.consumed == 0
-        (producer.commit_transaction if how == "committed" else producer.abort_transaction)(20)
+        (producer.commit_transaction if how == "committed" else producer.abort_transaction)(
+            DEADLINE_S
+        )
         await worker.consumed(100)
         await worker.stop()
         producer.begin_transaction()  # for the end of the context

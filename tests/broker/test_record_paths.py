@@ -412,7 +412,7 @@ async def test_answers_are_read_in_one_piece(broker: Broker) -> None:
         consumer.assign([TopicPartition(topic, 0)])
         await consumer.start()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(DEADLINE_S):
                 await consumer.position(TopicPartition(topic, 0))
             connections = consumer._client._conns.values()
             protocols = [c._writer.transport.get_protocol() for c in connections]

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from streamdedup.kafka.sink import KafkaWriter
-from tests.broker.base import Broker, client_config
+from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.proxy import Action, Api, Cut, Drop, Frame, Hold, Proxy, Replace
 from tests.broker.topics import (
     committed,
@@ -37,15 +37,15 @@ async def test_whoever_writes_under_the_outputs_name_is_fenced(
     name = f"{deployment.sink}/0"
     config = client_config(deployment.bootstrap) | {"transactional.id": name}
     other: Any = Producer(config)
-    other.init_transactions(20)
+    other.init_transactions(DEADLINE_S)
     other.begin_transaction()
     other.produce(deployment.sink, b"v", b"zombie", partition=0)
-    other.flush(20)
+    other.flush(DEADLINE_S)
     deployment.feed(keyed(range(100), 1))
     worker = start(deployment)
     await worker.consumed(100)
     with pytest.raises(KafkaException):
-        other.commit_transaction(20)
+        other.commit_transaction(DEADLINE_S)
     await worker.stop()
     assert output_keys(deployment) == keys_of(range(100))
     assert worker.lines("doubt") == []

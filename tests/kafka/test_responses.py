@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from streamdedup.kafka.client import columns
 from streamdedup.kafka.client.responses import KEPT_BYTES, LEAST_BYTES, Responses
+from tests.broker.base import DEADLINE_S
 
 Closed = tuple[CloseReason, BaseException | None]
 
@@ -78,7 +79,7 @@ class Peers:
 
     async def until(self, count: int) -> None:
         """Wait until so many answers were given, or it was closed."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             while len(self.connection.answers) < count and not self.connection.closed:
                 await asyncio.sleep(0.001)
 
@@ -158,7 +159,7 @@ async def test_a_broker_that_hangs_up_breaks_the_connection(peers: Peers, sent: 
     [(reason, error)] = peers.connection.closed
     assert reason == CloseReason.CONNECTION_BROKEN
     assert isinstance(error, EOFError)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while not peers.connection._protocol.told:
             await asyncio.sleep(0.001)
     assert peers.connection._protocol.told == [None]
@@ -186,7 +187,7 @@ async def test_an_answer_that_cannot_be_read_breaks_the_connection(peers: Peers)
 async def test_memory_is_taken_for_what_came_not_for_what_is_claimed(peers: Peers) -> None:
     """Who is no broker may begin with any four bytes: HTTP means 1.2 GB."""
     peers.broker.write(b"HTTP/1.1 400 Bad Request\r\n" * 10_000)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while peers.protocol._have < 260_000:
             await asyncio.sleep(0.001)
     assert len(peers.protocol._buffer) <= 1 << 19

@@ -176,7 +176,7 @@ async def test_the_broker_tells_the_batch_at_an_offset(deployment: Deployment) -
     bootstrap, sink = deployment.bootstrap, deployment.sink
     produce(bootstrap, sink, keyed(range(10), 1), transactional_id=sink)
     produce(bootstrap, sink, keyed(range(5), 1), transactional_id=sink, abort=True)
-    async with cluster_of(deployment) as cluster, asyncio.timeout(20):
+    async with cluster_of(deployment) as cluster, asyncio.timeout(DEADLINE_S):
         batches = [await cluster.batch_at(sink, 0, offset) for offset in range(18)]
         first, marker, aborted, end = batches[0], batches[10], batches[11], batches[16]
         assert first is not None and marker is not None and aborted is not None
@@ -201,7 +201,7 @@ async def test_a_snapshot_names_the_last_batch_that_it_folded(
     await start(deployment).through(100)
     log = newest_log(deployment)
     assert log.label == 100
-    async with cluster_of(deployment) as cluster, asyncio.timeout(20):
+    async with cluster_of(deployment) as cluster, asyncio.timeout(DEADLINE_S):
         last = await cluster.batch_at(deployment.sink, 0, 99)
     assert last is not None
     assert log.fingerprint == last
