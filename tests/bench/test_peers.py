@@ -24,7 +24,7 @@ from bench.worker.load import Tree
 from bench.worker.log import HEAD, Batch, Log
 from bench.worker.measuring import Contending, Run
 from bench.worker.progress import followed
-from tests.broker.base import Unavailable
+from tests.broker.base import DEADLINE_S, Unavailable
 
 FORM = Form(120)
 MODEL = parts(2000, 4, 0.2)
@@ -125,7 +125,7 @@ def test_what_a_process_started_counts() -> None:
     took_s = 2 * 0.2 - 0.05  # it is told in hundredths, each cut off
     code = f"import subprocess\nfor child in {children!r}:\n    subprocess.run(child)"
     with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as process:
-        tree, end = Tree(psutil.Process(process.pid)), time.monotonic() + 30
+        tree, end = Tree(psutil.Process(process.pid)), time.monotonic() + DEADLINE_S
         try:
             while tree.cpu_s() < took_s and time.monotonic() < end:
                 time.sleep(0.05)

@@ -135,11 +135,14 @@ async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, st
     for number in range(6):
         produce(deployment.bootstrap, deployment.sink, keyed([number], 1))
 
+    answers: list[Frame] = []
+
     def slowly(frame: Frame) -> Action | None:
         if frame.api != Api.FETCH or deployment.sink.encode() not in frame.message:
             return None
         if frame.is_answer:
-            return Delay(0.2)
+            answers.append(frame)
+            return Delay(0.2) if len(answers) < 4 else Hold(threading.Event())
         return Replace(frame.message.replace(struct.pack(">i", 4 << 20), struct.pack(">i", 100)))
 
     with Proxy(deployment.bootstrap, slowly) as proxy:
