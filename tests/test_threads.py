@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamdedup import threads
+from streamdedup.delivery import services
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
@@ -21,7 +22,6 @@ from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, WatchedFs, connected_to
 from streamdedup.threads import SAVES_MAX, Lane
 from streamdedup.worker import assignment, process
-from streamdedup.worker import worker as worker_module
 from streamdedup.worker.worker import Worker
 from tests.broker.base import DEADLINE_S
 from tests.deployment import Deployment
@@ -126,7 +126,7 @@ async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
 ) -> None:
     """The log and /readyz name the shard and what it waits for; the other decides, folding one at a time."""
     monkeypatch.setattr(threads, "TELL_EVERY_S", 0.01)
-    monkeypatch.setattr(worker_module, "FOLDS_MAX", 1)
+    monkeypatch.setattr(services, "FOLDS_MAX", 1)
     deployment, broker = memory(tmp_path, 2)
     disks.append(disk := DyingDisk(of_partition(0, answers=answers)))
     began = time.monotonic()
