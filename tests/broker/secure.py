@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks non
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -23,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks non
     UserScramCredentialUpsertion,
 )
 
-from tests.broker.base import Unavailable, admin_client, free_ports
+from tests.broker.base import DEADLINE_S, Unavailable, admin_client, free_ports, wait_until
 from tests.broker.jars import (
     cache_directory,
     cached_jars,
@@ -36,8 +37,6 @@ from tests.broker.process import ProcessBroker
 
 USER = "dedup"
 HOST = "127.0.0.1"
-ADMIN_S = 30
-OPENSSL_S = 30
 DAYS = "2"
 
 _JAAS = "org.apache.kafka.common.security"
@@ -106,19 +105,27 @@ class SecureBroker(ProcessBroker):
         ]
         for credential in credentials:
             admin = admin_client(self.bootstrap_servers)
-            admin.alter_user_scram_credentials([credential])[USER].result(ADMIN_S)
+            admin.alter_user_scram_credentials([credential])[USER].result(DEADLINE_S)
 
     def allow(self, rights: Iterable["Right"]) -> None:
-        """Grant rights to `USER`."""
-        admin = admin_client(self.bootstrap_servers)
-        for done in admin.create_acls([right.grant() for right in rights]).values():
-            done.result(ADMIN_S)
+        """Grant rights to `USER`; returns when the broker goes by them."""
+        admin, wanted = admin_client(self.bootstrap_servers), list(rights)
+        for done in admin.create_acls([right.grant() for right in wanted]).values():
+            done.result(DEADLINE_S)
+        wait_until(
+            lambda: all(_is_granted(admin, right) for right in wanted),
+            DEADLINE_S,
+            lambda: f"not granted: {[str(r) for r in wanted if not _is_granted(admin, r)]}",
+        )
 
     def deny(self, right: "Right") -> None:
-        """Take back a right that was granted."""
+        """Take back a right that was granted; returns when the broker goes by that."""
         admin = admin_client(self.bootstrap_servers)
         for done in admin.delete_acls([right.grants()]).values():
-            assert done.result(ADMIN_S), f"{right} was not granted"
+            assert done.result(DEADLINE_S), f"{right} was not granted"
+        wait_until(
+            lambda: not _is_granted(admin, right), DEADLINE_S, lambda: f"{right} is still granted"
+        )
 
     def _add_settings(self) -> None:
         lines = self._properties.read_text().splitlines()
@@ -174,6 +181,10 @@ class Right:
             _OPERATIONS[self.operation],
             AclPermissionType.ALLOW,
         )
+
+
+def _is_granted(admin: AdminClient, right: Right) -> bool:
+    return bool(admin.describe_acls(right.grants()).result(DEADLINE_S))
 
 
 _RESOURCES = {
@@ -239,7 +250,7 @@ def _run(*command: object) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=OPENSSL_S,
+        timeout=DEADLINE_S,
     )
     if run.returncode:
         raise Unavailable(f"certificates: openssl failed: {run.stderr.strip()}")
