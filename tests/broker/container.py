@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tests.broker.base import (
+    DEADLINE_S,
     SETTINGS,
     Unavailable,
     admin_client,
@@ -30,9 +31,7 @@ docker = DockerClient()
 docker.client.ping()
 print(docker.host())
 """
-PING_S = 10
-START_S = 60
-STOP_S = 30
+PING_S = 60
 LOG_TAIL_LINES = 20
 
 
@@ -53,12 +52,12 @@ class ContainerBroker:
 
     def stop(self) -> None:
         """SIGTERM and wait; Docker kills what outlasts the time."""
-        self._inner.stop(timeout=STOP_S)
+        self._inner.stop(timeout=int(DEADLINE_S))
 
     def kill(self) -> None:
         """SIGKILL."""
         self._inner.kill()
-        self._inner.wait(timeout=STOP_S)
+        self._inner.wait(timeout=int(DEADLINE_S))
 
     def pause(self) -> None:
         """Freeze it: connections stay open, and nothing answers."""
@@ -79,7 +78,7 @@ class ContainerBroker:
         client = admin_client(self.bootstrap_servers)
         wait_until(
             lambda: self._runs() and answers(client),
-            START_S,
+            DEADLINE_S,
             lambda: f"the broker does not answer{self._log_tail()}",
         )
 

@@ -6,10 +6,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-from tests.broker.base import Unavailable
+from tests.broker.base import DEADLINE_S, Unavailable
 
 OLDEST = 17
-ASK_S = 30
 
 
 def find_java() -> str:
@@ -42,7 +41,7 @@ def _version(java: str) -> int:
     """Ask for the major version; 0 if it does not run, as macOS's stub of an absent Java."""
     try:
         asked = subprocess.run(
-            [java, "-version"], check=False, capture_output=True, text=True, timeout=ASK_S
+            [java, "-version"], check=False, capture_output=True, text=True, timeout=DEADLINE_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
