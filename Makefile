@@ -1,15 +1,25 @@
-# make run: the main job on an embedded broker.  make test: everything.  Both set up .venv by themselves.
+# make run: the main job on an embedded broker.  make test-fast: the tests without a broker, in less than two minutes.
+# make test: everything.  All set up .venv by themselves.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-containers check format docs chaos acceptance bench bench-full bench-copy bench-filters mutants clean
+.PHONY: run test test-fast kernels test-containers check format docs chaos acceptance bench bench-full bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
-test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
+# Four processes for two cores: three begin with the tests of a broker, which wait most of the time.
+test: kernels
+	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal $(PYTEST_ARGS)
+
+# What a contributor runs after each edit: no broker, and none of the tests marked `slow`.
+test-fast: kernels
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
+
+# Compiled once: processes that start side by side on an empty cache would each compile the same kernels.
+kernels: $(VENV)/.dev
+	$(BIN)/python -m streamdedup compile
 
 # The image and the stack of deploy/, and broker tests with the broker in a container, on the engine of DOCKER_HOST.
 test-containers: $(VENV)/.dev
@@ -42,6 +52,7 @@ chaos: $(VENV)/.dev
 acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.acceptance
 	$(BIN)/python -m bench.hashes
+	$(BIN)/python -m tests.simulation --left
 
 # The worker against a plain copy and a loop by hand: a quarter of an hour.
 # bench-full adds restart, snapshots, memory, latency, growth and peers: an hour or more; it goes on where it was ended.

@@ -138,6 +138,7 @@ def test_blocks_that_are_not_run_are_counted() -> None:
     assert comments == len(left_out), "a comment stands above no block"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", RUN, ids=str)
 def test_code_runs(block: Block, tmp_path: Path) -> None:
     """A code block ends in success where only config/ is there, and prints what stands below it."""

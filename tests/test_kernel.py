@@ -47,6 +47,8 @@ from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.watching import watched
 
+pytestmark = pytest.mark.slow
+
 types: Any = numba.types  # its classes are made in ways that no type checker knows
 
 PROBE = """

@@ -115,6 +115,7 @@ def test_rows_outside_of_the_buffer() -> None:
     assert list(found) == [b"k", None, None, None, None, None, None]
 
 
+@pytest.mark.slow
 def test_no_byte_beyond_a_row_is_read() -> None:
     """The claims above hold with numba's check of all bounds, too."""
     chosen = "test_what_is_no_header or test_rows_outside or test_every_header"

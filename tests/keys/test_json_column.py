@@ -349,6 +349,7 @@ def _cut_anywhere(text: bytes, after: bytes) -> Column:
     return json_keys(["id"], Column(buffer, starts, np.arange(len(pieces))))[0]
 
 
+@pytest.mark.slow
 def test_with_bounds_checked_no_byte_is_read_beyond_the_buffer() -> None:
     """Every beginning and end of the cases, each in a buffer of its own size, is read with numba's check of indices."""
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"}
