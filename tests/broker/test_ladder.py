@@ -60,6 +60,7 @@ def pytest_run(tmp_path: Path) -> PytestRun:
     return run
 
 
+@pytest.mark.slow
 class TestWithoutABroker:
     """A machine that has none at all."""
 

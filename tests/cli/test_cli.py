@@ -282,6 +282,7 @@ def test_errors_do_not_tell_keys(call: Call) -> None:
         assert b"s3cr3t" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirection", "said"),
     [
@@ -381,6 +382,7 @@ def test_lines_pass_before_the_input_ends(piped: Piped) -> None:
     assert piped.process.wait(DEADLINE_S) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [b"new\n", b"first\n"], ids=["new", "duplicate"])
 def test_a_closed_pipe_is_no_error(piped: Piped, line: bytes) -> None:
     """Where the reader has had enough, the command ends in 0 with its summary and no complaint.
@@ -413,6 +415,7 @@ def test_a_closed_socket_is_noticed_without_a_new_line() -> None:
         assert process.wait(DEADLINE_S) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -445,6 +448,7 @@ def test_a_command_whose_reader_has_gone_ends_silently(
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
 )
@@ -461,6 +465,7 @@ def test_an_interrupt_ends_the_command_with_its_summary(
     assert b"Traceback" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="needs Linux's size of a pipe")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
 def test_an_interrupt_does_not_wait_for_the_reader(piped: Piped, number: signal.Signals) -> None:

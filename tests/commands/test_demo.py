@@ -54,6 +54,7 @@ FILLING = f"of {DISTINCT:,} new pages, while the filter filled up"
 ASKED = f"of {NEVER_FED:,} keys that were never fed, asked at the end"
 
 
+@pytest.mark.slow
 def test_the_report_adds_up(output: str) -> None:
     """Every event was consumed and has one outcome, and only the false positives are missing from the output."""
     passed, (_, false) = first(output, "passed on"), numbers(output, FILLING)
@@ -65,6 +66,7 @@ def test_the_report_adds_up(output: str) -> None:
     assert all(value > 0 for value in numbers(output, "time")[:2])
 
 
+@pytest.mark.slow
 def test_the_filter_is_at_work(output: str) -> None:
     """Some new pages are dropped: by chance, as many as estimated, to within five deviations."""
     estimated, actual = numbers(output, FILLING)
@@ -72,6 +74,7 @@ def test_the_filter_is_at_work(output: str) -> None:
     assert abs(actual - estimated) < 5 * estimated**0.5
 
 
+@pytest.mark.slow
 def test_the_filter_ends_near_its_promise(output: str) -> None:
     """Of keys that were never fed, nearly the promised 1 % is reported present, and no more."""
     estimated, actual, percent, promised = numbers(output, ASKED)
@@ -81,6 +84,7 @@ def test_the_filter_ends_near_its_promise(output: str) -> None:
     assert percent == pytest.approx(100 * actual / NEVER_FED, abs=0.006)
 
 
+@pytest.mark.slow
 def test_memory_stands_beside_that_of_an_exact_set(output: str) -> None:
     """A Bloom filter of 1 % takes 9.6 bits a key and a little slack; the set takes at least its keys and a pointer."""
     kept = first(output, "passed on")
@@ -183,6 +187,7 @@ def test_a_missing_broker_is_named_with_its_remedy(
     assert "install the extra, from a checkout: pip install '.[demo]'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_live_line_on_a_terminal(tmp_path: Path) -> None:
     """On a terminal one line is rewritten in place; a second run begins afresh where the first left snapshots."""
     for _ in range(2):

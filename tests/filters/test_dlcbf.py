@@ -23,6 +23,7 @@ def published() -> Churned:
     return churned("published", 60)
 
 
+@pytest.mark.slow
 def test_loads_under_churn_are_those_of_the_paper(published: Churned) -> None:
     """After 2^20 replacements, to the third decimal; and no bucket ever needed a ninth cell."""
     assert published.shares[5:].tolist() == pytest.approx(
@@ -42,6 +43,7 @@ def test_churn_loses_nothing_and_errs_as_fingerprints_are_in(published: Churned)
     assert low < found < high
 
 
+@pytest.mark.slow
 def test_without_permutations_churn_loses_dozens() -> None:
     """The same replacements with independent places: members vanish, since removals take the cells of others."""
     lost = churned("none", 60)

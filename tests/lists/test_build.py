@@ -501,6 +501,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [(), ("--format", "csv", "--column", "1"), ("--format", "jsonl", "--field", "x")]
 )
