@@ -114,6 +114,7 @@ def test_a_filter_that_forgets_is_seen() -> None:
     assert demo._probe([forgetful], set()).actual == 0
 
 
+@pytest.mark.slow
 def test_plain_lines_without_a_terminal(output: str) -> None:
     """Progress is plain lines in a pipe: rate, verdicts, fill, error, and no control characters."""
     lines = [line for line in output.splitlines() if " full  error " in line]

@@ -32,6 +32,7 @@ def test_loads_under_churn_are_those_of_the_paper(published: Churned) -> None:
     assert published.overflowed_max == 0
 
 
+@pytest.mark.slow
 def test_churn_loses_nothing_and_errs_as_fingerprints_are_in(published: Churned) -> None:
     """All members are found, and false positives are the distinct fingerprints' share of all, 24 * 2^-14."""
     assert published.not_found == 0
