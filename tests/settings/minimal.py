@@ -56,6 +56,7 @@ def definition(section: str) -> str:
 
 def leaves() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield section, name and schema of every leaf."""
-    for section in schema()["properties"]:
-        for name, leaf in schema()["$defs"][definition(section)]["properties"].items():
+    made = schema()
+    for section in made["properties"]:
+        for name, leaf in made["$defs"][definition(section)]["properties"].items():
             yield section, name, leaf

@@ -29,10 +29,11 @@ class TestSchema:
 
     def test_required_leaves_have_an_example(self) -> None:
         """A message about a missing leaf can show how to set it."""
+        made = schema()["$defs"]
         required = {
             f"{section}.{name}": leaf.get("examples")
             for section, name, leaf in leaves()
-            if name in schema()["$defs"][definition(section)].get("required", [])
+            if name in made[definition(section)].get("required", [])
         }
         assert len(required) == 5
         assert all(required.values())
