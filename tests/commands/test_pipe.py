@@ -342,6 +342,7 @@ def test_a_sink_that_nobody_reads_ends_the_run() -> None:
     assert source.read1(2) == b"a\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's VmHWM")
 def test_memory_does_not_grow_with_the_input() -> None:
     """Four million distinct lines peak no higher than one million: the filter and a chunk."""

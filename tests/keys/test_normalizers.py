@@ -202,6 +202,7 @@ def test_asked_once_for_each_key_that_differs() -> None:
     assert list(keys) == ["ä".encode(), b"a", "ö".encode()] * 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "passed"),
     [

@@ -544,6 +544,7 @@ print(peak())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bloom", "fuse"])
 def test_two_million_addresses_take_no_more_memory_than_stated(kind: str, tmp_path: Path) -> None:
     """What the first line says is not reached by the whole process, once the kernels are compiled."""
