@@ -38,7 +38,7 @@ def broker(
     The processes of one run (pytest-xdist) share one, since a broker takes seconds to start and half a GB of memory.
     """
     search: Callable[[], Broker] = find_broker
-    if _workers(request.config) > 1 and BOOTSTRAP not in os.environ:
+    if _workers(request.config) > 1 and not os.environ.get(BOOTSTRAP):
         of_this_run = tmp_path_factory.getbasetemp().parent
         search = partial(shared_broker, of_this_run, find_broker)
     with closing(_found(search)) as found:
