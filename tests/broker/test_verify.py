@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from streamdedup import threads
+from streamdedup.cli import main
 from streamdedup.commands.trial import tried
 from streamdedup.errors import SnapshotError
 from streamdedup.events import Verdict
@@ -49,8 +50,8 @@ def build(path: Path, entries: Iterable[str], *options: str) -> str:
     """Build the list at `path` by the command, and its version."""
     source = path.with_suffix(".txt")
     source.write_text("\n".join(entries))
-    command = [sys.executable, "-m", "streamdedup", "lists", "build", str(source), "-o", str(path)]
-    subprocess.run([*command, "--normalize", "email", *options], check=True, capture_output=True)
+    command = ["lists", "build", str(source), "-o", str(path), "--normalize", "email"]
+    assert main([*command, *options]) == 0
     return load_list(path, verify=False).version
 
 
