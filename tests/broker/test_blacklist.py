@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 from disposable_email_domains import blocklist as disposable
 
+from streamdedup.lists import load
 from tests.broker.base import DEADLINE_S, Broker, admin_client, wait_until
 from tests.broker.topics import Event, Record, create_topic, produce, read_all, unique_name
 from tests.deployment import Deployment
@@ -32,7 +33,7 @@ def build(path: Path, entries: Sequence[str], *arguments: str) -> str:
     text = path.with_suffix(".txt")
     text.write_text("\n".join(entries), "utf-8")
     command(["lists", "build", str(text), "-o", str(path), "--normalize", "email", *arguments])
-    return command(["lists", "inspect", str(path)]).partition("version")[2].split()[0]
+    return load(path, verify=False).version
 
 
 def command(arguments: Sequence[str]) -> str:

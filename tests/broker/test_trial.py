@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from streamdedup.cli import main
 from streamdedup.commands.trial import Trial, tried
 from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
@@ -79,20 +80,8 @@ def test_lists_are_asked_as_a_worker_would(asked: Deployment, tmp_path: Path) ->
     """With the changes of the control topic; what only screens has no duplicates."""
     text, control = tmp_path / "block.txt", unique_name("control")
     text.write_text("@junk.example\na@x.example\n")
-    subprocess.run(
-        [
-            *STREAMDEDUP,
-            "lists",
-            "build",
-            text,
-            "-o",
-            tmp_path / "block.list",
-            "--normalize",
-            "email",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    output = str(tmp_path / "block.list")
+    assert main(["lists", "build", str(text), "-o", output, "--normalize", "email"]) == 0
     create_topic(asked.bootstrap, control, 1, cleanup_policy="compact")
     asked.config["key"] = {"from": "value", "normalize": "email"}
     asked.config["blocklist"] = {"file": str(tmp_path / "block.list"), "control_topic": control}

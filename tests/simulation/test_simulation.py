@@ -12,6 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+import streamdedup
 from streamdedup.delivery import emit, fold, side_topics
 from streamdedup.rules.lists import NOTHING_BLOCKED, Lists
 from tests.simulation.__main__ import again
@@ -22,7 +23,7 @@ from tests.simulation.seeds import SORTS, left_by_tests
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(streamdedup.__file__).parents[1]
 
 SEEDS_A_TEST = 100
 MUTANT_SEEDS = 800  # the rarest is seen in one of 200
