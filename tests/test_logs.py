@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from streamdedup import logs
 from streamdedup.errors import CAUSES_MAX, FRAMES_MAX, DeliveryError, traceback_without_messages
 from streamdedup.kafka.client.connection import describe_error
-from streamdedup.logs import REPEATED_AFTER_S, OncePerTemplate
+from streamdedup.logs import REPEATED_AFTER_S, OncePerTemplate, RateLimit
 
 SECRET = "jane.doe@example.org"  # noqa: S105 - a key, which no log may hold
 
@@ -360,3 +360,19 @@ def test_an_error_without_text_is_its_name() -> None:
     """A time-out says nothing; its name does."""
     assert describe_error(TimeoutError()) == {"error": "TimeoutError"}
     assert describe_error(KafkaError())["error"].startswith("KafkaError")
+
+
+def test_the_first_is_told_at_once_and_the_others_together() -> None:
+    """Each line tells of all that happened since the one before."""
+    limit = RateLimit(60)
+    assert limit.due(1000.0, 3) == 3
+    assert [limit.due(now) for now in (1000.0, 1001.0, 1059.9)] == [0, 0, 0]
+    assert limit.due(1060.0, 2) == 5
+    assert limit.due(1060.0) == 0
+
+
+def test_after_a_quiet_time_the_next_is_told_at_once() -> None:
+    """How long it was quiet does not matter."""
+    limit = RateLimit(60)
+    assert limit.due(0.0) == 1
+    assert limit.due(86_400.0) == 1
