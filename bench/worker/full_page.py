@@ -19,10 +19,10 @@ GROWTH = {
 }
 
 PEERS_HOW = """\
-What else one would take, in the base case: each in rounds of streamdedup, the copy and itself, and its output checked
-as theirs. Where a peer chooses the partitions of its output by itself, its events may stand in any, but each is there
-once, byte for byte, and nothing else is. The time of one that compiles its code as it runs begins when it is warm, or
-has half of the input behind it. Processor and memory are those of all processes that it starts.
+The alternatives, in the base case: each in rounds of streamdedup, the copy and itself, and its output checked like
+theirs. If a peer chooses the partitions of its output by itself, its events may be in any partition, but each must be
+there once, byte for byte, and nothing else. If a peer compiles its code as it runs, its time begins when it is warm, or
+after half of the input. Processor and memory are those of all processes that it starts.
 """
 
 Found = Mapping[str, Any]
@@ -36,8 +36,8 @@ def sections(full: Found) -> Iterator[str]:
     if found := _below(cells, "restart/"):
         yield "### Restart\n"
         yield (
-            "From the start of the process to the first event that a reader of committed events has, 4 partitions, in"
-            "\nseconds: from a snapshot, and from a fold of the whole output alone. The kernel's cache is warm.\n"
+            "From the start of the process to the first event that a reader of committed events receives, in seconds,"
+            "\nwith 4 partitions: from a snapshot, and from a fold of the output alone. The kernel's cache is warm.\n"
         )
         yield _restart(found)
     if "snapshot" in cells:
@@ -50,7 +50,7 @@ def sections(full: Found) -> Iterator[str]:
         yield "### Latency\n"
         yield (
             "From the moment an event is due to be sent, in batches of 5 ms, to the moment a reader of committed events"
-            "\nhas it; 4 partitions, exactly once, in milliseconds.\n"
+            "\nreceives it; 4 partitions, exactly once, in milliseconds.\n"
         )
         yield _latency(found)
         yield f"![Percentiles of latency against the commit interval]({plots.LATENCY.name})\n"
@@ -60,9 +60,9 @@ def sections(full: Found) -> Iterator[str]:
             yield _growth(head, found)
     if _below(cells, "growth/"):
         yield (
-            "Filters are empty at the start; all else is as in the base case. Where capacity grows, the clock begins\n"
-            "when all partitions are live, the memory of their filters in place: a virtual machine may be given its\n"
-            "memory only as it touches it, as slowly as its host likes.\n"
+            "Filters are empty at the start; all else is as in the base case. In the cases of capacity, the clock\n"
+            "begins when all partitions are live and the memory of their filters is in place, because a virtual\n"
+            "machine may get its memory only when it touches it, as slowly as its host decides.\n"
         )
         yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
     if found := _below(cells, "peers/"):
@@ -127,9 +127,9 @@ def _snapshot(cell: Found) -> str:
     heads = ["Filter", "Seconds", "MB/s", "Stalls with one", "Stalls between", "Target"]
     return (
         f"{markdown(heads, [row])}\nOne partition, at {cell['rate']:,} events a second. A timer of the loop is due 50"
-        f" times a second: told is how many came\nmore than {STALL_MS_MAX:g} ms late, and a bound of the latest, in the"
-        " seconds in which a snapshot was written and in those\nbetween. Feeder and broker take their share of the"
-        " processors in both.\n"
+        f" times a second. The table counts\nthe beats that came more than {STALL_MS_MAX:g} ms late, with an upper"
+        " bound of the latest, in the seconds in which a snapshot was\nwritten and in the seconds between. Feeder and"
+        " broker take their share of the processors in both.\n"
     )
 
 
@@ -149,11 +149,11 @@ def _memory(cell: Found) -> str:
         for minute, sizes in by_minute.items()
     ]
     return (
-        f"Resident memory, in MB, while {cell['rate']:,} events a second come in, {cell['events']:,} in all, every one"
-        f" of which was\njudged; the filters have {cell['filter_bytes'] / 1e6:,.0f} MB, and snapshots are written.\n\n"
+        f"Resident memory, in MB, while {cell['rate']:,} events a second come in, {cell['events']:,} in all, each of"
+        f" which was judged.\nThe filters take {cell['filter_bytes'] / 1e6:,.0f} MB, and snapshots are written.\n\n"
         f"{markdown(['Minute', 'Median', 'Most'], rows)}\n"
-        f"From the {cell['span_s']:g} s after the first {cell['warm_s']:g} s to the last {cell['span_s']:g} s it grew"
-        f" by {growth / 1e6:.1f} MB; {_met(growth <= GROWTH_BYTES_MAX, f'at most {GROWTH_BYTES_MAX / 1e6:g} MB')}.\n"
+        f"From the {cell['span_s']:g} s after the first {cell['warm_s']:g} s to the last {cell['span_s']:g} s it"
+        f" grew by {growth / 1e6:.1f} MB; {_met(growth <= GROWTH_BYTES_MAX, f'at most {GROWTH_BYTES_MAX / 1e6:g} MB')}.\n"
     )
 
 
@@ -253,9 +253,9 @@ def _streams_bound(processors: int, cells: Found) -> str | None:
     both_us = ours_us + broker_us
     return (
         f"Ten times Kafka Streams would be {wanted / 1000:,.0f} thousand events a second. For each event of"
-        f" streamdedup's the broker takes {broker_us:.2f} µs\nof processor and streamdedup {ours_us:.2f}, so that would"
+        f" streamdedup, the broker takes {broker_us:.2f} µs\nof processor and streamdedup {ours_us:.2f}, so that would"
         f" need {wanted * both_us / 1e6:.1f} processors; there are {processors}, and both share them. Kafka Streams"
-        " was tuned as\nits line says. What more processors give either was not measured.\n"
+        " was tuned as\nits line says. How either uses more processors was not measured.\n"
     )
 
 

@@ -20,38 +20,38 @@ PAGE = results.ROOT / "docs" / "benchmarks.md"
 Found = Mapping[str, Any]
 
 HOW = f"""\
-- **The broker** runs on the same machine and takes its share of the processors, whoever is measured.
-- **A round** of a case lets all contenders run one right after the other, each time another one first; ratios are taken
-  within a round, and what is told is their median. The rounds go over all cases in turn.
+- **The broker** runs on the same machine and takes its share of the processors, whichever contender is measured.
+- **A round** of a case runs all contenders one right after the other, each time with another one first. Ratios are
+  taken within a round; the tables have their median. The rounds go over all cases in turn.
 - **The clock** is the same for all: from the moment a contender says that it has partitions to the last commit of its
-  group that is seen from outside. Each runs in a process of its own, to the end of the input or for
+  group that can be seen from outside. Each runs in a process of its own, to the end of the input or for
   {{seconds}};
   rates are those of the events that were consumed and committed by then.
 - **streamdedup** is `streamdedup run -c config.yaml`; options that neither the case nor the base case names have their
   defaults.
 - **The input** is the same for all contenders of a case, made from a seed, in record batches of up to
   {BYTES_MAX >> 10} KiB. An event of 120 bytes has a key of 28, an address, and a JSON value of 92; it
-  compresses well, to about a sixth by lz4 and a twelfth by zstd.
+  compresses well, to about a sixth with lz4 and a twelfth with zstd.
 - **The output** of every run is compared, byte for byte and in order, with the first occurrences in what was consumed
-  (with all of it for the copy). What a filter wrongly took for a duplicate is counted as missing; where that is more
-  than its error rate of 1e-6 explains, or anything else differs, there is no figure but an error.
-- **Other load** is what the machine does beside contender, broker and clock: a round with more than
+  (with all of it for the copy). An event that a filter wrongly took for a duplicate is counted as missing. If more are
+  missing than its error rate of 1e-6 explains, or if anything else differs, there is no figure but an error.
+- **Other load** is the work of the machine beside contender, broker and clock. A round with more than
   {OTHER_LOAD_MAX:.0%} of all processors is measured again, {REPEATS_MAX} times at most, and the quietest counts.
 - **The copy** goes through aiokafka's objects, judges nothing and has no transactions; it compresses at
-  aiokafka's levels, which are slow for lz4. **The loop** is what one would
-  write by hand, with confluent-kafka and a set, in batches of up to {BATCH_EVENTS:,} events: exactly once each is a
-  transaction, at least once it is flushed before its offsets are committed. Its set is gone after a restart.
+  aiokafka's levels, which are slow for lz4. **The loop** is a simple program
+  written by hand, with confluent-kafka and a set, in batches of up to {BATCH_EVENTS:,} events: with exactly once, each
+  is a transaction; with at least once, it is flushed before its offsets are committed. Its set is gone after a restart.
 - **Processor** is the contender's own user and system time by event, **memory** its most resident, both within the time
   that is measured.
 """
 
 
 BOUNDS = """\
-What bounds it is memory: a key sets as many bits in a filter of `bloom` as the error rate asks for, each in another
-cache line (`blocked` takes one, see its case), and every byte of an event is copied by the kernel from a socket and to
-another, and in between out of an answer and into a record batch. What was tried, and kept: answers read in one piece
-instead of through a stream, larger chunks between two turns of the loop, fetches small enough to stay in the cache, a
-chain of one stage that asks it directly.
+Memory limits the rate. In a filter of `bloom`, a key sets as many bits as the error rate asks for, each in another
+cache line (`blocked` takes one line, see its case). And every byte of an event is copied four times: by the kernel from
+one socket and to another, and in between out of an answer and into a record batch. These changes were tried and kept:
+answers are read in one piece instead of through a stream, chunks between two turns of the loop are larger, fetches are
+small enough to stay in the cache, and a chain of one stage asks that stage directly.
 """
 
 
@@ -176,8 +176,8 @@ def _profile(found: Found) -> str:
         [part, f"{share:.0%}", f"{share * cpu_us:.3f}"] for part, share in found["shares"].items()
     ]
     return (
-        f"Of {found['samples']:,} samples of its main thread in the base case, by py-spy, each is counted where it"
-        f" stands;\nthe columns of µs share out the {cpu_us:.2f} µs of processor an event that this run took.\n\n"
+        f"Of {found['samples']:,} samples of the worker's main thread in the base case, taken by py-spy, each is"
+        f" counted for one part.\nThe column of µs divides the {cpu_us:.2f} µs of processor an event of this run.\n\n"
         f"{markdown(['Part', 'Share', 'µs an event'], rows)}\n{BOUNDS}"
     )
 
@@ -193,7 +193,7 @@ def _quiet(cases: Found) -> str:
                 told["case"]["what"],
                 str(len(rounds)),
                 str(sum(found["repeats"] for found in rounds)),
-                "not told" if None in loads else f"{max(loads):.1%}",
+                "unknown" if None in loads else f"{max(loads):.1%}",
                 f"{told['case']['events']:,}",
                 f"{min(run['events'] for run in ours):,}",
                 f"{sum(run['missing'] for run in ours)} of {sum(run['emitted'] for run in ours):,}",
