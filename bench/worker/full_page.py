@@ -152,8 +152,8 @@ def _memory(cell: Found) -> str:
         f"Resident memory, in MB, while {cell['rate']:,} events a second come in, {cell['events']:,} in all, each of"
         f" which was judged.\nThe filters take {cell['filter_bytes'] / 1e6:,.0f} MB, and snapshots are written.\n\n"
         f"{markdown(['Minute', 'Median', 'Most'], rows)}\n"
-        f"From the {cell['span_s']:g} s after the first {cell['warm_s']:g} s to the last {cell['span_s']:g} s it"
-        f" grew by {growth / 1e6:.1f} MB; {_met(growth <= GROWTH_BYTES_MAX, f'at most {GROWTH_BYTES_MAX / 1e6:g} MB')}.\n"
+        f"From the {cell['span_s']:g} s after the first {cell['warm_s']:g} s to the last {cell['span_s']:g} s it grew"
+        f" by {growth / 1e6:.1f} MB; {_met(growth <= GROWTH_BYTES_MAX, f'at most {GROWTH_BYTES_MAX / 1e6:g} MB')}.\n"
     )
 
 
