@@ -68,6 +68,8 @@ def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> 
     """A `group_instance_id` twice: instead of throwing each other out for ever, one ends with status 1 (rule 16)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    # So long it may take them to throw each other out four times.
+    deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 15_000
     deployment.feed(keyed(range(200), 2))
     with deployment.running("one.log") as one, deployment.running("two.log") as two:
         wait_until(
