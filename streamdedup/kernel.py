@@ -125,9 +125,9 @@ upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_
 
 
 @contextmanager
-def compiling(tell: Callable[[], None]) -> Iterator[None]:
-    """Within this context, call `tell` once before the first kernel that is not in the cache is compiled."""
-    listener = _First(tell)
+def compiling(on_compile: Callable[[], None]) -> Iterator[None]:
+    """Within this context, call `on_compile` once before the first kernel that is not in the cache is compiled."""
+    listener = _First(on_compile)
     _event.register("numba:compile", listener)
     try:
         yield
@@ -245,17 +245,17 @@ def _warn_uncached(reason: str) -> None:
 
 
 class _First(_event.Listener):
-    """Calls `tell` when the first kernel is compiled."""
+    """Calls `on_compile` when the first kernel is compiled."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_compile: Callable[[], None]) -> None:
+        self._on_compile = on_compile
         self._listens = True
 
     @override
     def on_start(self, _compiling: object) -> None:
         if self._listens:
             self.end()
-            self._tell()
+            self._on_compile()
 
     @override
     def on_end(self, _compiled: object) -> None:

@@ -45,17 +45,17 @@ class RateLimit:
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s = every_s
-        self._untold, self._due_at = 0, -math.inf
+        self._unreported, self._due_at = 0, -math.inf
 
     def due(self, now_s: float, count: int = 1) -> int:
         """Count `count` more events. Return how many the line that is due now stands for; 0 if none is due.
 
         `now_s` is the time by a clock that never goes back, the same clock at each call.
         """
-        self._untold += count
+        self._unreported += count
         if now_s < self._due_at:
             return 0
-        untold, self._untold = self._untold, 0
+        untold, self._unreported = self._unreported, 0
         self._due_at = now_s + self._every_s
         return untold
 

@@ -239,7 +239,7 @@ def test_a_process_with_a_thread_that_hangs_ends_with_its_status(
     def exited(number: int) -> None:
         raise ExitedError(number)
 
-    monkeypatch.setattr(Worker, "_tell_unseen", end)
+    monkeypatch.setattr(Worker, "_warn_cross_partition", end)
     monkeypatch.setattr(process, "Worker", worker)
     monkeypatch.setattr(os, "_exit", exited)
     with pytest.raises(ExitedError) as left, capture_logs() as lines:

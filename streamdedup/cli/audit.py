@@ -34,25 +34,27 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()
-    telling = sys.stderr is not None and sys.stderr.isatty()
+    shows_progress = sys.stderr is not None and sys.stderr.isatty()
     try:
-        report = asyncio.run(audit(tree, tell=_teller() if telling else lambda _: None))
+        report = asyncio.run(
+            audit(tree, on_progress=_progress_printer() if shows_progress else lambda _: None)
+        )
     finally:
-        if telling:
+        if shows_progress:
             sys.stderr.write(CLEARED)
     put(json.dumps(report.as_json()) + "\n" if arguments.json else report.as_text())
     return 0 if report.fine else 1
 
 
-def _teller() -> Callable[[str], None]:
+def _progress_printer() -> Callable[[str], None]:
     """Return a function that shows its text on one line of the terminal, at most every `TELL_EVERY_S`."""
     told_at = 0.0
 
-    def tell(text: str) -> None:
+    def on_progress(text: str) -> None:
         nonlocal told_at
         if time.monotonic() - told_at >= TELL_EVERY_S:
             told_at = time.monotonic()
             sys.stderr.write(f"{CLEARED}{text}")
             sys.stderr.flush()
 
-    return tell
+    return on_progress

@@ -181,12 +181,12 @@ def _build(arguments: argparse.Namespace) -> int:
     with compiling(lambda: progress.say("compiling, only in the first run, for some seconds")):
         made = build(recipe, inputs, output, rejects, progress)
         if rejects.count:
-            progress.say(rejects.told())
+            progress.say(rejects.summary())
         if arguments.check:
             found = prove(output, recipe, inputs, progress)
             also = f" and in {place_of(output)}" if exact else ""
             progress.say(f"all {found:,} entries are found in {output}{also}")
-    progress.say(f"{output} is {made.told()}")
+    progress.say(f"{output} is {made.summary()}")
     if exact:
         progress.say(f"{place_of(output) / made.version} is its exact store")
     return 0

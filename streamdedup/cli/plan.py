@@ -78,7 +78,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     text = command.output(
         vars(arguments),
         stdin=lambda: binary(sys.stdin, closed),
-        tell=lambda text: say(f"streamdedup: {text}"),
+        on_step=lambda text: say(f"streamdedup: {text}"),
     )
     put(text + "\n")
     return 0

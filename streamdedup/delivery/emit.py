@@ -37,7 +37,7 @@ class Emitter:
         self._on_malformed = "pass" if settings.sink.shadow else settings.key.on_malformed
         self._writer = writer
         self._limits: dict[str, Limits] = {}
-        self._malformed_told = RateLimit()
+        self._malformed_logged = RateLimit()
 
     def observe(self, topology: Topology) -> None:
         """Take over the limits of the topics, as they are now."""
@@ -119,17 +119,17 @@ class Emitter:
                 f" {sink.topic}"
             )
         if malformed := np.flatnonzero(verdicts == Verdict.MALFORMED).tolist():
-            self._tell_malformed(part, malformed)
+            self._log_malformed(part, malformed)
         if self._on_malformed == "dead_letter":
             reasons |= {row: part.malformed[row] for row in malformed}
         return reasons
 
-    def _tell_malformed(self, part: DecidedBatch, rows: Sequence[int]) -> None:
+    def _log_malformed(self, part: DecidedBatch, rows: Sequence[int]) -> None:
         """Log the first malformed event at once, later ones now and then.
 
         With a wrong setting every event is malformed and none is judged, and nothing else shows that.
         """
-        if events := self._malformed_told.due(asyncio.get_running_loop().time(), len(rows)):
+        if events := self._malformed_logged.due(asyncio.get_running_loop().time(), len(rows)):
             log.warning(
                 "malformed",
                 topic=part.batch.topic,
@@ -179,9 +179,9 @@ def _why_blocked(blocked: BlockedRows) -> list[Headers]:
     block = blocked.lists.block
     if block is None:
         return []
-    told = block.name.encode(), block.version.encode()
+    list_and_version = block.name.encode(), block.version.encode()
     rules = (match.name.lower().encode() for match in Match)
-    return [tuple(zip(BLOCKED_BY, (*told, rule), strict=True)) for rule in rules]
+    return [tuple(zip(BLOCKED_BY, (*list_and_version, rule), strict=True)) for rule in rules]
 
 
 _MARKS = [mark(verdict) for verdict in Verdict]

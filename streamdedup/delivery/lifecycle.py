@@ -175,7 +175,7 @@ class Delivery:
         self._leaving = asyncio.Event()
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._live_at = 0.0  # by the loop's clock
-        self._told_beyond = False
+        self._warned_beyond = False
         self._writer = services.cluster.writer(
             settings.sink, partition, exactly_once=recipe.exactly_once
         )
@@ -277,7 +277,7 @@ class Delivery:
                     await self._stop(final)
                     continue
                 self._meters.doubt(doubt_cause(error))
-                self._tell(error)
+                self._log_doubt(error)
                 if self.state is State.LIVE and self._live_s > BACKOFF_S_MAX:
                     self._backoff.reset()
                 self.state = State.FENCING
@@ -386,7 +386,7 @@ class Delivery:
             await self._pause(backoff.next_s())
         return False
 
-    def _tell(self, error: Exception) -> None:
+    def _log_doubt(self, error: Exception) -> None:
         """Log a doubt. If a broker is away, only a live shard does; `patience` logs that for all shards together."""
         if is_away(error):
             self._services.cluster.patience.away(self._name, error)
@@ -401,7 +401,7 @@ class Delivery:
         self._reader.passed()
         self._backoff.reset()
         if self.shard:
-            self._tell_beyond(self.shard)
+            self._warn_beyond_capacity(self.shard)
 
     async def _commit_birth(
         self, committer: Committer, shard: Shard, topology: Topology, offset: int
@@ -425,10 +425,10 @@ class Delivery:
         )
         await self._leaving.wait()
 
-    def _tell_beyond(self, shard: Shard) -> None:
+    def _warn_beyond_capacity(self, shard: Shard) -> None:
         """Warn, once, that the error rate is above the configured one, which `filter.on_full: warn` allows."""
-        if self.beyond_capacity and not self._told_beyond:
-            self._told_beyond = True
+        if self.beyond_capacity and not self._warned_beyond:
+            self._warned_beyond = True
             self._log.warning(
                 "filter_beyond_capacity",
                 keys=len(shard.filter),

@@ -148,7 +148,7 @@ class ShardSnapshots:
                 break
             doubted.add(snapshot.path)
             refuse(Refusal(snapshot.path, f"{reason}; left in place"))
-        self._tell_refused(
+        self._log_refused(
             sorted(refusals.values(), key=_age, reverse=True), used=snapshot is not None
         )
         self._labels = []
@@ -172,7 +172,7 @@ class ShardSnapshots:
     async def _read(self, what: str, call: Callable[[], T]) -> T:
         return await self._threads.loads.run(self.name, what, call)
 
-    def _tell_refused(self, refusals: list[Refusal], *, used: bool) -> None:
+    def _log_refused(self, refusals: list[Refusal], *, used: bool) -> None:
         self._meters.snapshots_refused += len(refusals)
         if refusals:
             self._log.warning(

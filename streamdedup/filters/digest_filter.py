@@ -208,8 +208,10 @@ def check_unionable(one: Parts, other: object, *sizes: str) -> None:
     differing = [name for name in (*ASKED, *sizes) if mine.get(name) != theirs.get(name)]
     if not differing:
         raise ConfigError("the filters have no union: hash_key differs; build both alike")
-    told = f"{differing[0]} differs ({mine.get(differing[0])!r}, {theirs.get(differing[0])!r})"
-    raise ConfigError(f"the filters have no union: {told}; build both alike")
+    difference = (
+        f"{differing[0]} differs ({mine.get(differing[0])!r}, {theirs.get(differing[0])!r})"
+    )
+    raise ConfigError(f"the filters have no union: {difference}; build both alike")
 
 
 def empty_mask(digests: Digests) -> Mask:

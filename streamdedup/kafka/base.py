@@ -141,7 +141,7 @@ class Cluster(Protocol):
         They keep events for at least `retention_ms_min`.
         """
 
-    async def tells_stable_offsets(self, group: str, topic: str) -> bool:
+    async def supports_stable_offsets(self, group: str, topic: str) -> bool:
         """Return whether the brokers support stable OffsetFetch.
 
         It never returns an offset while a transaction on it is undecided.

@@ -59,9 +59,9 @@ class KafkaCluster:
         """Create the missing topics of the sink, with the settings of `source`; return their names."""
         return await topics.create_missing(self._options, sink, source, known, retention_ms_min)
 
-    async def tells_stable_offsets(self, group: str, topic: str) -> bool:
+    async def supports_stable_offsets(self, group: str, topic: str) -> bool:
         """Return whether the brokers support stable OffsetFetch."""
-        return await offsets.tells_stable_offsets(self._client, group, topic)
+        return await offsets.supports_stable_offsets(self._client, group, topic)
 
     async def committed(
         self, group: str, topic: str, partition: int, *, stable: bool

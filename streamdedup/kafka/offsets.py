@@ -53,11 +53,11 @@ class Note:
 
     def encode(self) -> str:
         """Return the text to commit."""
-        told = {name: value for name, value in asdict(self).items() if value is not None}
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
         if not self.atomic:
-            del told["atomic"]
+            del fields["atomic"]
         ids = {name: getattr(self, name) for name in ("cluster_id", "input_id", "output_id")}
-        return orjson.dumps({"streamdedup": 1, **ids, **told}).decode()
+        return orjson.dumps({"streamdedup": 1, **ids, **fields}).decode()
 
     @classmethod
     def decode(cls, text: str | None) -> "Note | None":
@@ -74,8 +74,8 @@ class Note:
                 "output_id": str() | None as output_id,
                 "label": int() as label,
             }:
-                told = {name: found.get(name) for name in _OPTIONAL}
-                known = {name: value for name, value in told.items() if type(value) is int}
+                fields = {name: found.get(name) for name in _OPTIONAL}
+                known = {name: value for name, value in fields.items() if type(value) is int}
                 atomic = found.get("atomic") is True
                 return cls(
                     cluster_id=cluster_id,
@@ -155,7 +155,7 @@ def check(code: int) -> None:
         raise for_code(code)
 
 
-async def tells_stable_offsets(client: Any, group: str, topic: str) -> bool:
+async def supports_stable_offsets(client: Any, group: str, topic: str) -> bool:
     """Return whether the broker supports stable OffsetFetch (Kafka 2.5).
 
     An error that may pass counts as yes. Any other error is raised: the broker refuses us.

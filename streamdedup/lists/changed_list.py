@@ -36,17 +36,17 @@ class ChangedList:
 
     def match(self, keys: Column, digests: Digests) -> Matches:
         """Return a `Match` for each of `keys`, (n,), as `Matcher.match` does. Single changes win over the file."""
-        base, told = self.base, self.overlay.look_up(digests)
-        there = base.addresses.contains_many(digests) & (told != REMOVED) | (told == ADDED)
+        base, changes = self.base, self.overlay.look_up(digests)
+        there = base.addresses.contains_many(digests) & (changes != REMOVED) | (changes == ADDED)
         matches: Matches = there.astype(np.uint8) * np.uint8(Match.ADDRESS)
         if base.facts.normalizing.name != "email":
             return matches
-        rest = np.flatnonzero(~there & (told != REMOVED))
+        rest = np.flatnonzero(~there & (changes != REMOVED))
         rows, asked = candidates(keys.take(rest))
         digests = base.hash.of_column(asked)
-        told = self.overlay.look_up(digests)
-        there = told == ADDED
+        changes = self.overlay.look_up(digests)
+        there = changes == ADDED
         if base.domains is not None:
-            there |= base.domains.contains_many(digests) & (told != REMOVED)
+            there |= base.domains.contains_many(digests) & (changes != REMOVED)
         matches[rest[rows[there]]] = Match.DOMAIN
         return matches

@@ -32,13 +32,13 @@ class Verdicts:
     def of_lines(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the answers of `of_keys` for every line of `chunks`, empty ones included."""
         for block in blocks(chunks):
-            yield self._told(block.lines)
+            yield self._verdict_lines(block.lines)
 
     def of_keys(self, keys: list[bytes]) -> bytes:
         """Return a line for each key: verdict, rule or reason, and the key as it was given, separated by tabs."""
-        return self._told(Column.of(keys)) if keys else b""
+        return self._verdict_lines(Column.of(keys)) if keys else b""
 
-    def _told(self, given: Column) -> bytes:
+    def _verdict_lines(self, given: Column) -> bytes:
         keys, malformed = given, dict[int, str]()
         if self._normalizer is not None:
             keys, malformed = self._normalizer.of_column(given)

@@ -83,7 +83,7 @@ class Facts:
         )
 
 
-def duplicates_told(kind: str, count: int) -> str:
+def duplicates_text(kind: str, count: int) -> str:
     """Return how many entries were left out, in words. A filter that adds keys one by one takes some for duplicates."""
     taken = " or taken for such by the filter" if count and kind not in ("fuse", "exact") else ""
     return counted(count, "duplicate") + taken

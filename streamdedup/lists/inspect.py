@@ -6,7 +6,7 @@ The same for its exact store, if there is one.
 from pathlib import Path
 
 from streamdedup.errors import ConfigError, SnapshotError
-from streamdedup.lists.facts import Facts, duplicates_told
+from streamdedup.lists.facts import Facts, duplicates_text
 from streamdedup.lists.progress import sized
 from streamdedup.lists.store_facts import check_files, place_of, read_facts, versions_in
 from streamdedup.snapshot import files
@@ -65,7 +65,7 @@ def _rows(header: Header) -> dict[str, str]:
         "kind": f"{kind}, error rate {field(addresses, 'error_rate', float):.3g}",
         "addresses": f"{counts.addresses:,}",
         "domains": f"{counts.domains:,}",
-        "left out": f"{duplicates_told(kind, counts.duplicates)}, {counted(counts.bad, 'bad line')}",
+        "left out": f"{duplicates_text(kind, counts.duplicates)}, {counted(counts.bad, 'bad line')}",
         "size": _size(number(listed, "address_buffers", 0), header.buffer_sizes),
     }
 

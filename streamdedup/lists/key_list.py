@@ -22,7 +22,7 @@ from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import domains
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.normalizers.domains import candidates
-from streamdedup.lists.facts import EntryCounts, Facts, duplicates_told
+from streamdedup.lists.facts import EntryCounts, Facts, duplicates_text
 from streamdedup.lists.normalization import Normalizing, id_of
 from streamdedup.lists.progress import sized
 from streamdedup.rules.lists import Match, Matches
@@ -98,12 +98,12 @@ class KeyList:
         """The greatest probability that a key which is not on the list matches an address."""
         return self.addresses.error_rate
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return a description for people. It holds no key."""
         counts, tables = self.facts.counts, self.buffers()
         return (
             f"the list {self.name}, version {self.version}: {counts.addresses + counts.domains:,} entries, of which"
-            f" {counts.domains:,} domains, without {duplicates_told(self.kind, counts.duplicates)}; {self.kind},"
+            f" {counts.domains:,} domains, without {duplicates_text(self.kind, counts.duplicates)}; {self.kind},"
             f" {sized(sum(table.nbytes for table in tables))}, error rate {self.error_rate:.3g}"
         )
 

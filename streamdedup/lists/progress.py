@@ -23,7 +23,7 @@ class BuildProgress:
         self._out, self._clock = out, clock
         self._live = live
         self._terminal = out is not None and out.isatty()
-        self._begun = self._told = clock()
+        self._begun = self._reported_at = clock()
         self._doing = ""
         self._bytes_all: int | None = None
         self._bytes = self.lines = 0
@@ -32,7 +32,7 @@ class BuildProgress:
         """Begin a step that will go through `bytes_all` bytes; None if that is unknown."""
         self._doing, self._bytes_all = doing, bytes_all
         self._bytes = self.lines = 0
-        self._begun = self._told = self._clock()
+        self._begun = self._reported_at = self._clock()
 
     def through(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the same chunks, and count each of them."""
@@ -46,8 +46,8 @@ class BuildProgress:
         """Count that many more bytes and lines as done."""
         self._bytes += size_bytes
         self.lines += lines
-        if self._clock() - self._told >= UPDATE_S:
-            self._told = self._clock()
+        if self._clock() - self._reported_at >= UPDATE_S:
+            self._reported_at = self._clock()
             self._update()
 
     def say(self, text: str) -> None:
@@ -66,12 +66,12 @@ class BuildProgress:
         if not self._live:
             return
         took_s = max(self._clock() - self._begun, 1e-9)
-        told = f"{self._doing}: {sized(self._bytes)}"
+        text = f"{self._doing}: {sized(self._bytes)}"
         if self._bytes_all and self._bytes:
             left_s = took_s * max(self._bytes_all - self._bytes, 0) / self._bytes
-            told += f" of {sized(self._bytes_all)} ({self._bytes / self._bytes_all:.0%}), {left_s:,.0f} s left"
-        told += f", {self.lines / took_s:,.0f} lines/s"
-        self._write(f"{_CLEAR}{told}" if self._terminal else f"streamdedup: {told}\n")
+            text += f" of {sized(self._bytes_all)} ({self._bytes / self._bytes_all:.0%}), {left_s:,.0f} s left"
+        text += f", {self.lines / took_s:,.0f} lines/s"
+        self._write(f"{_CLEAR}{text}" if self._terminal else f"streamdedup: {text}\n")
 
     def _write(self, text: str) -> None:
         if self._out is not None:

@@ -82,13 +82,13 @@ class StoreFacts:
 
     def text(self) -> bytes:
         """Return the text that `read_facts` reads."""
-        told = {
+        found = {
             "format": FORMAT,
             "owner": asdict(self.owner),
             "entries": self.entries,
             "files": {name: asdict(file) for name, file in self.files.items()},
         }
-        return _json({"checksum": crc32c.crc32c(_json(told)), "store": told})
+        return _json({"checksum": crc32c.crc32c(_json(found)), "store": found})
 
 
 def read_facts(directory: Path) -> StoreFacts:
@@ -125,9 +125,9 @@ def store_of(place: Path, listed: KeyList) -> Path:
     there = versions_in(place)
     if listed.version in there:
         return place / listed.version
-    told = f"{place} holds only version {', '.join(there)}" if there else _no_store(place)
+    found = f"{place} holds only version {', '.join(there)}" if there else _no_store(place)
     raise ConfigError(
-        f"the list {listed.path or listed.name}, version {listed.version}, has no exact store: {told}; {AGAIN}"
+        f"the list {listed.path or listed.name}, version {listed.version}, has no exact store: {found}; {AGAIN}"
     )
 
 
@@ -163,16 +163,16 @@ def _parsed(text: bytes) -> StoreFacts:
     if len(text) > FACTS_BYTES_MAX:
         raise DamagedFileError(f"it has more than {FACTS_BYTES_MAX:,} bytes")
     raw = parse_object(bytearray(text))
-    told = field(raw, "store", dict)
-    if number(raw, "checksum", 0, CRC_MAX) != crc32c.crc32c(_json(told)):
+    found = field(raw, "store", dict)
+    if number(raw, "checksum", 0, CRC_MAX) != crc32c.crc32c(_json(found)):
         raise DamagedFileError("its checksum does not hold")
-    if (version := number(told, "format", 1)) != FORMAT:
+    if (version := number(found, "format", 1)) != FORMAT:
         raise SnapshotError(f"it has format {version}, but this streamdedup reads format {FORMAT}")
-    owner = field(told, "owner", dict)
+    owner = field(found, "owner", dict)
     return StoreFacts(
         owner=Owner(**{each.name: field(owner, each.name, str) for each in fields(Owner)}),
-        entries=number(told, "entries", 0),
-        files={name: _sized(name, file) for name, file in field(told, "files", dict).items()},
+        entries=number(found, "entries", 0),
+        files={name: _sized(name, file) for name, file in field(found, "files", dict).items()},
     )
 
 

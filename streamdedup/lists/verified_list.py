@@ -57,7 +57,7 @@ class VerifiedList:
         addresses = _Found.of(base.addresses, overlay, digests)
         rows, of_domains = _NO_ROWS, digests[:0]
         if base.facts.normalizing.name == "email" and (base.domains is not None or len(overlay)):
-            rest = np.flatnonzero((addresses.told != ADDED) & (addresses.told != REMOVED))
+            rest = np.flatnonzero((addresses.changes != ADDED) & (addresses.changes != REMOVED))
             of_rest, asked = candidates(keys.take(rest))
             rows, of_domains = (
                 rest[of_rest],
@@ -75,27 +75,27 @@ class VerifiedList:
 class _Found:
     """What single changes and a filter have for n digests.
 
-    `told` (n,) are the single changes. `rows` (k,) are the rows that the filter matches and no single change decides;
-    `digests` (k, 2) are theirs.
+    `changes` (n,) are the single changes. `rows` (k,) are the rows that the filter matches and no single change
+    decides; `digests` (k, 2) are theirs.
     """
 
-    told: Bytes
+    changes: Bytes
     rows: Integers
     digests: Digests
 
     @classmethod
     def of(cls, held: Filter | None, overlay: Overlay, digests: Digests) -> Self:
         """Look up `digests` (n, 2) in `overlay`, and in `held`, the filter of the file's entries, if it has one."""
-        told = overlay.look_up(digests)
+        changes = overlay.look_up(digests)
         rows = _NO_ROWS
         if held is not None:
-            rows = np.flatnonzero(held.contains_many(digests) & (told == UNCHANGED))
-        return cls(told, rows, digests[rows])
+            rows = np.flatnonzero(held.contains_many(digests) & (changes == UNCHANGED))
+        return cls(changes, rows, digests[rows])
 
     def answers(self, there: Mask) -> Answers:
         """Return an `Answer` for each of the n digests. `there` (k,) is the store's answer for `rows`."""
-        answers: Answers = np.full(len(self.told), Answer.ABSENT, dtype=np.uint8)
-        answers[self.told != UNCHANGED] = Answer.UNASKED
+        answers: Answers = np.full(len(self.changes), Answer.ABSENT, dtype=np.uint8)
+        answers[self.changes != UNCHANGED] = Answer.UNASKED
         answers[self.rows] = np.where(there, Answer.CONFIRMED, Answer.FALSE_POSITIVE)
         return answers
 
@@ -121,8 +121,8 @@ class StoreSuspects:
         there = self.store.holds(np.concatenate((self.keys.digests, self.domains.digests)))
         answers = self.keys.answers(there[: len(self.keys.rows)])
         of_domains = self.domains.answers(there[len(self.keys.rows) :])
-        listed = (self.keys.told == ADDED) | (answers == Answer.CONFIRMED)
-        by_domain = (self.domains.told == ADDED) | (of_domains == Answer.CONFIRMED)
+        listed = (self.keys.changes == ADDED) | (answers == Answer.CONFIRMED)
+        by_domain = (self.domains.changes == ADDED) | (of_domains == Answer.CONFIRMED)
         matches: Matches = np.zeros(len(answers), dtype=np.uint8)
         matches[self.of_keys[by_domain]] = Match.DOMAIN
         matches[listed] = Match.ADDRESS

@@ -133,12 +133,12 @@ def _log_json(log: Log) -> dict[str, Any]:
 
     So the text is that of files from before these fields existed.
     """
-    told = asdict(log)
+    fields = asdict(log)
     if log.fingerprint is None:
-        del told["fingerprint"]
+        del fields["fingerprint"]
     if not log.identity.floor:
-        del told["identity"]["floor"]
-    return told
+        del fields["identity"]["floor"]
+    return fields
 
 
 def bounded_json(value: Mapping[str, object]) -> bytes:

@@ -102,7 +102,7 @@ class MemoryCluster:
         await self._broker.request(self._connection, "create_topics", act)
         return names
 
-    async def tells_stable_offsets(self, group: str, topic: str) -> bool:  # noqa: ARG002 - this broker does
+    async def supports_stable_offsets(self, group: str, topic: str) -> bool:  # noqa: ARG002 - this broker does
         """Return True: this broker supports stable OffsetFetch."""
         return True
 

@@ -84,13 +84,13 @@ class ControlTopic:
             except Exception as error:
                 if not (is_away(error) or isinstance(error, StreamdedupError)):
                     raise
-                self._tell_trouble(error)
+                self._log_trouble(error)
                 await asyncio.sleep(AGAIN_S)
             else:
                 if came:
                     yield
 
-    def tell(self) -> None:
+    def log_state(self) -> None:
         """Log how many changes are in force now, and how long after its writing the newest message came into force."""
         log.info(
             "list_changed",
@@ -146,7 +146,7 @@ class ControlTopic:
             try:
                 change = read_change(batch.keys[row], batch.values[row], self._normal)
             except MalformedError as reason:
-                self._tell_malformed(batch, row, str(reason))
+                self._log_malformed(batch, row, str(reason))
             else:
                 self._changes.apply(self._hash.digests(change.keys), change.change)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
@@ -156,7 +156,7 @@ class ControlTopic:
                 " write null values for their keys"
             )
 
-    def _tell_trouble(self, error: Exception) -> None:
+    def _log_trouble(self, error: Exception) -> None:
         if self._trouble.due(time.monotonic()):
             log.warning(
                 "changes_behind",
@@ -165,7 +165,7 @@ class ControlTopic:
                 **describe_error(error),
             )
 
-    def _tell_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
+    def _log_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
         self._meters.changes_malformed += 1
         if messages := self._malformed.due(time.monotonic()):
             log.warning(

@@ -87,7 +87,7 @@ class ListLoader:
             file.loaded = await self._load(file)
         if self._control:
             await self._control.catch_up()
-            self._control.tell()
+            self._control.log_state()
         self._put_in_force()
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class ListLoader:
     async def _follow(self, control: ControlTopic) -> None:
         async for _ in control.news():
             self._put_in_force()
-            control.tell()
+            control.log_state()
 
     def _put_in_force(self) -> None:
         """Replace the lists in force. A batch reads `in_force.now` once, so one version of each list decides it."""

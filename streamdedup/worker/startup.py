@@ -138,7 +138,7 @@ async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:
     if not settings.delivery.exactly_once:
         return
     group, topic = settings.kafka.group_id, settings.source.topic
-    if not await cluster.tells_stable_offsets(group, topic):
+    if not await cluster.supports_stable_offsets(group, topic):
         raise ConfigError(
             "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
             " has none: set at_least_once"

@@ -67,7 +67,7 @@ class Worker:
         self._deliveries: dict[int, Delivery] = {}
         self._shards = Assignment(self._deliveries)
         self._threads = Threads()
-        self._told_unseen = False
+        self._warned_cross_partition = False
         self._trouble = RateLimit()
         shadow = settings.sink.shadow
         self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
@@ -195,13 +195,13 @@ class Worker:
                 self._shards.revive(self._status.epoch)
                 await self._keep_alive(services)
                 patience.check()
-                self._tell_unseen(services.watch)
+                self._warn_cross_partition(services.watch)
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     progress = self._progress()
                     trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
-                    tell = log.warning if trouble & progress.keys() else log.info
-                    tell("progress", **progress)
+                    log_progress = log.warning if trouble & progress.keys() else log.info
+                    log_progress("progress", **progress)
 
     async def _keep_alive(self, services: Services) -> None:
         patience, what = services.cluster.patience, "the consumer"
@@ -217,20 +217,20 @@ class Worker:
             if is_away(error):
                 patience.away(what, error)
             else:
-                self._tell_trouble(error)
+                self._log_trouble(error)
             await asyncio.sleep(TROUBLE_S)
         else:
             patience.back(what)
 
-    def _tell_trouble(self, error: Exception) -> None:
+    def _log_trouble(self, error: Exception) -> None:
         if self._trouble.due(asyncio.get_running_loop().time()):
             remedy = "still trying; if this goes on, restart the worker, and report a bug"
             log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
 
-    def _tell_unseen(self, watch: Watch) -> None:
+    def _warn_cross_partition(self, watch: Watch) -> None:
         """Warn, once, if the same key comes in two partitions."""
-        if watch.unseen and not self._told_unseen:
-            self._told_unseen = True
+        if watch.unseen and not self._warned_cross_partition:
+            self._warned_cross_partition = True
             log.warning(
                 "duplicates_across_partitions",
                 sampled_events=watch.unseen,

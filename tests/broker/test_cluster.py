@@ -572,7 +572,7 @@ class Claims:
 
     async def test_stable_offsets_are_told(self, stage: Stage) -> None:
         """Exactly-once delivery asks whether they are."""
-        assert await stage.cluster.tells_stable_offsets(stage.group, stage.source)
+        assert await stage.cluster.supports_stable_offsets(stage.group, stage.source)
 
     async def test_a_writer_that_gives_up_leaves_nothing_open(self, stage: Stage) -> None:
         """Who gives up takes back what was sent, and readers need not wait for it."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamdedup.kafka import offsets
 from streamdedup.kafka.client.protocol import StableOffsetFetch
-from streamdedup.kafka.offsets import Committed, Note, committed, tells_stable_offsets
+from streamdedup.kafka.offsets import Committed, Note, committed, supports_stable_offsets
 
 NOTE = Note(cluster_id="cluster", input_id="input-id", output_id="output-id", label=50)
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
@@ -216,11 +216,11 @@ def test_a_coordinator_that_is_away_is_looked_for_again(error: type[Exception]) 
 )
 def test_an_old_broker_is_told_from_one_that_is_not_ready(answer: Any, known: bool) -> None:
     """Only a broker that lacks the request has no stable offsets; what passes by itself says nothing."""
-    assert asyncio.run(tells_stable_offsets(Coordinator(answer), "group", "topic")) == known
+    assert asyncio.run(supports_stable_offsets(Coordinator(answer), "group", "topic")) == known
 
 
 def test_a_refusal_is_raised_when_asked_for_the_ability() -> None:
     """Missing rights are no missing ability."""
     with pytest.raises(GroupAuthorizationFailedError):
         client = Coordinator(GroupAuthorizationFailedError())
-        asyncio.run(tells_stable_offsets(client, "group", "topic"))
+        asyncio.run(supports_stable_offsets(client, "group", "topic"))

@@ -8,7 +8,7 @@ from streamdedup.delivery import fence as fence_module
 from streamdedup.delivery.fence import committed_offset, fence
 from streamdedup.delivery.resume import Found
 from streamdedup.kafka.base import Cluster, Writer
-from streamdedup.kafka.offsets import Committed, tells_stable_offsets
+from streamdedup.kafka.offsets import Committed, supports_stable_offsets
 from streamdedup.kafka.options import SinkOptions
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.topics import Topic, Topology, _misfits
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "old-broker-taken",
         "exactly once needs a broker that knows stable offsets (rule 19)",
-        lambda: replaced(tells_stable_offsets, _any_broker),
+        lambda: replaced(supports_stable_offsets, _any_broker),
         ("test_an_old_broker_is_told_from_one_that_is_not_ready",),
     ),
 )
@@ -115,5 +115,5 @@ async def _started_without_a_fence(self: KafkaWriter, **identity: Any) -> Any:
 
 
 async def _any_broker(client: Any, group: str, topic: str) -> bool:
-    await tells_stable_offsets(client, group, topic)
+    await supports_stable_offsets(client, group, topic)
     return True

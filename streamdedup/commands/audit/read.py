@@ -33,7 +33,7 @@ from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 
 STALL_S_MAX = 60.0
-Tell = Callable[[str, int], None]  # gets the topic and how many more of its events were read
+OnProgress = Callable[[str, int], None]  # gets the topic and how many more of its events were read
 
 
 @dataclass
@@ -82,10 +82,15 @@ class PartitionReader:
         *,
         sorter: Sorter,
         clock: Clock | None,
-        tell: Tell,
+        on_progress: OnProgress,
     ) -> None:
         self._cluster, self._hash, self._settings = cluster, recipe.hash, recipe.settings
-        self._extent, self._sorter, self._clock, self._tell = extent, sorter, clock, tell
+        self._extent, self._sorter, self._clock, self._on_progress = (
+            extent,
+            sorter,
+            clock,
+            on_progress,
+        )
         self._extractor = recipe.extractor()
         self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
         self._remembers = self._settings.filter.remembers
@@ -126,7 +131,7 @@ class PartitionReader:
         try:
             async for batch in batches:
                 take(batch)
-                self._tell(topic, len(batch))
+                self._on_progress(topic, len(batch))
         except TrimmedError as error:
             raise DeliveryError(
                 f"{error}: it was trimmed during the audit; run the audit again"

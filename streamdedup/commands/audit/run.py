@@ -29,24 +29,28 @@ async def audit(
     connect: Connect = kafka_cluster,
     *,
     size_bytes: int = SORT_BYTES,
-    tell: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Compare input and output, up to the committed offsets. `tell` gets the progress after each batch.
+    """Compare input and output, up to the committed offsets. `on_progress` gets the progress after each batch.
 
     ConfigError if a topic is missing, or if the group has committed nothing on the input. DeliveryError if the broker
     refuses us or does not answer, or if a transaction stays open.
     """
     unanswered = "the broker does not answer; check it, and run the audit again"
     async with soon(connect, settings.kafka, unanswered) as cluster:
-        return await _Audit(settings, cluster, size_bytes, tell).run()
+        return await _Audit(settings, cluster, size_bytes, on_progress).run()
 
 
 class _Audit:
     def __init__(
-        self, settings: Settings, cluster: Cluster, size_bytes: int, tell: Callable[[str], None]
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        size_bytes: int,
+        on_progress: Callable[[str], None],
     ) -> None:
         self._settings, self._cluster = settings, cluster
-        self._size_bytes, self._tell = size_bytes, tell
+        self._size_bytes, self._on_progress = size_bytes, on_progress
 
     async def run(self) -> Report:
         topology = await topology_of(self._settings, self._cluster)
@@ -74,11 +78,11 @@ class _Audit:
             nonlocal read
             read += events
             place = f"partition {extent.partition} of {recipe.partitions}"
-            self._tell(f"{place}: {read:,} events read, now {topic}")
+            self._on_progress(f"{place}: {read:,} events read, now {topic}")
 
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
             reader = PartitionReader(
-                recipe, self._cluster, extent, sorter=sorter, clock=clock, tell=progress
+                recipe, self._cluster, extent, sorter=sorter, clock=clock, on_progress=progress
             )
             await reader.read(until)
             due_from = self._due_from(extent, sorter)
@@ -121,20 +125,20 @@ def counts_of(
 ) -> PartitionCounts:
     """Return the counts of a partition. Findings that its limits hide are None."""
     sink, found = settings.sink, extent.found
-    tells_duplicates = sink.duplicates_topic or sink.shadow
-    told_apart = tells_duplicates and not {limit.name for limit in limits} & {
+    duplicates_visible = sink.duplicates_topic or sink.shadow
+    distinguishable = duplicates_visible and not {limit.name for limit in limits} & {
         "duplicates_incomplete",
         "duplicates_trimmed",
         "blocked_unknown",
     }
     findings: dict[str, int | None] = {name: getattr(matches, name) for name in FINDINGS}
     offsets = dict(matches.examples)
-    if told_apart:
+    if distinguishable:
         findings["lost"] = matches.lost + matches.missing - matches.wrongly_dropped
         if matches.missing > matches.wrongly_dropped:
             both = {*offsets["missing"]} - {*offsets.get("wrongly_dropped", ())}
             offsets["lost"] = sorted({*offsets.get("lost", ()), *both})
-    elif not tells_duplicates:
+    elif not duplicates_visible:
         findings["wrongly_dropped"] = None
     findings |= dict.fromkeys(name for limit in limits for name in limit.hides)
     return PartitionCounts(
@@ -146,7 +150,7 @@ def counts_of(
         floor=found.floor,
         read=sorts.read,
         emitted=sorts.emitted,
-        duplicates=sorts.duplicates if tells_duplicates else None,
+        duplicates=sorts.duplicates if duplicates_visible else None,
         malformed=sorts.malformed,
         rejected=sorts.rejected,
         blocked=sorts.blocked if sink.blocked_topic or sink.shadow else None,

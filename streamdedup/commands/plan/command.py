@@ -29,11 +29,12 @@ _OF_A_JOB = (
 
 
 def output(
-    given: Mapping[str, Any], stdin: Callable[[], BinaryIO], tell: Callable[[str], None]
+    given: Mapping[str, Any], stdin: Callable[[], BinaryIO], on_step: Callable[[str], None]
 ) -> str:
     """Return the text for the options `given`, by name.
 
-    `stdin` returns the stream of a sample, and `tell` reports steps that take long. ConfigError if options do not fit.
+    `stdin` returns the stream of a sample, and `on_step` reports steps that take long.
+    ConfigError if options do not fit.
     """
     if given["table"]:
         return _table(given)
@@ -55,7 +56,7 @@ def output(
         with _opened(given["sample"], stdin) as source:
             read = sample.read(source, given["key"] or ["line"], given["normalize"] or "none")
     job = job_of(asked, read)
-    with compiling(lambda: tell("compiling, only in the first run, for half a minute")):
+    with compiling(lambda: on_step("compiling, only in the first run, for half a minute")):
         made = plan(job, read)
     return _as_json(report.as_json(made)) if given["json"] else report.as_text(made)
 

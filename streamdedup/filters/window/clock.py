@@ -141,10 +141,10 @@ def folded(
     for start in range(0, rows, ROWS_A_CALL):
         part = slice(start, start + ROWS_A_CALL)
         _fold(clock, moments[part], mark, generations[part])
-    return generations, told(mark[0])
+    return generations, watermark_or_none(mark[0])
 
 
-def told(watermark: np.int64 | int) -> int | None:
+def watermark_or_none(watermark: np.int64 | int) -> int | None:
     """The watermark as callers know it: None in place of NEVER."""
     return None if watermark == NEVER else int(watermark)
 

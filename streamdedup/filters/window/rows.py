@@ -36,8 +36,8 @@ _0 = np.uint64(0)
 
 def state_of(rules: Rules, sizes: Sizes, watermark: int | np.int64) -> State:
     """The array that the kernels take besides cells and counts."""
-    told = *rules.clock, rules.late == "pass", rules.refresh
-    return np.array([watermark, NEVER, 0, *told, *sizes], dtype=np.int64)
+    parameters = *rules.clock, rules.late == "pass", rules.refresh
+    return np.array([watermark, NEVER, 0, *parameters, *sizes], dtype=np.int64)
 
 
 @kernel

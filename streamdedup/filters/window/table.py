@@ -12,7 +12,14 @@ import numpy as np
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.digest_filter import empty_mask, number, slices
 from streamdedup.filters.sizing import TABLE_BITS_MAX
-from streamdedup.filters.window.clock import FRESH, NEVER, TIME_MAX, Generations, clipped, told
+from streamdedup.filters.window.clock import (
+    FRESH,
+    NEVER,
+    TIME_MAX,
+    Generations,
+    clipped,
+    watermark_or_none,
+)
 from streamdedup.filters.window.ring import BITS_SET, KEYS, Ring
 from streamdedup.filters.window.rows import (
     GENERATION,
@@ -43,7 +50,7 @@ class WindowTable:
     @property
     def watermark(self) -> int | None:
         """The greatest time of the keys that were added; None before the first."""
-        return told(self._state[WATERMARK])
+        return watermark_or_none(self._state[WATERMARK])
 
     @property
     def current(self) -> int | None:

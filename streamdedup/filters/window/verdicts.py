@@ -25,7 +25,7 @@ from streamdedup.filters.window.clock import (
     generation_of,
     live_bits,
     moment,
-    told,
+    watermark_or_none,
 )
 from streamdedup.filters.window.row_index import RowIndex, place, table_for
 from streamdedup.kernel import kernel
@@ -105,7 +105,7 @@ def judge(
             judged.fresh[part],
             judged.late[part],
         )
-    return judged._replace(generations=generations[before:], watermark=told(mark[0]))
+    return judged._replace(generations=generations[before:], watermark=watermark_or_none(mark[0]))
 
 
 _NONE = np.uint64(0)

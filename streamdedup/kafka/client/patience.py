@@ -51,7 +51,7 @@ class Patience:
     def __init__(self, give_up_after_s: float | None = None) -> None:
         self._give_up_after_s = give_up_after_s
         self._since: dict[str, float] = {}
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
 
     @property
     def away_s(self) -> float:
@@ -69,8 +69,8 @@ class Patience:
         """Record that `what` waits. Log at most one line a minute, however many clients wait."""
         now = asyncio.get_running_loop().time()
         self._since.setdefault(what, now)
-        if now - self._told_at >= LOG_EVERY_S:
-            self._told_at = now
+        if now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
             log.warning(
                 "broker_away",
                 what=what,
@@ -86,8 +86,8 @@ class Patience:
             return
         away_s = self.away_s
         self.forget(what)
-        if not self._since and self._told_at > float("-inf"):
-            self._told_at = float("-inf")
+        if not self._since and self._logged_at > float("-inf"):
+            self._logged_at = float("-inf")
             log.info("broker_back", seconds=round(away_s, 1))
 
     def forget(self, what: str) -> None:

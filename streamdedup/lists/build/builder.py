@@ -219,7 +219,7 @@ def _list_of(recipe: BuildRequest, count: _Count | None, gathered: _Gathered, bu
         lines = counted(gathered.progress.lines, "line")
         raise StreamdedupError(
             f"the list would be empty, so nothing was written: of {lines} none is an entry;"
-            f" {rejects.told() or 'check that the inputs are the right ones'}; or give --allow-empty"
+            f" {rejects.summary() or 'check that the inputs are the right ones'}; or give --allow-empty"
         )
     held = len(addresses), 0 if domains is None else len(domains)
     return KeyList.of(

@@ -48,7 +48,7 @@ class Rejects:
                     f" {'; '.join(self._first)}; all found so far are in {self.path}; correct them, or raise --bad-max"
                 )
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return a sentence for a person; empty if there were no bad lines."""
         if not self.count:
             return ""
