@@ -60,7 +60,7 @@ class Lane:
         return f"waits for {what}, for {waited_s:.0f} s now" if waited_s >= above_s else None
 
     async def turn(self, name: str, what: str) -> None:
-        """Wait until `run` would start its call at once. It does so if the caller awaits nothing in between."""
+        """Wait for a free place. `run` then starts at once, if nothing is awaited before it."""
         while name in self._under_way or len(self._under_way) >= self._width:
             await self._wait(name, what, self._under_way.values())
 

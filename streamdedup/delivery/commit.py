@@ -73,7 +73,7 @@ class Committer:
             await self.commit(shard, topology, transaction)
 
     async def commit(self, shard: Shard, topology: Topology, transaction: Transaction) -> None:
-        """Commit `transaction`, then admit its digests, those that the shard sealed first.
+        """Commit `transaction`, then admit its digests, which are the oldest sealed group.
 
         It sends each part as soon as it is decided, while the transaction is still being filled.
         """

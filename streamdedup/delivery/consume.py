@@ -15,7 +15,7 @@ from streamdedup.kafka.source import UnreadableError
 
 IDLE_WAIT_S = 0.2
 UNREADABLE_TRIES = 3
-ONE_BY_ONE_EVENTS = 100_000  # more than one fetch holds: after so many, the damaged place is passed
+ONE_BY_ONE_EVENTS = 100_000  # more events than a fetch can hold, so by then we are past the damage
 
 
 class InputReader:

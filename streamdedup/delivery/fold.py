@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from streamdedup.delivery.memory import Fold, Memory
+from streamdedup.delivery.memory import FoldProgress, Memory
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import (
     Found,
@@ -43,7 +43,7 @@ class FoldedMemory(Memory):
     """The memory of one partition: a filter that is the fold of its output, in memory and as snapshots."""
 
     shard: Shard | None = None
-    progress: Fold | None = None
+    progress: FoldProgress | None = None
 
     def __init__(self, recipe: Recipe, services: Services, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
         self.turn = asyncio.Lock()
@@ -230,7 +230,7 @@ class FoldedMemory(Memory):
 
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)
-        progress = self.progress = Fold(shard, start, found.output_end)
+        progress = self.progress = FoldProgress(shard, start, found.output_end)
         folded = skipped = withheld = 0
         first = last = None
         batches = self._services.cluster.committed_events(

@@ -106,8 +106,9 @@ stopped shard stays in the group.
 # ----------------------------------------------------
 # `fold` asks `snapshots` for the newest usable snapshot, and `snapshots` tries one generation after the other. One is
 # refused, and logged as `snapshot_refused`, if
-#   - it is damaged, or was renamed, or cannot be read, or is of another log, other settings or another floor
-#     (`Recipe.identity`), or is ahead of the output's end: `snapshot.Store.load` decides;
+#   - it is damaged, or another format version wrote it (`snapshot.read`, `snapshot.header`); or it was renamed, is of
+#     another log, other settings or another floor (`Recipe.identity`), or is ahead of the output's end
+#     (`snapshot.store`); or it cannot be read: `snapshot.Store.load` catches all of these;
 #   - the output now holds another record batch at the place of the last one that the snapshot folded, or nothing shows
 #     that it is still the same log: `snapshot.fingerprint.doubt_of` decides. `fold` checks a filter in memory likewise,
 #     and drops it if the record batch is another one.
@@ -125,7 +126,7 @@ from streamdedup.delivery.decide import Decider
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fence import fence
 from streamdedup.delivery.fold import FoldedMemory
-from streamdedup.delivery.memory import Fold, Memory, NoMemory
+from streamdedup.delivery.memory import FoldProgress, Memory, NoMemory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import Found, growth, noted_end
@@ -219,7 +220,7 @@ class Delivery:
             self.snapshots.cut_short()
 
     @property
-    def fold(self) -> Fold | None:
+    def fold(self) -> FoldProgress | None:
         """The last fold, which may still be running; None before the first one."""
         return self._memory.progress
 

@@ -18,7 +18,7 @@ from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.kafka.topics import Topology
 
 
-class Fold:
+class FoldProgress:
     """The progress of a fold from the output offset `start` to `end`. Any thread may read it."""
 
     def __init__(self, shard: Shard, start: int, end: int) -> None:
@@ -61,7 +61,7 @@ class Memory(Protocol):
         """The shard, once there is one."""
 
     @property
-    def progress(self) -> Fold | None:
+    def progress(self) -> FoldProgress | None:
         """The last fold, which may be under way; None if nothing was folded."""
 
     @property
@@ -100,14 +100,14 @@ class Memory(Protocol):
         """Save a snapshot if there is something new to save, or if `again`. Failures are logged, never raised."""
 
     async def outrun(self, log_start: int) -> None:
-        """Save a snapshot if the output, which begins at `log_start`, was deleted up to the last but one."""
+        """Save a snapshot if the output, which begins at `log_start`, was deleted beyond the second-newest snapshot."""
 
 
 class NoMemory(Memory):
     """Asks nothing of the output's history, and nothing of the disk: a worker without a filter folds nothing."""
 
     shard: Shard | None = None
-    progress: Fold | None = None
+    progress: FoldProgress | None = None
     snapshots: ShardSnapshots | None = None
 
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:

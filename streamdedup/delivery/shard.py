@@ -58,9 +58,9 @@ class Shard:
         self.partition, self.filter, self._watch = partition, filter_, watch
         self.label = 0
         # No key of the output from this offset on is in `filter`. It is raised before keys are added, `label` after, so
-        # between two steps of `admit` or `fold`, `filter_` may hold keys from `label` up to here.
+        # between two steps of `admit` or `fold`, `filter` may hold keys from `label` up to here.
         self.end_label = 0
-        # Whether `admit` or `fold` has done some of its steps and not all: `filter_` is not the fold up to any offset.
+        # Whether `admit` or `fold` has done some of its steps and not all: `filter` is not the fold up to any offset.
         self.moving = False
         self.tally = Tally() if tally is None else tally
         self._stop_when_full = stop_when_full

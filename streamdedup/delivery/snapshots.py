@@ -93,7 +93,7 @@ class ShardSnapshots:
         return self._labels[0] if self._labels else 0
 
     def due(self, label: int, log_start: int) -> bool:
-        """Return whether the output has deleted events that the second-newest snapshot lacks, and a new one would hold.
+        """Return whether events were deleted that are not in the second-newest snapshot, but would be in a new one.
 
         `label` is the label of the new one. If so, only the newest snapshot is usable, and no other place holds the
         keys of those events. With `snapshot.keep: 1` this looks at the newest snapshot instead.

@@ -103,7 +103,7 @@ class InFlight:
         self._waiting.put_nowait(transaction)
 
     async def arrivals(self) -> AsyncIterator[Transaction]:
-        """Yield the transactions in order, until `close`. Each counts as committed when the next one is requested."""
+        """Yield the transactions in order, until `close`. Asking for the next one marks the last one as committed."""
         while (transaction := await self._waiting.get()) is not None:
             yield transaction
             self._count -= 1

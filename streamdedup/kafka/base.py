@@ -91,11 +91,11 @@ class Writer(Protocol):
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes."""
 
-    async def settle(self, label: int | None) -> int | None:
+    async def settle(self, expected: int | None) -> int | None:
         """Wait until the broker has acknowledged every record; return the output offset after our last event.
 
         Return None if nothing was sent to the output. Raise ForeignWriteError unless our events in the output follow
-        `label` without a gap; if `label` is None, a gap is allowed.
+        `expected` without a gap; if `expected` is None, a gap is allowed.
         """
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:

@@ -89,18 +89,18 @@ def refusing(topic: str) -> Iterator[None]:
         raise RefusedError(topic, type(error).__name__.removesuffix("Error")) from error
 
 
-def check_contiguous(topic: str, partition: int, base: int, label: int | None) -> None:
+def check_contiguous(topic: str, partition: int, base: int, expected: int | None) -> None:
     """Check the place of a batch of ours whose first offset is `base`, as the broker reported it.
 
-    Raise DoubtError if the broker reported no offset; ForeignWriteError if `label` is given and `base` is another
+    Raise DoubtError if the broker reported no offset; ForeignWriteError if `expected` is given and `base` is another
     offset.
     """
     if base < 0:
         raise DoubtError(f"the broker took a batch for {topic} but reported no offset")
-    if label is not None and base != label:
+    if expected is not None and base != expected:
         raise ForeignWriteError(
-            f"{topic}/{partition}: our events were written at offset {base}, not at {label}",
-            label,
+            f"{topic}/{partition}: our events were written at offset {base}, not at {expected}",
+            expected,
             base,
         )
 
@@ -193,11 +193,11 @@ class KafkaWriter:
         for full in self._open.send(topic, records, self._size_max(bytes_max)):
             await self._post(topic, full)
 
-    async def settle(self, label: int | None) -> int | None:
+    async def settle(self, expected: int | None) -> int | None:
         """Wait until the broker has acknowledged every record; return the output offset after our last event.
 
         Return None if nothing was sent to the output. Raise ForeignWriteError unless our events in the output follow
-        `label` without a gap, if `label` is given. Raise RefusedError if a record is at fault, and never for a
+        `expected` without a gap, if `expected` is given. Raise RefusedError if a record is at fault, and never for a
         time-out, fencing, unavailability or a missing right.
         """
         for topic in self._open.topics:
@@ -209,9 +209,9 @@ class KafkaWriter:
             for future, count in batches:
                 base = await self._acknowledged(topic, future)
                 if topic == self._sink.topic:
-                    check_contiguous(topic, self._partition, base, label)
+                    check_contiguous(topic, self._partition, base, expected)
                     end = base + count
-                    label = None if label is None else end
+                    expected = None if expected is None else end
         return end
 
     async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:

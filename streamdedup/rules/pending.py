@@ -44,9 +44,9 @@ class _PendingTable(NamedTuple):
 class PendingDigests:
     """The digests that wait, each once. There is room for `rows` at first.
 
-    A row takes 32 bytes of memory. There are fewer than four times as many rows as digests that waited, or came to be
-    judged, at once. If that number stays below a quarter of the rows between two times at which nothing waits, half of
-    the memory is given back.
+    A row takes 32 bytes of memory. The table has fewer than four rows for each digest of the largest load, which is what
+    waits plus what is being judged. If the load stays below a quarter of the rows from one moment when the queue is
+    empty to the next, half of the memory is given back.
     """
 
     def __init__(self, rows: int = ROWS_MIN) -> None:

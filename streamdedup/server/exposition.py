@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from streamdedup.delivery.lifecycle import Delivery, State
-from streamdedup.delivery.memory import Fold
+from streamdedup.delivery.memory import FoldProgress
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import Newest
 from streamdedup.events import Verdict
@@ -62,7 +62,7 @@ _OF_SHARD: dict[Metric, Callable[[Shard], float]] = {
     catalogue.ERROR: lambda shard: shard.filter.error_rate_now,
     catalogue.FILTER_BYTES: lambda shard: shard.filter.size_bytes,
 }
-_OF_FOLD: dict[Metric, Callable[[Fold], float]] = {
+_OF_FOLD: dict[Metric, Callable[[FoldProgress], float]] = {
     catalogue.FOLD_START: lambda fold: fold.start,
     catalogue.FOLD_POSITION: lambda fold: fold.position,
     catalogue.FOLD_END: lambda fold: fold.end,

@@ -153,7 +153,7 @@ def bounded_json(value: Mapping[str, object]) -> bytes:
 
 
 def parse_header(text: bytearray) -> Header:
-    """Return the header with this text. DamagedError if the text is not that of a header."""
+    """Return the header with this text. DamagedFileError if the text is not that of a header."""
     raw = parse_object(text)
     sizes = field(raw, "buffer_sizes", list)
     if not all(type(size) is int and 0 <= size <= OFFSET_MAX for size in sizes):
@@ -209,7 +209,7 @@ def _parse_identity(raw: Mapping[str, object]) -> Identity:
 
 
 def parse_object(text: bytearray) -> dict[str, object]:
-    """Return a JSON object. DamagedError if the text is none."""
+    """Return a JSON object. DamagedFileError if the text is none."""
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -226,7 +226,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def field(raw: Mapping[str, object], name: str, kind: type[T]) -> T:
-    """Return the value of a field, which must be of exactly this type. DamagedError if it is missing or is not."""
+    """Return the value of a field, which must be of exactly this type. DamagedFileError if it is missing or is not."""
     value = raw.get(name)
     if type(value) is not kind:  # `isinstance` would take True for an integer
         raise DamagedFileError(f"its field {name!r} is missing or not of type {kind.__name__}")
@@ -234,7 +234,7 @@ def field(raw: Mapping[str, object], name: str, kind: type[T]) -> T:
 
 
 def number(raw: Mapping[str, object], name: str, low: int, high: int = OFFSET_MAX) -> int:
-    """Return an integer field. DamagedError if it is missing or out of range."""
+    """Return an integer field. DamagedFileError if it is missing or out of range."""
     value = field(raw, name, int)
     if not low <= value <= high:
         raise DamagedFileError(f"its field {name!r} is out of range")
@@ -242,7 +242,7 @@ def number(raw: Mapping[str, object], name: str, low: int, high: int = OFFSET_MA
 
 
 def bounded_length(length: int, what: str) -> int:
-    """Return `length`, before that much is read. DamagedError if it is above JSON_BYTES_MAX."""
+    """Return `length`, before that much is read. DamagedFileError if it is above JSON_BYTES_MAX."""
     if length > JSON_BYTES_MAX:
         raise DamagedFileError(
             f"its {what} would take {length} bytes and the limit is {JSON_BYTES_MAX}"

@@ -50,8 +50,8 @@ class Contents:
 class SnapshotReader:
     """One snapshot, read in order: the header when this object is made, the rest once, by `contents()`.
 
-    Subclasses implement access to the bytes. DamagedError if the bytes are not those that were written; SnapshotError
-    if another version wrote them.
+    Subclasses implement access to the bytes. Raises DamagedFileError if the bytes are not those that were written, and
+    SnapshotError if another version wrote them.
     """
 
     def __init__(self, size_bytes: int) -> None:

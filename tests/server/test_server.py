@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from streamdedup.delivery.lifecycle import State
-from streamdedup.delivery.memory import Fold
+from streamdedup.delivery.memory import FoldProgress
 from streamdedup.errors import ConfigError
 from streamdedup.metrics.counts import Meters
 from streamdedup.server import Phase, Status, routes
@@ -305,7 +305,7 @@ def test_ready_is_who_has_nothing_to_do() -> None:
 def test_what_holds_a_shard_up_is_told() -> None:
     """A fold with its share, a full filter and a stopped shard with what to do."""
     at: Any = SimpleNamespace(label=143)
-    fold = Fold(at, 100, 200)
+    fold = FoldProgress(at, 100, 200)
     of = status(
         {
             0: shard(State.FOLDING, fold=fold),

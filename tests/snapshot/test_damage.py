@@ -298,7 +298,7 @@ def test_hostile_bytes_take_no_memory(data: bytes) -> None:
 
 
 def assert_refused_in_little_memory(data: bytes, why: str = ".") -> None:
-    """Assert that reading raises DamagedError and allocates below a mebibyte."""
+    """Assert that reading raises DamagedFileError and allocates below a mebibyte."""
     tracemalloc.start()
     try:
         with pytest.raises(DamagedFileError, match=why):

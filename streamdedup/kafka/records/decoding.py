@@ -68,7 +68,7 @@ class PendingDecode:
 
     @property
     def records(self) -> Records:
-        """The records of the batch, once decoding has ended. DamagedError under the conditions of `decode`."""
+        """The records of the batch, once decoding has ended. DamagedBatchError under the conditions of `decode`."""
         if self._task is None:
             raise RuntimeError("decoding was not begun; await done() first")
         return self._task.result()

@@ -25,7 +25,7 @@ class EventConsumer(AIOKafkaConsumer):
     ) -> EventBatch | None:
         """Return the next events of one partition, at most `events_max`; None if none arrive within `timeout_ms`.
 
-        DamagedError, in the consumer that reads columns, if the fetched bytes contradict their format.
+        DamagedBatchError, in the consumer that reads columns, if the fetched bytes contradict their format.
         """
         most = min(events_max, CHUNK_EVENTS)
         polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=most)

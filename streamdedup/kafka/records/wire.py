@@ -105,7 +105,7 @@ class Records:
 
 
 def record_batches(data: bytes) -> Iterator[RecordBatch]:
-    """Yield the complete record batches in `data`, in their order. DamagedError at a damaged one."""
+    """Yield the complete record batches in `data`, in their order. DamagedBatchError at a damaged one."""
     view, at, after = memoryview(data), 0, -1
     while len(view) - at > MAGIC_AT:
         base, length = _LENGTH.unpack_from(view, at)
@@ -124,7 +124,7 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
 
 
 def check_first(data: bytes) -> None:
-    """DamagedError if the first record batch in `data` is not complete: a broker always returns the first one whole."""
+    """Raise DamagedBatchError if the first record batch in `data` is not complete: a broker returns the first one whole."""
     base, length = _LENGTH.unpack_from(data.ljust(LENGTH_END, b"\0"))
     if LENGTH_END + length > len(data) or len(data) < HEAD_BYTES:
         raise _damaged(base, f"its length is {length}, and {len(data)} bytes are present")
@@ -187,9 +187,9 @@ class Unpacked(NamedTuple):
 
 
 def unpack(batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX) -> Unpacked:
-    """Decompress the records of a batch. DamagedError if that fails or if there are too many records.
+    """Decompress the records of a batch. DamagedBatchError if that fails or if there are too many records.
 
-    DamagedError, too, if the records were compressed and take more than `bytes_max`.
+    DamagedBatchError, too, if the records were compressed and take more than `bytes_max`.
     """
     if batch.count > RECORDS_MAX:
         what = f"{batch.count} records are above the limit of {RECORDS_MAX}"
@@ -206,12 +206,12 @@ def unpack(batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX) -> Unpacked:
 
 
 def decode(batches: Sequence[RecordBatch]) -> Records:
-    """Return the records of consecutive batches. DamagedError if one contradicts its head."""
+    """Return the records of consecutive batches. DamagedBatchError if one contradicts its head."""
     return columns_of([unpack(batch) for batch in batches])
 
 
 def columns_of(batches: Sequence[Unpacked]) -> Records:
-    """Return the records of consecutive batches. DamagedError if one contradicts its head.
+    """Return the records of consecutive batches. DamagedBatchError if one contradicts its head.
 
     Batches that lie uncompressed in the same `bytes` object are not copied; others are joined into a new one.
     """
