@@ -124,7 +124,7 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
 
 
 def check_first(data: bytes) -> None:
-    """Raise DamagedBatchError if the first record batch in `data` is not complete: a broker returns the first one whole."""
+    """Raise DamagedBatchError if the first record batch in `data` is not complete. A broker returns it whole."""
     base, length = _LENGTH.unpack_from(data.ljust(LENGTH_END, b"\0"))
     if LENGTH_END + length > len(data) or len(data) < HEAD_BYTES:
         raise _damaged(base, f"its length is {length}, and {len(data)} bytes are present")
