@@ -44,9 +44,9 @@ class _PendingTable(NamedTuple):
 class PendingDigests:
     """The digests that wait, each once. There is room for `rows` at first.
 
-    A row takes 32 bytes of memory. The table has fewer than four rows for each digest of the largest load, which
-    is what waits plus what is being judged. If the load stays below a quarter of the rows from one moment when the queue is
-    empty to the next, half of the memory is given back.
+    A row takes 32 bytes of memory. The table has fewer than four rows for each digest of the largest load, which is
+    what waits plus what is being judged. Half of the memory is given back if the load stays below a quarter of the
+    rows from one moment when the queue is empty to the next.
     """
 
     def __init__(self, rows: int = ROWS_MIN) -> None:

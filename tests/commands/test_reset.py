@@ -335,7 +335,7 @@ def test_another_tools_move_takes_the_floor_along(deployment: Deployment) -> Non
     run_to_the_end(deployment)
     reset(deployment, "latest", forget=True)
     move_offsets(deployment.bootstrap, deployment.group, {0: 0, 1: 0}, deployment.source)
-    assert "committed by another tool" in reset(deployment, "earliest")
+    assert "Another tool committed the offsets" in reset(deployment, "earliest")
     run_to_the_end(deployment)
     assert set(emitted(deployment).values()) == {1}
 

@@ -27,7 +27,8 @@ offset_numbers = st.integers(0, 2**63 - 1)
 numbers = st.none() | offset_numbers
 notes = st.builds(
     Note,
-    *(ids, ids, ids, offset_numbers),
+    **dict.fromkeys(("cluster_id", "input_id", "output_id"), ids),
+    label=offset_numbers,
     **dict.fromkeys(("watermark", "partitions", "born", "floor", "since"), numbers),
     atomic=st.booleans(),
 )

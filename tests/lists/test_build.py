@@ -173,7 +173,7 @@ def test_the_worker_s_configuration_says_how_keys_are_made(lists: Commands) -> N
     twice = ("--hash", "murmur3")
     said = lists("build", path, "-o", "out.list", "-c", "dedup.yaml", *twice)
     assert said.status == 2
-    assert "--hash is what -c takes from the configuration" in said.errors
+    assert "-c takes --hash from the configuration; delete one of the two" in said.errors
 
 
 @pytest.mark.parametrize(("kind", "stored"), [("bloom", True), ("exact", False)])

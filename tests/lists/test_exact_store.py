@@ -345,15 +345,15 @@ def test_what_rocksdb_cannot_open_is_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from streamdedup.cli import main
-from streamdedup.lists.build import building, storing
+from streamdedup.lists.build import builder, store
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 where, *arguments = sys.argv[1:]
-if where == "reading": building._list_of = die
-if where == "storing": storing._sealed = die
-if where == "naming": storing.files.publish = die
-if where == "moving": storing.files.sync_directory = die
-if where == "between": building.files.save = die
+if where == "reading": builder._list_of = die
+if where == "storing": store._sealed = die
+if where == "naming": store.files.publish = die
+if where == "moving": store.files.sync_directory = die
+if where == "between": builder.files.save = die
 main(["lists", "build", *arguments])
 """
 

@@ -19,6 +19,7 @@ from crc32c import crc32c
 import streamdedup
 from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.filters import kinds
 from streamdedup.filters.base import Addable, Filter, Static
 from streamdedup.keys.hashing import Digests
 from streamdedup.snapshot import Identity, Store, files
@@ -374,7 +375,7 @@ def test_a_filter_that_cannot_be_built_is_named(
 ) -> None:
     """As where a later streamdedup has kinds that this one has not."""
     streamdedup.save(bloom(), path)
-    monkeypatch.setattr(filters, "KINDS", {})
+    monkeypatch.setattr(kinds, "KINDS", {})
     is_refused(path, "cannot be built .*'bloom' is unknown")
 
 
