@@ -101,8 +101,10 @@ class ListLoader:
 
     async def _watch(self) -> None:
         while True:
+            # Not by wait_for: before Python 3.12 it swallows a cancellation that comes right after the event is set.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), LOOK_EVERY_S)
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._asked.wait()
             asked = self._asked.is_set()
             self._asked.clear()
             for file in self._files.values():

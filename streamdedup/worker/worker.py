@@ -116,6 +116,7 @@ class Worker:
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             work.cancel()
+            drains_until = asyncio.get_running_loop().time() + self._settings.delivery.drain_s
             try:
                 await work
             except asyncio.CancelledError:
@@ -128,7 +129,7 @@ class Worker:
                     raise refused from error
                 raise
             finally:
-                await self._shut_down()
+                await self._shut_down(drains_until)
 
     async def _work(self, stack: AsyncExitStack) -> None:
         kafka = self._settings.kafka
@@ -280,10 +281,10 @@ class Worker:
                 " restart the worker"
             )
 
-    async def _shut_down(self) -> None:
+    async def _shut_down(self, ends_at: float) -> None:
+        """Drain until the loop's time is `ends_at`."""
         self._status.phase = Phase.DRAINING
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._settings.delivery.drain_s
 
         def left_s() -> float:
             return max(0.1, ends_at - loop.time())

@@ -97,10 +97,8 @@ def _init_at_the_earliest(
     _init(self, options, topic, patience, made)
 
 
-async def _shut_down_at_leisure(self: Worker) -> None:
-    patient = self._settings.delivery.model_copy(update={"drain_s": HOURS_S})
-    self._settings = self._settings.model_copy(update={"delivery": patient})
-    await _shut_down(self)
+async def _shut_down_at_leisure(self: Worker, ends_at: float) -> None:
+    await _shut_down(self, ends_at + HOURS_S)
 
 
 async def _read_to_the_end(

@@ -111,3 +111,22 @@ def test_a_damaged_list_is_refused(tmp_path: Path, harm: str) -> None:
     (tmp_path / "block.list").write_bytes(content if harm == "flipped" else content[:-100])
     with pytest.raises(SnapshotError, match=r"cannot use .*block\.list"):
         load_lists(recipe(tmp_path, override))
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_a_stop_right_after_a_reload_is_heard(tmp_path: Path, turns: int) -> None:
+    """SIGTERM may come with SIGHUP: what watches the lists ends, whatever the event loop does first."""
+    made = recipe(tmp_path, built(tmp_path / "block.list", "a"))
+
+    async def scene() -> None:
+        await (lists := lists_of(made, ListsInForce())).begin()
+        watching = asyncio.create_task(lists.run())
+        await asyncio.sleep(0.01)
+        lists.reload()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.wait([watching], timeout=5)
+        assert watching.cancelled()
+
+    asyncio.run(scene())

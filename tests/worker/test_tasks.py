@@ -74,3 +74,46 @@ async def test_a_cancelled_caller_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["task"] * 2
+
+
+async def test_an_error_keeps_its_cause() -> None:
+    """The log of a crash names what led to it, whether a task or the body raised."""
+
+    async def fails_for_a_reason() -> None:
+        try:
+            await fails(KeyError("reason"))
+        except KeyError as reason:
+            raise OSError("broken") from reason
+
+    with pytest.raises(OSError, match="broken") as caught:
+        async with beside(fails_for_a_reason()):
+            await asyncio.Event().wait()
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(OSError, match="broken") as caught:
+        async with beside(waits([])):
+            await asyncio.sleep(0)
+            await fails_for_a_reason()
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+async def test_an_error_while_a_task_ends_hides_nothing() -> None:
+    """Neither a clean end nor the error of the body: the task was to end, and does."""
+
+    async def ends_badly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("while it ended")
+
+    async with beside(ends_badly()):
+        await asyncio.sleep(0)
+    with pytest.raises(OSError, match="body"):
+        async with beside(ends_badly()):
+            await asyncio.sleep(0)
+            raise OSError("body")
+
+
+async def test_a_body_that_ends_at_once_leaves_no_coroutine_behind() -> None:
+    """A task that never began is no warning of a coroutine that was never awaited."""
+    async with beside(waits([])):
+        pass
