@@ -1,7 +1,7 @@
-"""Whether a filter is the fold of this very log: the last record batch that it folded is looked at again.
+"""Whether a filter is the fold of this very log: compares the last record batch that it folded with the log.
 
-Topic ids tell a topic that was made again. A log whose end was lost and written anew, in an unclean leader election or
-by a fail-back to an older copy, keeps its id; and a broker before Kafka 2.8 tells none.
+A topic that was deleted and created again has another topic id. But a log that lost its end and was written anew, in an
+unclean leader election or by a fail-back to an older copy, keeps its id; and a broker before Kafka 2.8 has no ids.
 """
 
 from streamdedup.events import Fingerprint
@@ -9,9 +9,10 @@ from streamdedup.snapshot import Identity, Snapshot
 
 
 def contradiction(folded: Fingerprint | None, held: Fingerprint | None) -> str | None:
-    """Why what was folded is not in the log, which holds `held` in the place of `folded`; None: nothing says so.
+    """Return why the log no longer holds the batch `folded`; None if nothing shows that.
 
-    A log that agrees in one record batch agrees in all before it: leaders only append. Either is None where unknown.
+    `held` is what the log holds in its place. Either is None if unknown. A log that agrees in one record batch agrees
+    in all before it, because leaders only append.
     """
     if folded is None or held is None or folded == held:
         return None
@@ -22,15 +23,16 @@ def contradiction(folded: Fingerprint | None, held: Fingerprint | None) -> str |
 
 
 def doubt_of(snapshot: Snapshot, identity: Identity, held: Fingerprint | None) -> str | None:
-    """Why a snapshot may not be used for the log of `identity`, which holds `held` in the place of its fingerprint.
+    """Return why a snapshot is refused for the log of `identity`; None if it may be used.
 
-    Where retention has deleted that record batch, the topic id has to do; where there is none, nothing is left.
+    `held` is what the log holds in the place of the snapshot's fingerprint. If retention has deleted that batch, the
+    topic id decides; without one, the snapshot is refused.
     """
     if held is not None:
         return contradiction(snapshot.fingerprint, held)
     if snapshot.topic_id is not None and identity.topic_id is not None:
         return None
     return (
-        "nothing tells whether it is of this very log: the broker tells no topic ids, and the last record batch that it"
+        "nothing shows that it is of this very log: the broker reports no topic ids, and the last record batch that it"
         " folded is unknown or deleted"
     )

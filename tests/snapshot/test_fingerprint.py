@@ -119,10 +119,10 @@ def snapshot(fingerprint: Fingerprint | None, topic_id: str | None) -> Snapshot:
         (ONE, replace(ONE, crc=1), ("id", "id"), "replaced"),
         (ONE, replace(ONE, crc=1), (None, None), "replaced"),
         (ONE, None, ("id", "id"), None),
-        (ONE, None, ("id", None), "tells no topic ids"),
-        (ONE, None, (None, "id"), "tells no topic ids"),
+        (ONE, None, ("id", None), "reports no topic ids"),
+        (ONE, None, (None, "id"), "reports no topic ids"),
         (None, None, ("id", "id"), None),
-        (None, None, (None, None), "tells no topic ids"),
+        (None, None, (None, None), "reports no topic ids"),
     ],
 )
 def test_a_snapshot_is_used_where_one_of_two_signs_holds(
