@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from streamdedup import threads
 from streamdedup.delivery import services
@@ -40,13 +41,13 @@ class DyingDisk(WatchedFs):
         """Answer what waits, and all that comes."""
         self._alive.set()
 
+    @override
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        """As `os.open`."""
         self._reach("create" if flags & os.O_CREAT else "open", path)
         return super().open(path, flags, mode)
 
+    @override
     def listdir(self, path: Path) -> list[str]:
-        """As `os.listdir`."""
         self._reach("listdir", path)
         return super().listdir(path)
 

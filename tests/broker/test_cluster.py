@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 from aiokafka.errors import OffsetOutOfRangeError, ProducerFenced
 from confluent_kafka import Producer
+from typing_extensions import override
 
 from streamdedup.events import EventBatch
 from streamdedup.kafka import sink
@@ -75,25 +76,25 @@ class MemoryLab(Lab):
         self.connect = connected_to(self.broker)
         super().__init__()
 
+    @override
     def create(self, partitions: int, **settings: str | int) -> str:
-        """As `Lab.create`."""
         name = f"topic-{len(self.broker.topics)}"
         self.broker.create_topic(name, partitions, **settings)
         return name
 
+    @override
     def produce(
         self, topic: str, partition: int, keys: Iterable[bytes], *, abort: bool = False
     ) -> None:
-        """As `Lab.produce`."""
         self.broker.produce(topic, [(partition, key, b"value") for key in keys], abort=abort)
 
+    @override
     def trim(self, topic: str, partition: int, before: int) -> None:
-        """As `Lab.trim`."""
         self.broker.log(topic, partition).trim(before)
 
     @contextmanager
+    @override
     def open_transaction(self, topic: str, partition: int) -> Iterator[None]:
-        """As `Lab.open_transaction`."""
         log, transaction = self.broker.log(topic, partition), self.broker.transaction("foreign")
         epoch = transaction.fence(DEADLINE_S)
         transaction.add(epoch, log, asyncio.get_running_loop().time())
@@ -109,26 +110,26 @@ class KafkaLab(Lab):
         self.bootstrap, self.connect = bootstrap, kafka_cluster
         super().__init__()
 
+    @override
     def create(self, partitions: int, **settings: str | int) -> str:
-        """As `Lab.create`."""
         name = unique_name("cluster")
         create_topic(self.bootstrap, name, partitions, **settings)
         return name
 
+    @override
     def produce(
         self, topic: str, partition: int, keys: Iterable[bytes], *, abort: bool = False
     ) -> None:
-        """As `Lab.produce`."""
         events: list[Event] = [(partition, key, b"value", [], None) for key in keys]
         produce(self.bootstrap, topic, events, unique_name("t") if abort else None, abort)
 
+    @override
     def trim(self, topic: str, partition: int, before: int) -> None:
-        """As `Lab.trim`."""
         delete_records(self.bootstrap, topic, {partition: before})
 
     @contextmanager
+    @override
     def open_transaction(self, topic: str, partition: int) -> Iterator[None]:
-        """As `Lab.open_transaction`."""
         identity = {"transactional.id": unique_name("foreign")}
         producer = Producer(client_config(self.bootstrap) | identity)
         producer.init_transactions(DEADLINE_S)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from typing_extensions import override
+
 from streamdedup.testing.files import WatchedFs
 
 DISK_FAILED = "chaos_disk"
@@ -30,8 +32,8 @@ class SteppingFs(WatchedFs):
         self._directories: set[int] = set()
         self._written: set[int] = set()
 
+    @override
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        """As `os.open`."""
         fd = os.open(path, flags, mode)
         if flags & os.O_DIRECTORY:
             self._directories.add(fd)
@@ -40,27 +42,27 @@ class SteppingFs(WatchedFs):
             self._reached("snapshot_opened")
         return fd
 
+    @override
     def write(self, fd: int, data: bytes | memoryview, /) -> int:
-        """As `os.write`."""
         count = os.write(fd, data)
         self._reached("snapshot_written")
         return count
 
+    @override
     def fsync(self, fd: int) -> None:
-        """As `os.fsync`."""
         os.fsync(fd)
         self._reached("snapshot_directory_synced" if fd in self._directories else "snapshot_synced")
 
+    @override
     def close(self, fd: int) -> None:
-        """As `os.close`."""
         os.close(fd)
         self._directories.discard(fd)
         if fd in self._written:
             self._written.discard(fd)
             self._reached("snapshot_closed")
 
+    @override
     def rename(self, src: Path, dst: Path) -> None:
-        """As `os.rename`."""
         super().rename(src, dst)
         if src.suffix == ".tmp":
             self._reached("snapshot_renamed")

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from typing_extensions import override
+
 from streamdedup.kafka.offsets import Note
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.testing.network import DirectNetwork
@@ -21,12 +23,12 @@ class Meddling(DirectNetwork):
         self._call, self._meddle = call, meddle
         self.done = False
 
+    @override
     def connect(self) -> "Meddling":
-        """As `Network.connect`."""
         return self
 
+    @override
     def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
-        """As `Connection.request`."""
         answer = super().request(call, act)
         if call == self._call and not self.done:
             self.done = True
@@ -73,12 +75,12 @@ def test_at_least_once_commits_what_the_output_holds(tmp_path: Path) -> None:
     class Watching(DirectNetwork):
         """Looks at the broker behind each answer."""
 
+        @override
         def connect(self) -> "Watching":
-            """As `Network.connect`."""
             return self
 
+        @override
         def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
-            """As `Connection.request`."""
             answer = super().request(call, act)
             committed = broker.committed(deployment.group, deployment.source).get(0, 0)
             held.append((committed, len(broker.log(deployment.sink, 0).committed())))

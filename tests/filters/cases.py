@@ -37,7 +37,7 @@ class Case:
         return filters.build({**config, "error_rate": error_rate or self.exact_below})
 
     def restore(self, header: Mapping[str, Any], buffers: list[memoryview]) -> Filter:
-        """As `filters.from_parts`."""
+        """Return the filter of these parts, under the hash key of this case."""
         return filters.from_parts(header, buffers, self.options.get("hash_key", b""))
 
     @property

@@ -47,7 +47,7 @@ class Model:
         self.watermark: int | None = None
 
     def add(self, key: int, time: int) -> bool:
-        """As `Window.add`."""
+        """Add a key at a time; return whether it passes."""
         slot, count, max_jump, by_count = self.window.clock
         now = self.watermark
         time = max(-TIME_MAX, min(TIME_MAX, time))
@@ -69,7 +69,7 @@ class Model:
         return not found
 
     def holds(self, key: int) -> bool:
-        """As `in`."""
+        """Return whether any generation has the key."""
         return any(key in members for members in self.sets.values())
 
 

@@ -33,7 +33,7 @@ class Listed:
         self._addresses, self._domains = exact(self.addresses), exact(self.domains)
 
     def match(self, keys: Column, digests_: Digests) -> Matches:
-        """As `Matcher.match`."""
+        """Return what each key matches, and note that it was asked."""
         self.asked.append(list(keys))
         of = [(key or b"").rpartition(b"@")[2] for key in keys]
         matches = np.full(len(keys), Match.NONE, dtype=np.uint8)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from streamdedup.kafka.options import MARK
 from streamdedup.testing import Logged
 from streamdedup.units import parse_milliseconds
@@ -76,43 +78,44 @@ def folded(filter_: dict[str, Any], output: Iterable[Logged]) -> Memory:
     return seen
 
 
-class Never:
+class Never(Memory):
     """Knows nothing: every event passes."""
 
+    @override
     def take(self, _key: bytes, _time_ms: int) -> bool:
-        """As `Memory.take`."""
         return True
 
-    def fold(self, _key: bytes, _time_ms: int) -> None:
-        """As `Memory.fold`."""
+    @override
+    def fold(self, key: bytes, time_ms: int) -> None:
+        return
 
+    @override
     def known(self) -> set[bytes]:
-        """As `Memory.known`."""
         return set()
 
 
-class Forever:
+class Forever(Memory):
     """Forgets nothing."""
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
 
+    @override
     def take(self, key: bytes, time_ms: int) -> bool:
-        """As `Memory.take`."""
         fresh = key not in self._keys
         self.fold(key, time_ms)
         return fresh
 
+    @override
     def fold(self, key: bytes, _time_ms: int) -> None:
-        """As `Memory.fold`."""
         self._keys.add(key)
 
+    @override
     def known(self) -> set[bytes]:
-        """As `Memory.known`."""
         return self._keys
 
 
-class Within:
+class Within(Memory):
     """A window, by the events' times alone (docs/choosing.md): each key has the generations in which it was taken."""
 
     def __init__(self, filter_: dict[str, Any]) -> None:
@@ -124,8 +127,8 @@ class Within:
         self._mark: int | None = None
         self._keys: dict[bytes, set[int]] = {}
 
+    @override
     def take(self, key: bytes, time_ms: int) -> bool:
-        """As `Memory.take`."""
         own = time_ms // self._slot
         oldest = max(own, self._current(own)) - self._count
         if any(generation > oldest for generation in self._keys.get(key, ())):
@@ -145,8 +148,8 @@ class Within:
         self._mark = max(self._mark, ahead)
         self._keys.setdefault(key, set()).add(min(own, self._mark // self._slot))
 
+    @override
     def known(self) -> set[bytes]:
-        """As `Memory.known`."""
         oldest = self._current(0) - self._count
         return {key for key, taken in self._keys.items() if max(taken) > oldest}
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import structlog
+from typing_extensions import override
 
 from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import StreamdedupError
@@ -58,8 +59,8 @@ class Disk(PowerFs):
             return None  # type: ignore[return-value]  # as `os.fsync`
         return act()
 
+    @override
     def rename(self, src: Path, dst: Path) -> None:
-        """As `os.rename`."""
         super().rename(src, dst)
         self._published(dst)
 
