@@ -20,16 +20,16 @@ from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.filters.memory import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
-from streamdedup.lists.exact_store import EXACT_KIND
-from streamdedup.lists.facts import EntryCounts, check_name
 from streamdedup.lists.build.inputs import STDIN, Input, size_bytes
-from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.build.keys import EntryKeys
 from streamdedup.lists.build.needs import Needs, available_bytes, needs
-from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
-from streamdedup.lists.progress import BuildProgress, sized
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.build.store import StoreBuilder
+from streamdedup.lists.exact_store import EXACT_KIND
+from streamdedup.lists.facts import EntryCounts, check_name
+from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
+from streamdedup.lists.progress import BuildProgress, sized
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 from streamdedup.units import counted
@@ -122,9 +122,7 @@ def _refuse_clashes(inputs: Sequence[Input], output: Path, rejects: Path) -> Non
     for given in inputs:
         for path in (output, rejects):
             if _is_same(path, given):
-                raise ConfigError(
-                    f"{path} is an input and would be overwritten; name another file"
-                )
+                raise ConfigError(f"{path} is an input and would be overwritten; name another file")
 
 
 def _is_same(path: Path, given: Input) -> bool:
@@ -132,7 +130,9 @@ def _is_same(path: Path, given: Input) -> bool:
     return there and path.samefile(given.name)
 
 
-def _counted(recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress) -> _Count | None:
+def _counted(
+    recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress
+) -> _Count | None:
     """Return the counts; None if they cannot be known in advance, because standard input can be read only once."""
     if recipe.capacity is not None:
         return _Count(recipe.capacity, 0, size_bytes(inputs))
@@ -209,7 +209,9 @@ class _Gathered:
         self.progress.end()
 
 
-def _list_of(recipe: BuildRequest, count: _Count | None, gathered: _Gathered, built_at: int) -> KeyList:
+def _list_of(
+    recipe: BuildRequest, count: _Count | None, gathered: _Gathered, built_at: int
+) -> KeyList:
     rejects = gathered.rejects
     with rejects.opened():
         entries = None if count is None else count.entries

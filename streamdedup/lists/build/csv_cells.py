@@ -11,9 +11,9 @@ import numpy as np
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block
 from streamdedup.lists.build.entries import NOT_UTF8, TOO_LONG, Entries
 from streamdedup.lists.build.inputs import CHUNK_BYTES, Input
-from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block
 
 NO_CSV = "the line is not CSV: its quotes do not match, or a field is too long"
 TOO_SHORT = "the line has fewer columns"
@@ -134,5 +134,7 @@ def _cell(record: list[str], column: int) -> tuple[bytes | None, str]:
     cell = record[column]
     try:
         return (cell.encode() if cell.strip() else b""), ""
-    except UnicodeEncodeError:  # the line was not UTF-8: `_Lines` decoded its bytes to lone surrogates
+    except (
+        UnicodeEncodeError
+    ):  # the line was not UTF-8: `_Lines` decoded its bytes to lone surrogates
         return None, NOT_UTF8

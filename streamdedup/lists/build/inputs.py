@@ -68,7 +68,7 @@ class Input:
             ) from None
         except (gzip.BadGzipFile, zlib.error, cramjam.DecompressionError):
             raise StreamdedupError(
-                f"{self.name} is damaged, or not {self.packing}; copy it again, or give it the name ending of its format"
+                f"{self.name} is damaged, or not {self.packing}; copy it again, or give it the ending of its format"
             ) from None
         except OSError as error:
             raise StreamdedupError(f"{self.name} cannot be read: {error.strerror}") from None
@@ -188,4 +188,6 @@ def _unpack(packed: mmap.mmap, into: int) -> None:
             raise EOFError from None
         raise
     finally:
-        del pipe  # otherwise an error's traceback would keep it open, and the reader would wait forever
+        del (
+            pipe
+        )  # otherwise an error's traceback would keep it open, and the reader would wait forever

@@ -8,10 +8,10 @@ import numpy as np
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
-from streamdedup.keys.normalizers.email import BELOW, EXACT, EmailNormalizer
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers.ascii_text import trim_column
 from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.keys.normalizers.email import BELOW, EXACT, EmailNormalizer
 from streamdedup.lists.build.entries import Entries, first_bytes
 from streamdedup.lists.build.formats import entries
 from streamdedup.lists.build.inputs import Input
@@ -87,6 +87,8 @@ def _marked(cells: Column) -> Integers:
     """Return the rows that are domain entries, that is, that begin with a mark after any white space."""
     found = trim_column(cells)
     marked = np.isin(first_bytes(found), _MARKS)
-    for row in np.flatnonzero((found.sizes < 0) & (cells.sizes > 0)).tolist():  # these are not ASCII
+    for row in np.flatnonzero(
+        (found.sizes < 0) & (cells.sizes > 0)
+    ).tolist():  # these are not ASCII
         marked[row] = (cells[row] or b"").decode(errors="replace").lstrip()[:1] in _TEXT_MARKS
     return np.flatnonzero(marked)

@@ -12,16 +12,18 @@ from streamdedup.errors import StreamdedupError
 from streamdedup.events import Integers
 from streamdedup.filters.base import Mask
 from streamdedup.lists.build.builder import BuildRequest
-from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.build.inputs import Input, size_bytes
-from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.build.keys import KeyedEntries
+from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.lists.store_facts import place_of
 from streamdedup.rules.lists import Match
 
 
-def prove(path: Path, recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress) -> int:
+def prove(
+    path: Path, recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress
+) -> int:
     """Return the number of entries looked up, all of which were found.
 
     StreamdedupError if one was not found; it names the line of the first.

@@ -15,12 +15,12 @@ from typing import Any, Self
 
 from streamdedup.errors import SnapshotError, StreamdedupError
 from streamdedup.keys.hashing import Digests
+from streamdedup.lists.build.spill_files import INSTEAD, Spill
 from streamdedup.lists.exact_store import rows_of
 from streamdedup.lists.facts import Facts
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.lists.rocks import rocks_errors, rocksdict, table_options
-from streamdedup.lists.build.spill_files import INSTEAD, Spill
 from streamdedup.lists.store_facts import FACTS, VERSION, Owner, Sized, StoreFacts, place_of
 from streamdedup.snapshot import files
 

@@ -1,0 +1,1 @@
+"""Building a list: from its inputs to the file, and to the exact store."""
