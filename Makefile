@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-fast kernels test-containers check format docs chaos acceptance bench bench-full bench-copy bench-filters mutants clean
+.PHONY: run test test-fast lowest kernels test-containers check format docs chaos acceptance bench bench-full bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -16,6 +16,15 @@ test: kernels
 # What a contributor runs after each edit: no broker, and none of the tests marked `slow`.
 test-fast: kernels
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
+
+# The tests of filters, keys and records with the lowest versions that pyproject.toml allows, in build/lowest.
+lowest: $(VENV)/.dev
+	rm -rf build/lowest
+	mkdir -p build
+	$(BIN)/python -m tests.lowest > build/lowest.txt
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c build/lowest.txt -e '.[demo,dev]'
+	build/lowest/bin/python -m pytest -m 'not broker and not slow' tests/filters tests/keys tests/kafka $(PYTEST_ARGS)
 
 # Compiled once: processes that start side by side on an empty cache would each compile the same kernels.
 kernels: $(VENV)/.dev
@@ -45,8 +54,13 @@ docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
 # ONLY=kill,step plays these scenarios, SCALE=0.1 a tenth of the rounds, SEED=2 others; what was played is not played again.
+# First, unless ONLY names scenarios, the parsers of foreign bytes read wrong inputs for FUZZ_MINUTES, and events that are
+# bombs are decided: the loop must not stand still for more than 50 ms.
 # OLD=COMMIT adds the scenario `upgrade`: workers of that commit and of the checkout replace each other in one group.
+FUZZ_MINUTES ?= 8
 chaos: $(VENV)/.dev
+	$(if $(ONLY),,$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) --seed $(or $(SEED),1))
+	$(if $(ONLY),,$(BIN)/python -m bench.bombs && $(BIN)/python -m bench.header_bombs)
 	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" $(BIN)/python -m tests.chaos
 
 acceptance: $(VENV)/.dev

@@ -20,8 +20,7 @@ from bench.blacklist import BATCH, DOCUMENT, batches, build, write
 from bench.machine import machine
 from bench.report import put_between
 from streamdedup import lists
-from streamdedup.lists.exact_store import ExactStore
-from streamdedup.lists.store_facts import place_of
+from streamdedup.lists.exact_store import ExactStore, place_of
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Answer, Match
 
@@ -85,7 +84,7 @@ def _measured(directory: Path, count: int) -> Found:
         plain_s=plain_s,
         build_s=build_s,
         build_bytes=build_bytes,
-        size_bytes=store.facts.size_bytes,
+        size_bytes=store.size_bytes,
         open_s=open_s,
         lookup_s=seconds / asked,
         lookup_cold_s=cold_s,
@@ -110,19 +109,18 @@ def _asked(verified: VerifiedList, numbers: npt.NDArray[np.int64]) -> tuple[int,
 
 
 def _evicted(store: ExactStore) -> bool:
-    """Have the system forget what it holds of the store's files; False where it cannot be told to."""
+    """Have the system forget what it holds of the store's file; False where it cannot be told to."""
     if not hasattr(os, "posix_fadvise"):
         return False
-    for name in store.facts.files:
-        with (store.path / name).open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with store.path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return True
 
 
 def _table(found: Found, count: int) -> Iterator[str]:
     yield f"{count:,} addresses, `--kind {KIND} --error-rate 0.004 --normalize email --exact`."
-    yield from (f"{line}." for line in machine("numpy", "rocksdict").splitlines())
+    yield from (f"{line}." for line in machine("numpy").splitlines())
     yield ""
     yield "| | |"
     yield "|---|---|"

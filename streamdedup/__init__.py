@@ -56,11 +56,11 @@ def build(config: "Mapping[str, Any]") -> "Addable":
 def save(filter_: "Filter", path: "str | os.PathLike[str]") -> None:
     """Put `filter_` at `path`, with mode 0600. The file is replaced whole or not at all. Blocking.
 
-    Kinds that only set bits (`bitmap`, `bloom`, `blocked`) may be added to by other threads meanwhile: the file holds
+    Other threads may add keys during the call if the kind only sets bits (`bitmap`, `bloom`, `blocked`): the file holds
     what they added before the call. Other kinds must be left alone until this returns. A `hash_key` is not saved.
 
     SnapshotError: the save failed. Then `path` holds the old file, or the new one, which a loss of power may still take
-    back. It is also raised if the filter got another stage meanwhile (`on_full: grow`): save it again.
+    back. It is also raised if the filter got another stage during the call (`on_full: grow`): save it again.
     """
     from streamdedup.snapshot import files
 

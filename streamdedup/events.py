@@ -18,6 +18,9 @@ Integers = npt.NDArray[np.int64]
 Verdicts = npt.NDArray[np.uint8]
 
 NULL = -1  # the size of a key or value that is null, as in Kafka's record format
+# In place of the size of a header's value: no header has that name; or only reading all headers of the row decides.
+ABSENT, UNREAD = -2, -3
+REPLACEMENT = "\ufffd"  # read in place of bytes in the name of a header that are not UTF-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,20 @@ class Fingerprint:
     epoch: int
     crc: int
     stamped_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A record batch that cannot be read: what is wrong, all of its bytes, and its offsets, the last one included.
+
+    `is_checked` is whether its checksum is right: then it was written as it is, and no second look helps.
+    """
+
+    reason: str
+    first_offset: int
+    last_offset: int
+    raw: memoryview
+    is_checked: bool
 
 
 class Verdict(IntEnum):
@@ -83,6 +100,12 @@ class Column:
         sizes[rows] = NULL
         return Column(self.buffer, self.starts, sizes)
 
+    def placed(self, rows: Integers, cells: "Column") -> "Column":
+        """Return the column with `cells`, in their order, in the place of `rows`. Both are over the same buffer."""
+        starts, sizes = self.starts.copy(), self.sizes.copy()
+        starts[rows], sizes[rows] = cells.starts, cells.sizes
+        return Column(self.buffer, starts, sizes)
+
     def replaced(self, rows: Integers, cells: "Column") -> "Column":
         """Return the column with `cells`, in their order, in the place of `rows`.
 
@@ -110,8 +133,18 @@ class HeaderColumn(Sequence[Headers]):
     def located(self, name: str) -> Column:
         """Return where in each row the value of the last header of that name is.
 
-        It is null if only reading the row can decide.
+        Its size is NULL if that value is null, ABSENT if the row has no such header, and UNREAD if only reading the row
+        can decide.
         """
+
+    @abstractmethod
+    def counts(self) -> Integers:
+        """Return the number of headers of each row, (n,)."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Integers:
+        """The bytes that the headers of each row take in the record, (n,)."""
 
     @abstractmethod
     def take(self, rows: Integers | slice) -> "HeaderColumn":
@@ -134,7 +167,7 @@ class EventBatch:
     offset at which reading goes on. `headers` are a HeaderColumn if the batch was cut from raw record
     batches. `bodies` are the events in the wire format, from the length of the key on; None if the batch
     was made of record objects. `origins` are the record batches, ascending, of which all events are in this
-    batch.
+    batch. `damage`, in a batch of no events, is what was skipped in their place.
     """
 
     topic: str
@@ -147,18 +180,42 @@ class EventBatch:
     next_offset: int
     bodies: Column | None = None
     origins: Sequence[Origin] = ()
+    damage: Damage | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of keys, values and headers, as exactly as possible without parsing the events."""
+        """The bytes of keys, values and headers, as exactly as possible without parsing the events.
+
+        Of what was skipped, all of its bytes.
+        """
+        if self.damage is not None:
+            return len(self.damage.raw)
         if self.bodies is not None:
             return int(self.bodies.sizes.sum())
         columns = sum(int(np.maximum(c.sizes, 0).sum()) for c in (self.keys, self.values))
         headers = (cell for cells in self.headers for cell in cells)
         return columns + sum(len(name) + len(value or b"") for name, value in headers)
+
+    @classmethod
+    def skipped(
+        cls, topic: str, partition: int, damage: Damage, next_offset: int | None = None
+    ) -> "EventBatch":
+        """Return the batch of no events that stands for `damage`; reading goes on after it if nothing else is given."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(
+            topic=topic,
+            partition=partition,
+            offsets=none,
+            timestamps=none,
+            keys=Column.of([]),
+            values=Column.of([]),
+            headers=(),
+            next_offset=damage.last_offset + 1 if next_offset is None else next_offset,
+            damage=damage,
+        )
 
     def head(self, count: int) -> "EventBatch":
         """Return the first `count` events; `count` must be less than the number of events."""

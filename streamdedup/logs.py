@@ -1,7 +1,8 @@
 """Logging: structlog for our lines, for people on a terminal and as JSON otherwise. No line quotes a key.
 
 aiokafka logs keys at DEBUG, so its level is at least WARNING. While a broker is away it logs thousands of
-lines a minute about what our own lines report, so each of its messages passes once in ten minutes.
+lines a minute about what our own lines report, so each of its messages passes once in ten minutes. It quotes errors
+whose text is empty, such as a time-out; their type stands there instead.
 Exceptions are logged without their messages, and asyncio's lines without objects.
 """
 
@@ -38,6 +39,19 @@ class OncePerTemplate(logging.Filter):
         if passes:
             self._passed_at[template] = now
         return passes
+
+
+def name_errors(record: logging.LogRecord) -> bool:
+    """Replace each error without text in the arguments of a line by its type, so that the line gives a reason.
+
+    Return True, like a filter that lets everything pass.
+    """
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            type(value).__name__ if isinstance(value, BaseException) and not str(value) else value
+            for value in record.args
+        )
+    return True
 
 
 class RateLimit:
@@ -96,7 +110,9 @@ def set_up(level: int = logging.INFO) -> None:
 
 
 def _aiokafka_only(limit: OncePerTemplate) -> Callable[[logging.LogRecord], bool]:
-    return lambda record: not record.name.startswith("aiokafka") or limit.filter(record)
+    return lambda record: (
+        not record.name.startswith("aiokafka") or (limit.filter(record) and name_errors(record))
+    )
 
 
 def _without_objects(_logger: object, _method: str, line: EventDict) -> EventDict:

@@ -1,12 +1,13 @@
-"""Reads the values that an operator writes, such as `90s`, `64MiB`, `100M`, `2000/s` or `~/snapshots`, exactly.
+"""Numbers with units: it reads what an operator writes (`90s`, `64MiB`, `100M`), and writes counts and sizes as text.
 
-A number without a unit is in the option's own unit, in which its name ends, or it is refused. The
-arithmetic is on fractions, so no digit is lost. A number has at most 40 characters. An error states what to
-write instead.
+Reading is exact, on fractions. A number without a unit is in the option's own unit, in which its name ends, or it is
+refused. A number has at most 40 characters. An error states what to write instead. What was written may be a secret
+in the wrong place, so an error quotes it only as `quote` does.
 """
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -31,6 +32,21 @@ def parse_bytes(value: object) -> int:
 def parse_count(value: object) -> int:
     """Return the integer in `100000`, `100_000`, `100k`, `1e5`; the suffixes are decimal."""
     return _natural(value, _COUNT)
+
+
+def quote(value: object, choices: Iterable[str] = ()) -> str | None:
+    """Return how an error may quote what an operator wrote, or None if it may be a secret.
+
+    Quoted are: nothing; `true` and its like; a number of at most 12 characters with `%` or a unit of at most 3 letters,
+    known or not; and a text that resembles one of `choices`, the only values of an option. Of a list or a mapping, the
+    type is named.
+    """
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = "" if value is None else str(value)
+    return repr(value) if _is_plain(text) or _resembles(text, choices) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +155,46 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def sized(size_bytes: float) -> str:
+    """Return a size as text, rounded to three digits: `120 MB`, `1.19 GB`, `28.0 kB`; below 1 kB `12 bytes`."""
+    rounded = float(f"{size_bytes:.3g}")  # first, so that 999,999 bytes are 1 MB, not 1,000 kB
+    for unit, worth in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rounded >= worth:
+            number = rounded / worth
+            return f"{number:,.0f} {unit}" if number >= 100 else f"{number} {unit}"
+    return counted(round(size_bytes), "byte")
+
+
 LocalPath = Annotated[Path, AfterValidator(expand_home)]
 
 _NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*(?P<number>-?{_NUMBER})\s*(?P<unit>[A-Za-z]*(/[a-z]+)?)\s*")
 _LENGTH_MAX = 40
+
+_PLAIN_WORDS = frozenset(
+    ("", "~", "null", "true", "false", "yes", "no", "on", "off", "nan", "inf", "-inf")
+)
+_PLAIN = re.compile(
+    r"\s?(?P<number>[+-]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?)"
+    r"\s?(?P<unit>%|[A-Za-z]{0,3}(/[A-Za-z]{1,3})?)\s?"
+)
+_PLAIN_NUMBER_MAX = 12
+_PLAIN_UNIT_MAX = 3
+_LIKENESS_MIN = 0.75  # with difflib's 0.6, `password1` would resemble `pass`
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is a short number, or a word for a truth value, for nothing or for no number."""
+    match = _PLAIN.fullmatch(text)
+    if match is None:
+        return text.lower() in _PLAIN_WORDS
+    number, unit = match["number"].replace("_", ""), match["unit"].replace("/", "")
+    return len(number) <= _PLAIN_NUMBER_MAX and len(unit) <= _PLAIN_UNIT_MAX
+
+
+def _resembles(text: str, choices: Iterable[str]) -> bool:
+    known = [choice.lower() for choice in choices]
+    return bool(difflib.get_close_matches(text.lower(), known, n=1, cutoff=_LIKENESS_MIN))
 
 
 def _natural(value: object, scale: _Scale) -> int:
@@ -160,7 +211,8 @@ def _read(value: object, scale: _Scale, *, bare: bool = True) -> Fraction:
         raise ValueError(f"is not {scale.noun}; write one like {' or '.join(scale.examples)}")
     unit = match["unit"]
     if unit and unit not in scale.units:
-        raise ValueError(f"has the unknown unit {unit!r}; {_advice(unit, scale)}")
+        which = "an unknown unit" if quote(value) is None else f"the unknown unit {unit!r}"
+        raise ValueError(f"has {which}; {_advice(unit, scale)}")
     number = Fraction(match["number"].replace("_", ""))
     if number and not (unit or bare):
         raise ValueError("has no unit; write one, as in 7d, 90s or 250ms")

@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -165,6 +167,16 @@ class Deployment:
             lambda: f"nothing is committed; log: {worker.events()[-5:]}",
         )
         worker.kill()
+
+    def kill_in_turn(
+        self, worker: WorkerProcess, attempt: int, chance: random.Random, events: int
+    ) -> None:
+        """Kill it at a random moment, and every second time at work: however slow the machine, some kills hit work."""
+        if attempt % 2:
+            self.kill_at_work(worker, events)
+        else:
+            time.sleep(chance.uniform(0, 0.6))  # the moment of the crash, not a wait for anything
+            worker.kill()
 
     def input_ends(self) -> dict[int, int]:
         """The end of each input partition that holds anything, as a committed offset would say it."""

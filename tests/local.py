@@ -19,9 +19,10 @@ from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
 from streamdedup.delivery.lifecycle import Delivery
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.metrics.counts import Tally
+from streamdedup.metrics.counts import Ledger, Tally
 from streamdedup.settings import load
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.worker.worker import Worker
@@ -47,10 +48,12 @@ class LocalWorker:
         lines: Lines,
         *,
         fs: FileSystem = os,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
         with bound_contextvars(worker=name):
-            self.worker = Worker(load(deployment.write_config(), options), connect, fs=fs)
+            settings = load(deployment.write_config(), options)
+            self.worker = Worker(settings, connect, now_ms, fs)
             self.task = asyncio.create_task(self.worker.run())
 
     async def __aenter__(self) -> "LocalWorker":
@@ -90,6 +93,15 @@ class LocalWorker:
         """Wait until so many events are committed, since the worker began."""
         await self.until(lambda: self.tally.consumed >= count, f"{count} consumed")
 
+    async def verified(self) -> None:
+        """Wait until the brokers' time is known, which takes a commit with an event for the output."""
+
+        def known() -> bool:
+            clocks, serves = self.worker.status.clocks, self.worker.deliveries
+            return clocks is not None and bool(serves) and clocks.is_verified(serves)
+
+        await self.until(known, "verified clock")
+
     async def committed(self, offset: int) -> None:
         """Wait until this input offset of the only partition is committed."""
         await self._committed({0: offset})
@@ -121,6 +133,11 @@ class LocalWorker:
     def tally(self) -> Tally:
         """What became of the events since it began."""
         return self.worker.tally
+
+    @property
+    def ledger(self) -> Ledger:
+        """The settled counts of the only partition."""
+        return self.worker.status.meters.of(self.delivery.partition).ledger
 
     @property
     def delivery(self) -> Delivery:
@@ -168,6 +185,7 @@ class Start(Protocol):
         connect: Connect = kafka_cluster,
         *,
         fs: FileSystem = os,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> LocalWorker:
         """It is drained at the end of the test, unless it has ended by then."""
 
@@ -221,9 +239,12 @@ async def workers() -> AsyncIterator[Start]:
             connect: Connect = kafka_cluster,
             *,
             fs: FileSystem = os,
+            now_ms: Callable[[], int] = wall_clock_ms,
         ) -> LocalWorker:
             options = [f"kafka.bootstrap_servers={proxy.bootstrap_servers}"] if proxy else []
-            worker = LocalWorker(deployment, options, connect, len(started), lines, fs=fs)
+            worker = LocalWorker(
+                deployment, options, connect, len(started), lines, fs=fs, now_ms=now_ms
+            )
             started.append(worker)
             return started[-1]
 

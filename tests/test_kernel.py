@@ -39,7 +39,8 @@ from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, cache_root, prefetch, upper_half
 from streamdedup.kernel import sources as kernel_sources
-from streamdedup.keys.formats import json_column
+from streamdedup.keys import join
+from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
 from streamdedup.keys.options import EmailPreset, EmailRules
@@ -518,12 +519,17 @@ def _hash_used(hash_: Hash) -> Iterator[str]:
 def _json_used() -> Iterator[str]:
     """As `_hash_used`, for the keys of JSON: buffers and places that are read-only, writable, of any layout."""
     json_column.warm_up()
+    json_exact.warm_up()
+    join.warm_up()
     before = _compiled()
     text, places = b'{"id":1}', np.zeros(4, dtype=np.int64)
     for buffer in (text, bytearray(text), memoryview(text), np.frombuffer(text, dtype=np.uint8)):
         for starts in (places, places[::2], cast("Any", places.astype(np.int32))):
             column = Column(cast("bytes", buffer), starts, np.full(len(starts), 8))
             assert (json_column.located(("id",), column).sizes == 1).all()
+            assert (json_exact.read(("id",), column)[0].sizes == 1).all()
+            assert (json_exact.decoded(column).sizes == 8).all()
+            assert (join.joined([column, column]).sizes == 24).all()
     places.flags.writeable = False
     json_column.located(("user", "id"), Column(text, places, places))
     yield from _since(before)

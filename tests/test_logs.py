@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import structlog
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
 from streamdedup import logs
 from streamdedup.errors import CAUSES_MAX, FRAMES_MAX, DeliveryError, traceback_without_messages
@@ -244,6 +245,46 @@ def test_only_aiokafka_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
         ours.warning("doubt")
     heard = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
     assert [heard.count(e) for e in ("away", "careful", "doubt")] == [1, 10, 10]
+
+
+async def test_aiokafkas_lines_give_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error without text, such as a time-out, is named by its type; any other keeps its text."""
+    stream = set_up(monkeypatch)
+    reasons: list[Any] = [
+        TimeoutError(),
+        OSError(111, "refused"),
+        KafkaConnectionError(),
+        "no error",
+    ]
+    for number, reason in enumerate(reasons):
+        logging.getLogger("aiokafka").error(
+            'Unable connect to "%s:%s": %s' + " " * number, "b", 1, reason
+        )
+    heard = [json.loads(line)["event"].strip() for line in stream.getvalue().splitlines()]
+    assert heard == [
+        'Unable connect to "b:1": TimeoutError',
+        'Unable connect to "b:1": [Errno 111] refused',
+        'Unable connect to "b:1": KafkaConnectionError',
+        'Unable connect to "b:1": no error',
+    ]
+
+
+async def test_a_broker_that_does_not_answer_in_time_is_named_with_that_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What aiokafka logs is the time-out of a connection, whose text is empty."""
+    stream = set_up(monkeypatch)
+
+    async def late(*_arguments: object, **_named: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("aiokafka.client.create_conn", late)
+    client = AIOKafkaClient(bootstrap_servers="broker:9092")
+    with pytest.raises(KafkaConnectionError):
+        await client.bootstrap()
+    await client.close()
+    lines = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert lines == ['Unable connect to "broker:9092": TimeoutError']
 
 
 # --- errors ---

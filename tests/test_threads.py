@@ -177,12 +177,15 @@ async def test_saves_that_hang_wedge_no_partition_and_pin_no_more_filters(
     def fewer(ours: int) -> bool:
         return len(stays.worker.deliveries) <= ours
 
+    def freed(held: int) -> bool:
+        return len(stays.worker._shards.all()) <= held
+
     for count, ours, held in ((1, 8, partitions), (2, 6, 8 + SAVES_MAX)):
         guests.append(start(deployment, connect=connect))
         await stays.until(partial(fewer, ours), f"{ours} of ours")
         await stays.live(len(stays.worker.deliveries))
         await stays.until(lambda: disk.hanging == SAVES_MAX, "saves that hang")
-        assert len(stays.worker._shards.all()) <= held
+        await stays.until(partial(freed, held), f"at most {held} filters")
         feed(broker, deployment, count)
     for guest in guests:
         await guest.stop()

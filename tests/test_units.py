@@ -48,6 +48,18 @@ READ = [
     (RATE, " 86.4 M/d ", 1000.0),
 ]
 
+PLAIN = [
+    *("", "~", "null", "true", "False", "NO", "on", "nan", "inf", "-inf"),
+    *("0", "-1", "+5", "0.6", ".5", "5.", "1e-12", "2E12", "999999999999", "100_000", " 7 "),
+    *("64MiB", "90s", "2000/s", "5k/s", "1 kB", "1%", "5S", "2000/y", "7d/s", "5abc"),
+]
+MAYBE_SECRET = [
+    *("hunter2", "12hunter2", "5SECRET", "5abcd", "5ab/cd", "user:SECRET@host", "1:30", "0x10"),
+    *("1234567890123", "12345678901234567890123456789012", "0123456789abcdef" * 2, "-1e-1000"),
+    *("aHVudGVyMi1odW50ZXIyCg==", "5=", "5 5", "-", "s", "password", "password1", "passw0rd"),
+    *("١٢", "1\n2", "5  s", "5s\n\n", "1__0", "_1"),
+]
+
 REFUSED = [
     (SECONDS, "1:30", "is not a duration; write one like 90s or 5m"),
     (SECONDS, "-5", "out of range, must be 0s to "),
@@ -58,7 +70,7 @@ REFUSED = [
     (SECONDS, "nan", "is not a duration"),
     (SECONDS, float("inf"), "is not a duration"),
     (SECONDS, True, "is not a duration"),
-    (SECONDS, "5 fortnights", "unknown unit 'fortnights'; known are ms, s, m, h, d"),
+    (SECONDS, "5 fortnights", "an unknown unit; known are ms, s, m, h, d"),
     (SECONDS, "5S", "did you mean s?"),
     (MILLISECONDS, "0.5ms", "must come to a whole number of ms"),
     (BYTES, "64M", "did you mean MiB?"),
@@ -137,7 +149,61 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             assert re.match(_REFUSAL, str(refusal))
 
 
-_REFUSAL = r"is not a|has the unknown unit|must come to|out of range"
+_REFUSAL = r"is not a|has (an|the) unknown unit|must come to|out of range"
+
+
+@pytest.mark.parametrize("scale", [SECONDS, MILLISECONDS, BYTES, COUNT, RATE], ids=str)
+def test_a_number_with_any_known_unit_is_quoted(scale: units.Quantity) -> None:
+    """None of them is too long for that."""
+    for unit in scale.scale.units:
+        assert units.quote(f"64{unit}") == f"'64{unit}'"
+
+
+@pytest.mark.parametrize("value", [None, True, 5, -1.5, float("nan"), float("inf")])
+def test_a_number_a_bool_or_nothing_is_quoted(value: object) -> None:
+    """As Python writes it."""
+    assert units.quote(value) == repr(value)
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_a_text_that_cannot_be_a_secret_is_quoted(text: str) -> None:
+    """A short number, with a short unit or none, or a word such as `true`."""
+    assert units.quote(text) == repr(text)
+
+
+@pytest.mark.parametrize("text", MAYBE_SECRET)
+def test_a_text_that_may_be_a_secret_is_not_quoted(text: str) -> None:
+    """Neither is it where a choice is due that it does not resemble."""
+    assert units.quote(text) is None
+    assert units.quote(text, ("none", "pass", "drop", "siphash", "true", "false")) is None
+
+
+@pytest.mark.parametrize("text", ["bloom", "blom", "Blooom", "at_most_once"])
+def test_a_text_that_resembles_a_choice_is_quoted(text: str) -> None:
+    """Whatever its case. Without these choices it may be a secret."""
+    assert units.quote(text, ("bloom", "at_least_once")) == repr(text)
+    assert units.quote(text) is None
+
+
+def test_of_a_list_or_a_mapping_the_type_is_named() -> None:
+    """Their contents may be anything."""
+    assert units.quote(["5"]) == units.quote(("5",)) == "a list"
+    assert units.quote({"hunter2": 5}) == "a mapping"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("5M", "has the unknown unit 'M'"),
+        ("5 SECRET", "has an unknown unit"),
+        ("1234567890123M", "has an unknown unit"),
+    ],
+)
+def test_an_unknown_unit_is_quoted_if_the_value_is(written: str, said: str) -> None:
+    """It may be the end of a secret that begins with a number."""
+    with pytest.raises(ValueError, match="unknown unit") as refusal:
+        SECONDS.parse(written)
+    assert str(refusal.value).startswith(f"{said}; ")
 
 
 @pytest.mark.parametrize(
@@ -193,3 +259,26 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         path.validate_python("")
     with pytest.raises(ValidationError, match="has no home directory"):
         path.validate_python("~no-such-user-here/snapshots")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (999.6, "1.0 kB"),  # rounded before its unit is chosen
+        (1000, "1.0 kB"),
+        (28_000, "28.0 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1.0 MB"),
+        (1_797_200, "1.8 MB"),
+        (1_194_000_000, "1.19 GB"),
+        (119_813_233, "120 MB"),
+        (5e12, "5.0 TB"),
+        (1_234_567e12, "1,230,000 TB"),
+    ],
+)
+def test_a_size_for_people_has_three_digits(size_bytes: float, text: str) -> None:
+    """In the largest decimal unit of which there is one at least; below a kilobyte, no byte is rounded away."""
+    assert units.sized(size_bytes) == text

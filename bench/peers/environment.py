@@ -34,13 +34,13 @@ class Environment:
         return PROGRAMS / f"{self.name}.lock"
 
     def version(self) -> str:
-        """What the lock file says."""
+        """Return the version that the lock file names."""
         lines = self.lock.read_text("utf-8").splitlines()
         (found,) = (line.split()[0] for line in lines if line.startswith(f"{self.name}=="))
         return found.partition("==")[2]
 
     def prepare(self) -> None:
-        """Install what is locked, where that is not done; raises `Unavailable`."""
+        """Install what is locked, unless that is done; raises `Unavailable`."""
         there = self._directory()
         if self._python(there).exists():
             return
@@ -55,7 +55,7 @@ class Environment:
             shutil.rmtree(staging)
 
     def command(self, module: str, case: Case, topics: Topics, directory: Path) -> list[str]:
-        """Start a module of `python/` with what it is asked to do."""
+        """Return the command that runs a module of `python/` on a case."""
         python = str(self._python(self._directory()))
         program = f"{__package__}.{PROGRAMS.name}.{module}"
         return [python, "-m", program, asked_file(case, topics, directory)]
@@ -90,14 +90,14 @@ class Environment:
 
 
 def _asked_where(version: str) -> str | None:
-    """Where a Python of this version is; it is asked, since pyenv has one on PATH that runs only where it is chosen."""
+    """Return the path of a Python of this version. It is run, since pyenv's on PATH works only if it is chosen."""
     chosen = os.environ | {"PYENV_VERSION": version}
     asked = [f"python{version}", "-c", "import sys; print(sys.executable)"]
     try:
-        told = subprocess.run(asked, env=chosen, capture_output=True, text=True, check=False)
+        answer = subprocess.run(asked, env=chosen, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return told.stdout.strip() if told.returncode == 0 else None
+    return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def _run(command: Sequence[str]) -> None:

@@ -29,13 +29,13 @@ COMPILE_S_MAX = 120.0
 
 
 def version(artifact: str) -> str:
-    """What the lock file says."""
+    """Return the version that the lock file names."""
     (found,) = (jar.version for jar in locked_jars(LOCK) if jar.artifact == artifact)
     return found
 
 
 def prepare() -> None:
-    """Fetch the jars and compile the programs, where that is not done; raises `Unavailable`."""
+    """Fetch the jars and compile the programs, unless that is done; raises `Unavailable`."""
     find_java()
     jars = cached_jars(locked_jars(LOCK), cache_directory(LOCK), (fetch_with_maven, fetch_with_jgo))
     if not (classes := _classes()).exists():
@@ -43,7 +43,7 @@ def prepare() -> None:
 
 
 def command(program: Sequence[str], case: Case, topics: Topics, directory: Path) -> list[str]:
-    """Start a class of `java/`, the first of `program`, with what it is asked to do, and with the rest as arguments."""
+    """Return the command that runs a class of `java/`, the first of `program`, on a case; the rest are its options."""
     main, *options = program
     jars = cache_directory(LOCK)
     path = os.pathsep.join(map(str, (_classes(), jars / "*")))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from streamdedup.cli.arguments import Commands, add_settings
+from streamdedup.cli.arguments import Commands, Parser, add_settings
 from streamdedup.cli.audit import add_audit
 from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
@@ -63,8 +63,8 @@ def _settle_stdout() -> None:
         silence_stdout()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="streamdedup", description=_DESCRIPTION)
+def _parser() -> Parser:
+    parser = Parser(prog="streamdedup", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"streamdedup {__version__}")
     commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)

@@ -1,12 +1,14 @@
 """Arguments that several commands share: a key, and values that are parsed only if given, so that --help is quick."""
 
 import argparse
+import re
 import sys
+from ast import literal_eval
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 Reader = Callable[[str], Any]
 
 
@@ -16,7 +18,48 @@ class _NoOption(str):
     __slots__ = ()
 
 
-class Intermixed(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Says which argument is wrong, and repeats what was given only if it cannot be a secret in the wrong place."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and what is wrong, and end with status 2."""
+        message = _INVALID.sub(_requoted, message)
+        for pattern, kept in _QUOTING:
+            message = pattern.sub(kept, message)
+        if message.startswith(_UNRECOGNIZED):
+            options = re.findall(r"(?<!\S)--[a-z]+(?:-[a-z]+)*(?=[\s=]|$)", message)
+            message = f"{_UNRECOGNIZED}: {' '.join(options)}" if options else _UNRECOGNIZED
+        super().error(message)
+
+
+def _requoted(message: re.Match[str]) -> str:
+    from streamdedup.units import quote
+
+    choices = re.findall(r"[\w-]+", message["choices"] or "")
+    try:
+        given = quote(literal_eval(message["given"]), choices)
+    except (SyntaxError, ValueError):
+        given = None  # some versions of Python put advice behind the text
+    return message["what"] + (f": {given}" if given else "") + (message["known"] or "")
+
+
+# argparse's messages that quote, and what is kept of each. `.*` is greedy: what was given may look like the rest.
+_INVALID = re.compile(
+    r"^(?P<what>argument .*?: invalid (?:choice|\w+ value)): (?P<given>.*?)"
+    r"(?P<known> \(choose from (?P<choices>[^(]*)\))?\Z",
+    re.DOTALL,
+)
+_QUOTING = tuple(
+    (re.compile(pattern, re.DOTALL), kept)
+    for pattern, kept in (
+        (r"^(argument .*?): ignored explicit argument .*", r"\1: takes no value"),
+        (r"^ambiguous option: .* (?=could match )", "ambiguous option: it "),
+    )
+)
+_UNRECOGNIZED = "unrecognized arguments"
+
+
+class Intermixed(Parser):
     """Takes options before, between and after a command's arguments. Not all versions of Python do so by themselves.
 
     Some versions fill `FILE KEY...` with the first group of arguments, so a KEY after an option belongs to nothing.
@@ -94,13 +137,19 @@ def as_configured(name: str) -> Reader:
     return refusing(read)
 
 
-def refusing(read: Reader) -> Reader:
-    """Return a type for argparse: `read`, whose ValueError says what is wrong with the text."""
+def refusing(read: Reader, *, near_secret: bool = False) -> Reader:
+    """Return a type for argparse: `read`, whose ValueError says what is wrong with the text and does not quote it.
+
+    The text stands before it if it cannot be a secret. `near_secret`: it may be one even if it does not look so.
+    """
 
     def checked(text: str) -> Any:  # noqa: ANN401 - whatever is read
         try:
             return read(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+            from streamdedup.units import quote
+
+            given = None if near_secret else quote(text)
+            raise argparse.ArgumentTypeError(f"{given}: {error}" if given else str(error)) from None
 
     return checked

@@ -150,8 +150,8 @@ def _build(arguments: argparse.Namespace) -> int:
     from streamdedup.lists.build.inputs import STDIN, inputs_of
     from streamdedup.lists.build.proof import prove
     from streamdedup.lists.build.rejects import Rejects
+    from streamdedup.lists.exact_store import place_of
     from streamdedup.lists.progress import BuildProgress
-    from streamdedup.lists.store_facts import place_of
 
     output: Path = arguments.output
     if arguments.check and STDIN in arguments.inputs:

@@ -23,7 +23,7 @@ def add_hash_key(part: argparse.ArgumentParser) -> None:
     """Add the option that names the secret of siphash."""
     part.add_argument(
         "--hash-key-file",
-        type=refusing(_hash_key),
+        type=refusing(_hash_key, near_secret=True),
         default=b"",
         dest="hash_key",
         metavar="FILE",

@@ -73,8 +73,7 @@ def _add_check(parts: Commands) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     from streamdedup.kernel import compiling
     from streamdedup.lists.check import Verdicts, loaded
-    from streamdedup.lists.exact_store import ExactStore
-    from streamdedup.lists.store_facts import place_of
+    from streamdedup.lists.exact_store import ExactStore, place_of
 
     tree = configured(arguments, ["hash_key"])
     hash_key = tree.filter.hash_key_bytes if tree else arguments.hash_key

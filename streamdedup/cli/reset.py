@@ -67,7 +67,7 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 
 def _agreed() -> bool:
-    """Return whether a person agrees. ConfigError if there is nobody to ask."""
+    """Ask on the terminal whether to move the offsets. ConfigError if standard input is no terminal."""
     if sys.stdin is None or sys.stderr is None or not sys.stdin.isatty():
         raise ConfigError(
             "nothing was moved: standard input is not a terminal, so nobody can be asked; add --yes"

@@ -30,6 +30,7 @@ from streamdedup.filters.base import Filter
 from streamdedup.settings import Settings
 from streamdedup.worker.worker import Worker
 
+BROKER_PACKAGE = "confluent-kafka>=2.6"  # the extra `demo`; its name alone leads from a checkout and a wheel alike
 BROKER_S_MAX = 30.0
 WORK_S_MAX = 120.0
 READ_S_MAX = 30.0
@@ -355,8 +356,8 @@ def _confluent_kafka() -> ModuleType:
         import confluent_kafka
     except ImportError:
         raise ConfigError(
-            "the demo's broker comes with the package confluent-kafka, which is not installed; install the extra,"
-            " from a checkout: pip install '.[demo]'"
+            "the demo's broker comes with the package confluent-kafka, which is not installed; install it:"
+            f" {shlex.quote(sys.executable)} -m pip install '{BROKER_PACKAGE}'"
         ) from None
     return confluent_kafka
 

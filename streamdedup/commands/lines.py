@@ -16,6 +16,7 @@ from streamdedup.keys.extract import json_keys
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Normalization
+from streamdedup.units import quote
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES_MAX = 64 << 20
@@ -102,5 +103,7 @@ def _field(key: str) -> str:
     kind, _, name = key.partition(":")
     if kind == "json" and name:
         return name
-    meant = f"; did you mean json:{key}?" if kind == key not in ("", "json") else ""
-    raise ConfigError(f"--key {key!r} is neither 'line' nor 'json:FIELD'{meant}")
+    meant = "; write json: before the name of a field" if kind == key not in ("", "json") else ""
+    given = quote(key, ("line", "json:"))
+    which = "--key" if given is None else f"--key {given}"
+    raise ConfigError(f"{which} is neither 'line' nor 'json:FIELD'{meant}")

@@ -19,7 +19,7 @@ from streamdedup.filters.options import can_grow
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
-from streamdedup.units import counted
+from streamdedup.units import counted, sized
 
 
 class LineSink(Protocol):
@@ -59,7 +59,7 @@ class Summary:
         return (
             f"{counted(self.lines, 'line')}: {self.passed:,} passed{malformed},"
             f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} lines/s\n"
-            f"{name}: {held}, {_size(filter_.size_bytes)}, {filter_.fill_ratio:.2%} of {_filled(filter_)},"
+            f"{name}: {held}, {sized(filter_.size_bytes)}, {filter_.fill_ratio:.2%} of {_filled(filter_)},"
             f" estimated error {filter_.error_rate_now:.2g}{beyond}"
             f"{self._hint()}"
         )
@@ -68,10 +68,6 @@ class Summary:
         if not 0 < self.lines == self.malformed:
             return ""
         return f"\nhint: no line had the key; in the first, {self.malformed_first}; check --key and --normalize"
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e5 else f"{size_bytes / 1e3:,.1f} kB"
 
 
 def _filled(filter_: Addable) -> str:

@@ -6,6 +6,7 @@ exactly, whatever the worker's filter is.
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,9 @@ from streamdedup.delivery.shard import verdicts_without_rules
 from streamdedup.delivery.turns import keys_of
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
+from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.cluster import kafka_cluster, soon
+from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
@@ -158,11 +161,13 @@ class _Trying:
         reading = self._cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
         async for batch in reading:
             for part in batch.parts(self._extractor.rows_a_turn):
-                self._judge(found, part, await keys_of(part, self._extractor))
+                bounded, above = within_limits(part, self._settings.source)
+                self._judge(found, bounded, await keys_of(bounded, self._extractor), above)
 
-    def _judge(self, found: Trial, batch: EventBatch, keys: Keys) -> None:
-        limits, now_ms = self._limits, wall_clock_ms()
-        rejected = refused_by(limits, self._settings, batch, keys, now_ms) if limits else {}
+    def _judge(self, found: Trial, batch: EventBatch, keys: Keys, above: Mapping[int, str]) -> None:
+        limits, present = self._limits, Span.at(wall_clock_ms())
+        rejected = refused_by(limits, self._settings, batch, keys, present) if limits else {}
+        rejected |= above
         reasons = keys.malformed | rejected
         verdicts, rows = verdicts_without_rules(keys, list(rejected))
         column = keys.keys.take(rows)

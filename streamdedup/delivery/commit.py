@@ -22,6 +22,9 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import ForeignWriteError, RefusedError
 from streamdedup.kafka.topics import Topology
 
+# The broker's default of replica.lag.time.max.ms: that long an event may be in the log before a reader is shown it.
+UNSEEN_S_MAX = 30.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
@@ -60,6 +63,9 @@ class Committer:
     ) -> None:
         self.foreign: tuple[int, int] | None = None
         """The half-open range of output offsets in which another writer wrote; the next fold looks for it there."""
+        self.unended: tuple[int, float] | None = None
+        """The output offset from which the transaction under way writes, and when it began by the loop's clock."""
+        self._input_end: tuple[int, float] | None = None  # where and when we last stood at it
         self._ground = ground
         self._output_end, self._ours_end = ground.output_end, ground.ours_end
         self._recipe, self._services = recipe, services
@@ -81,12 +87,17 @@ class Committer:
         await transaction.begun()
         async with asyncio.timeout(self._writer.transaction_s_max):
             begun_at = loop.time()
+            if self._output_end is not None:
+                self.unended = self._output_end, begun_at
             await self._writer.begin()
             async for part in transaction.parts():
                 await self._emitter.emit(part)
+            asked_s = loop.time()
             end = await self._settle(shard, transaction)
             self._ours_end = self._ours_end if end is None else end
             await self._commit(topology, transaction)
+        self.unended = None
+        self._note_stamp(topology, transaction, end, asked_s)
         if end is not None and self._output_end is not None:
             self._output_end = end + self._recipe.exactly_once
         if transaction.events:
@@ -116,15 +127,47 @@ class Committer:
     def _refused(self, error: RefusedError, transaction: Transaction) -> None:
         """Have the next transactions take fewer events, to find the one that was refused.
 
-        DeliveryError if the broker also refuses the record by which we reject that event, such as its dead letter.
+        DeliveryError if the broker also refuses the record by which we reject that event, such as its dead letter, and
+        that for more than the time that we stamped it with.
         """
-        if transaction.last_offset in self._pace.refused:
+        if self._emitter.unstamp_letters(error):
+            return
+        offset = self._refused_letter(error, transaction)
+        if offset is not None:
             source = self._settings.source.topic
             raise DeliveryError(
-                f"{source}/{self._partition} offset {transaction.last_offset}: {error.topic} refuses the record that"
+                f"{source}/{self._partition} offset {offset}: {error.topic} refuses the record that"
                 f" reports this event ({error.reason}); check the settings of {error.topic}"
             ) from error
         self._pace.halve(transaction, f"refused by {error.topic}: {error.reason}")
+
+    def _refused_letter(self, error: RefusedError, transaction: Transaction) -> int | None:
+        """Return the input offset whose letter was refused; None if smaller transactions are to show what was."""
+        if transaction.last_offset in self._pace.refused:
+            return transaction.last_offset
+        is_letter = error.topic == self._settings.sink.dead_letter_topic
+        return transaction.skipped_offset if is_letter and transaction.events <= 1 else None
+
+    def _note_stamp(
+        self, topology: Topology, transaction: Transaction, end: int | None, asked_s: float
+    ) -> None:
+        """Have the brokers' clocks looked at: in the marker of this commit, or in the input if it has LogAppendTime.
+
+        The marker stands at `end`, right after our last event. An event of the input was stamped after we stood at an
+        end of the input that does not include it.
+        """
+        clocks, partition = self._services.clocks, self._partition
+        input_ = topology[self._settings.source.topic]
+        if self._recipe.exactly_once:
+            if end is not None:
+                clocks.committed(partition, end, asked_s)
+        elif transaction.events and not input_.stamped_by_producer:
+            if self._input_end and transaction.last_offset >= self._input_end[0]:
+                after_s = self._input_end[1] - UNSEEN_S_MAX
+                clocks.appended(input_.name, partition, transaction.last_offset, after_s)
+            input_end = self._services.source.stands_at_end(partition)
+            if input_end is not None:
+                self._input_end = input_end, asyncio.get_running_loop().time()
 
     async def _commit(self, topology: Topology, transaction: Transaction) -> None:
         settings, offset = self._settings, transaction.next_offset

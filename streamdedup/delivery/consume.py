@@ -1,15 +1,17 @@
 """Reads the input of one shard, batch by batch; each batch starts where the one before it ended.
 
 If a fetch cannot be parsed, the events are read one at a time. So everything before the damaged event is delivered, and
-the error then names its offset.
+the error then names its offset. With `source.on_damaged: skip`, a record batch that cannot be read is passed on as a
+batch of no events, so the transaction that covers its offsets accounts for it.
 """
 
 import asyncio
+from dataclasses import replace
 
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch
+from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.source import UnreadableError
 
@@ -23,6 +25,7 @@ class InputReader:
 
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
         self._source, self._topic = services.source, recipe.settings.source.topic
+        self._skips = recipe.settings.source.on_damaged == "skip"
         self._meters = services.meters.of(partition)
         self._partition = partition
         self._epoch = 0
@@ -56,8 +59,9 @@ class InputReader:
     async def read(self, wait_s: float, events_max: int) -> EventBatch | None:
         """Return the next events, at most `events_max`; None if none arrived within `wait_s` or the epoch is over.
 
-        UnreadableError if the fetched bytes cannot be parsed. DeliveryError if they hold one event alone, and it cannot
-        be parsed at the last of several tries. DoubtError if the consumer does not stand where the last read ended.
+        A batch with `damage` has no events. UnreadableError if the fetched bytes cannot be parsed. DeliveryError if
+        they hold one event alone, and it cannot be parsed at the last of several tries. DoubtError if the consumer does
+        not stand where the last read ended.
         """
         if not self.ours:
             return None
@@ -70,11 +74,18 @@ class InputReader:
                 self._partition, self._epoch, wait_s, 1 if one_by_one else events_max
             )
         except UnreadableError as error:
-            if one_by_one and self._tries >= UNREADABLE_TRIES:
+            is_last_try = one_by_one and self._tries >= UNREADABLE_TRIES
+            reached = self._source.position(self._partition) if self.ours else self.next_offset
+            damage = self._in_our_way(error.damage)
+            if self._skips and damage is not None and (damage.is_checked or is_last_try):
+                return self._skipped(damage, reached)
+            if reached != self.next_offset:
+                self._source.go_to(self._partition, self.next_offset)
+            if is_last_try:
+                move = "move the group's offset past it"
+                remedy = move if damage is None else f"set source.on_damaged: skip, or {move}"
                 raise DeliveryError(
-                    f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read ({error}):"
-                    " its record batch is damaged, exceeds a limit, or violates Kafka's format;"
-                    " move the group's offset past it"
+                    f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read: {error}; {remedy}"
                 ) from None
             self._tries = self._tries + 1 if one_by_one else 0
             self._one_by_one = ONE_BY_ONE_EVENTS
@@ -86,6 +97,21 @@ class InputReader:
         elif self.ours:
             self.next_offset = self._source.position(self._partition)
         return batch
+
+    def _in_our_way(self, damage: Damage | None) -> Damage | None:
+        """Return `damage` from the next offset on, before which everything was read; None if it is not there."""
+        if damage is None or not self.ours or damage.last_offset < self.next_offset:
+            return None
+        return replace(damage, first_offset=max(damage.first_offset, self.next_offset))
+
+    def _skipped(self, damage: Damage, reached: int) -> EventBatch:
+        """Return what stands for `damage`; reading goes on at `reached`, or right after it if that is later."""
+        if reached <= damage.last_offset:
+            reached = damage.last_offset + 1
+            self._source.go_to(self._partition, reached)
+        self.next_offset, self._tries, self._one_by_one = reached, 0, 0
+        self._meters.skip(damage)
+        return EventBatch.skipped(self._topic, self._partition, damage, reached)
 
     async def read_until(
         self, ends_at: float, events_max: int, leaving: asyncio.Event

@@ -14,8 +14,9 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard, screen
 from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transaction
-from streamdedup.delivery.turns import keys_of
+from streamdedup.delivery.turns import beside, digests_of, is_large, keys_of
 from streamdedup.events import EventBatch
+from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
 from streamdedup.rules.lists import Lists, NeedsStore, ScreenResult
@@ -84,7 +85,7 @@ class Decider:
         """Fill a transaction with `batch` and the events after it, until the interval, events or bytes are used up.
 
         After the interval it still takes events while the transaction before it commits, because it would only wait for
-        that commit. So the events that arrive meanwhile need no transaction of their own.
+        that commit. So the events that arrive during that commit need no transaction of their own.
         """
         delivery, loop = self._delivery, asyncio.get_running_loop()
         await in_flight.room()
@@ -117,13 +118,22 @@ class Decider:
 
     async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[DecidedBatch, bool]:
         """Decide the events of `batch`; also return whether all are decided. If not, the filter is full."""
-        now_ms = self._services.now_ms()
+        present = self._services.clocks.present(shard.partition)
+        letter_ms = self._emitter.letter_ms(present, self._services.now_ms())
+        if batch.damage is not None:
+            return DecidedBatch.skipped(batch, letter_ms), True
+        source = self._recipe.settings.source
+        batch, above = await beside(is_large(batch), within_limits, batch, source)
         keys = await keys_of(batch, self._extractor)
-        rejected = self._emitter.rejected(batch, keys, now_ms, self._pace.refused)
+        refused = await beside(
+            is_large(batch), self._emitter.rejected, batch, keys, present, self._pace.refused
+        )
+        rejected = refused | above
         lists = await self._lists(shard.partition, keys, list(rejected))
+        digests = await digests_of(keys.keys, shard.filter.hash)
         async with self._memory.turn:
             await self._memory.ready_for(len(batch))
-            verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists)
+            verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists, digests)
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
         return DecidedBatch(
@@ -131,7 +141,7 @@ class Decider:
             verdicts=verdicts,
             malformed=keys.malformed,
             rejected=rejected,
-            now_ms=now_ms,
+            letter_ms=letter_ms,
             blocked=blocked,
         ), whole
 

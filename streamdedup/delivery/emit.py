@@ -11,15 +11,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import structlog
 
-from streamdedup.delivery.side_topics import Letters, send
+from streamdedup.delivery.side_topics import Letters, send, send_skipped
 from streamdedup.delivery.transactions import DecidedBatch
+from streamdedup.delivery.turns import beside, is_large
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Headers, Integers, Verdict, Verdicts
+from streamdedup.events import Damage, EventBatch, Headers, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Mask
+from streamdedup.kafka import header_limits
 from streamdedup.kafka.base import Writer
+from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.options import BLOCKED_BY, MARK
-from streamdedup.kafka.records.marks import MARK_BYTES_MAX, appended, is_marked, mark, marked_rows
+from streamdedup.kafka.records.marks import MARK_BYTES_MAX, appended, mark, marked_rows
+from streamdedup.kafka.records.records import NO_TIMESTAMP
+from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.logs import RateLimit
@@ -38,6 +43,7 @@ class Emitter:
         self._writer = writer
         self._limits: dict[str, Limits] = {}
         self._malformed_logged = RateLimit()
+        self._stamps_letters = True
 
     def observe(self, topology: Topology) -> None:
         """Take over the limits of the topics, as they are now."""
@@ -47,16 +53,41 @@ class Emitter:
         }
 
     def rejected(
-        self, batch: EventBatch, keys: Keys, now_ms: int, refused: Mapping[int, str]
+        self, batch: EventBatch, keys: Keys, present: Span | None, refused: Mapping[int, str]
     ) -> dict[int, str]:
         """Return row -> reason for the events bound for the output that it would refuse, or delete at once.
 
+        `present` is the time on the broker; None if it is not known, and then nothing is rejected by its time.
         `refused` (input offset -> reason) are the events that the broker has refused before; they are included.
         """
-        reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, now_ms)
+        reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, present)
         for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
             reasons[row] = refused[int(batch.offsets[row])]
         return reasons
+
+    def letter_ms(self, present: Span | None, now_ms: int) -> int:
+        """Return the timestamp of letters: the broker's time; `now_ms`, our own, if it is not known."""
+        if not self._stamps_letters:
+            return NO_TIMESTAMP
+        return now_ms if present is None else present.middle
+
+    def unstamp_letters(self, error: RefusedError) -> bool:
+        """From now on send letters without a timestamp, which any topic takes, if it is theirs that was refused.
+
+        Return False if it was not, or if they have none already. It happens before the broker's time is known, if ours
+        is wrong, and if the clocks of two brokers differ.
+        """
+        letters = (self._sink.dead_letter_topic, self._sink.blocked_topic)
+        if not (self._stamps_letters and error.by_time and error.topic in letters):
+            return False
+        self._stamps_letters = False
+        log.warning(
+            "letters_unstamped",
+            topic=error.topic,
+            reason="the broker refused their timestamp: its clock and this machine's, or another broker's, differ",
+            remedy="set the clocks right (NTP), then restart the worker",
+        )
+        return True
 
     async def emit(self, part: DecidedBatch) -> None:
         """Send every event of `part` where its verdict takes it.
@@ -64,8 +95,12 @@ class Emitter:
         DeliveryError if an event is rejected and `sink.on_rejected` is `stop`.
         """
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
+        if batch.damage is not None:
+            await self._report(batch.damage, part)
+            return
         passing = self._passing(verdicts)
-        await self._copy(sink.topic, self._marked(part, passing), np.flatnonzero(passing))
+        marked = await beside(is_large(batch), self._marked, part, passing)
+        await self._copy(sink.topic, marked, np.flatnonzero(passing))
         if sink.duplicates_topic and not sink.shadow:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
             await self._copy(sink.duplicates_topic, batch, duplicates)
@@ -74,6 +109,20 @@ class Emitter:
         reasons = self._reasons(part)
         if sink.dead_letter_topic:
             await self._send(sink.dead_letter_topic, part, _dead_letters(reasons))
+
+    async def _report(self, damage: Damage, part: DecidedBatch) -> None:
+        """Log and send what was skipped. The line comes before the commit, so it comes again if that fails."""
+        log.error(
+            "batch_skipped",
+            topic=part.batch.topic,
+            partition=part.batch.partition,
+            first_offset=damage.first_offset,
+            last_offset=damage.last_offset,
+            size_bytes=len(damage.raw),
+            reason=damage.reason,
+        )
+        if topic := self._sink.dead_letter_topic:
+            await send_skipped(self._writer, self._limits[topic], part, damage)
 
     def _passing(self, verdicts: Verdicts) -> Mask:
         """Return which events go to the output, as a mask (n,)."""
@@ -113,10 +162,13 @@ class Emitter:
         }
         if reasons and sink.on_rejected == "stop":
             row, reason = next(iter(reasons.items()))
+            where = f"{batch.topic}/{batch.partition} offset {batch.offsets[row]}"
+            letters = "set sink.dead_letter_topic and on_rejected: dead_letter"
+            if reason in header_limits.REASONS:
+                raise DeliveryError(f"{where} is {reason}; {letters}, or raise that limit")
             raise DeliveryError(
-                f"{batch.topic}/{batch.partition} offset {batch.offsets[row]} is {reason}: {sink.topic} would refuse it"
-                " or delete it at once; set sink.dead_letter_topic and on_rejected: dead_letter, or raise the limits of"
-                f" {sink.topic}"
+                f"{where} is {reason}: {sink.topic} would refuse it or delete it at once; {letters}, or raise the"
+                f" limits of {sink.topic}"
             )
         if malformed := np.flatnonzero(verdicts == Verdict.MALFORMED).tolist():
             self._log_malformed(part, malformed)
@@ -142,20 +194,32 @@ class Emitter:
 
 
 def refused_by(
-    output: Limits, settings: Settings, batch: EventBatch, keys: Keys, now_ms: int
+    output: Limits, settings: Settings, batch: EventBatch, keys: Keys, present: Span | None
 ) -> dict[int, str]:
     """Return row -> reason for the events bound for the output that it would refuse, or delete at once.
 
     Their size includes the headers that we append, at their greatest length.
     """
     if settings.sink.shadow:
-        return output.rejected(batch, now_ms, lambda _: _LONGEST, MARK_BYTES_MAX)
-    ours = mark(Verdict.MALFORMED)  # no other mark is longer
-    reasons = output.rejected(batch, now_ms, lambda headers: ours if is_marked(headers) else ())
+        return output.rejected(batch, present, _marked_longest, MARK_BYTES_MAX)
+    reasons = output.rejected(batch, present, _marked_again)
     elsewhere = set(keys.dropped)
     if settings.key.on_malformed != "pass":
         elsewhere.update(keys.malformed)
     return {row: reason for row, reason in reasons.items() if row not in elsewhere}
+
+
+def _marked_longest(batch: EventBatch) -> EventBatch:
+    return _with_mark(batch, np.arange(len(batch)), _LONGEST)
+
+
+def _marked_again(batch: EventBatch) -> EventBatch:
+    """Append a mark to those events that came with one; none is longer than this."""
+    return _with_mark(batch, marked_rows(batch.headers), mark(Verdict.MALFORMED))
+
+
+def _with_mark(batch: EventBatch, rows: Integers, headers: Headers) -> EventBatch:
+    return appended(batch, rows, [headers], np.zeros(len(rows), dtype=np.int64))
 
 
 def _blocked_letters(blocked: BlockedRows) -> Letters:
@@ -167,7 +231,8 @@ def _dead_letters(reasons: Mapping[int, str]) -> Letters:
     rows, index = sorted(reasons), dict[str, int]()
     which = [index.setdefault(reasons[row], len(index)) for row in rows]
     whys = [(("streamdedup.reason", reason.encode()),) for reason in index]
-    return Letters("dead_letters", _integers(rows), whys, _integers(which))
+    headerless = frozenset(at for reason, at in index.items() if reason in header_limits.REASONS)
+    return Letters("dead_letters", _integers(rows), whys, _integers(which), headerless)
 
 
 def _integers(numbers: Sequence[int]) -> Integers:

@@ -24,7 +24,7 @@ from streamdedup.delivery.resume import (
 from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
-from streamdedup.delivery.turns import in_turns, keys_of
+from streamdedup.delivery.turns import beside, digests_of, in_turns, is_large, keys_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX
@@ -273,9 +273,12 @@ class FoldedMemory(Memory):
         """
         keys = (await keys_of(batch, self._extractor)).keys
         await self.ready_for(len(batch))
-        withheld = np.flatnonzero((marks_of(batch.headers) != Verdict.PASS) & (keys.sizes >= 0))
+        marks = await beside(is_large(batch), marks_of, batch.headers)
+        withheld = np.flatnonzero((marks != Verdict.PASS) & (keys.sizes >= 0))
         without_key = int(np.count_nonzero(keys.sizes < 0))
-        await in_turns(shard.fold(keys.nulled(withheld), batch.timestamps, batch.next_offset))
+        passed = keys.nulled(withheld)
+        digests = await digests_of(passed, shard.filter.hash)
+        await in_turns(shard.fold(passed, batch.timestamps, batch.next_offset, digests))
         return without_key, len(withheld)
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:

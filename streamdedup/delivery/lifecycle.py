@@ -74,7 +74,7 @@ stopped shard stays in the group.
 # The first decides (`decide`):
 #   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch.
 #   2. Keys are extracted and normalized. Malformed events, and those that the output would refuse (`emit.refused_by`:
-#      too large, too old, stamped ahead), get their verdicts before any rule.
+#      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get theirs before any rule.
 #   3. `shard` decides the others by the lists, then by filter and pending. What passes becomes pending.
 #   4. The events join the open transaction. It takes more until its interval, its events or its bytes are used up;
 #      after the interval it still takes more while the transaction before it commits. Then `Shard.seal` closes it.
@@ -327,6 +327,9 @@ class Delivery:
             settings, cluster, self._writer, self.partition, has_memory=remembers
         )
         self._services.cluster.patience.back(self._name)
+        if self._committer and self._committer.unended and self._recipe.exactly_once:
+            start, begun_s = self._committer.unended
+            await self._services.clocks.ended(self.partition, start, found.output_end, begun_s)
         self._emitter.observe(topology)
         resume = self._memory.resume(found)
         if warning := growth(found, self._settings.source):

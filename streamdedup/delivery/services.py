@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.shard import Shard
 from streamdedup.filters.base import Addable
@@ -30,12 +31,13 @@ class Services:
     """The shared services; one object for each worker.
 
     A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. `now_ms` is the wall
-    clock, in ms since 1970. It is compared with what a topic retains, and never decides whether an event is a
-    duplicate.
+    clock, in ms since 1970. It is compared with what a topic retains, and never decides what becomes of an event: that
+    is for `clocks`, those of the brokers.
     """
 
     cluster: Cluster
     source: Source
+    clocks: LeaderClocks
     now_ms: Callable[[], int] = wall_clock_ms
     fs: FileSystem = os  # for the snapshots
     watch: Watch = field(default_factory=Watch)

@@ -95,16 +95,18 @@ class Shard:
         times: Integers,
         rejected: Sequence[int] = (),
         lists: Lists | ScreenResult = NO_LISTS,
+        digests: Digests | None = None,
     ) -> Decided:
         """Decide the first m of n events; m is less than n only if the filter is full.
 
         `times` (n,) are the events' timestamps, in ms since 1970. `rejected` are rows that the output would refuse:
         they get their verdict before any rule. `lists` are the lists in force, to be asked here, or their answers for
-        these events if they were `screened` in a thread before, because asking them blocks.
+        these events if they were `screened` in a thread before, because asking them blocks. `digests` are those of all
+        keys that are not null, if they were made before.
         """
         verdicts, rows = verdicts_without_rules(keys, rejected)
         given = keys.keys.take(rows)
-        digests = self._digests(given)
+        digests = self._digests(given) if digests is None else digests[_ranks(keys.keys)[rows]]
         blocked = lists.screen(rows, given, digests)
         if len(blocked.rows):
             verdicts[blocked.rows] = Verdict.BLOCKED
@@ -146,11 +148,16 @@ class Shard:
         self._sealed.clear()
         self._counted = Tally()
 
-    def fold(self, keys: Column, times: Integers, label: int) -> Iterator[None]:
-        """Add the keys of committed output events below `label`, in steps like `admit`. Null keys are skipped."""
+    def fold(
+        self, keys: Column, times: Integers, label: int, digests: Digests | None = None
+    ) -> Iterator[None]:
+        """Add the keys of committed output events below `label`, in steps like `admit`. Null keys are skipped.
+
+        `digests` are those of all keys that are not null, if they were made before.
+        """
         self.end_label = max(self.end_label, label)
         rows = np.flatnonzero(keys.sizes >= 0)
-        digests = self._digests(keys.take(rows))
+        digests = self._digests(keys.take(rows)) if digests is None else digests
         yield from self._move(self._rule.fold(digests, times[rows]))
         self.label = label
 
@@ -192,6 +199,11 @@ class Shard:
             self._counted.by_answer += np.bincount(answers, minlength=len(Answer))
         error = self.filter.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
+
+
+def _ranks(keys: Column) -> Integers:
+    """Return, for each row that is not null, how many such rows are before it."""
+    return np.cumsum(keys.sizes >= 0) - 1
 
 
 def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:

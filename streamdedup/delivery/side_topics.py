@@ -1,11 +1,11 @@
-"""Letters: events on a side topic, with headers that say where each came from and why, stamped with the present time.
+"""Letters: events on a side topic, with headers that say where each came from and why, stamped with the broker's time.
 
 Events that were read as columns are sent as columns. A letter that is too large for its topic is cut, but it always
 names the event that it is about.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,14 +13,18 @@ import numpy as np
 import structlog
 
 from streamdedup.delivery.transactions import DecidedBatch
-from streamdedup.events import EventBatch, Headers, Integers
+from streamdedup.delivery.turns import beside, is_large
+from streamdedup.events import Damage, EventBatch, Headers, Integers
 from streamdedup.kafka.base import Writer
 from streamdedup.kafka.limits import ENVELOPE_BYTES_MAX, Limits
+from streamdedup.kafka.records.cuts import emptied, without_values
 from streamdedup.kafka.records.marks import appended
-from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.records.records import copies
 
 LETTERS_A_TURN = 4_000  # as columns, in one turn of the event loop
 OBJECTS_A_TURN = 500  # as objects, made one by one
+SKIPPED_BYTES_MAX = 900_000  # of a record batch that was skipped; as much as a record batch of ours
+SKIPPED_HEADERS_BYTES_MAX = 2_048  # a topic's name has at most 249 bytes, a reason less than 300
 
 log = structlog.get_logger(__name__)
 
@@ -28,96 +32,134 @@ log = structlog.get_logger(__name__)
 class Letters(NamedTuple):
     """The letters about the events in `rows` (k,), ascending.
 
-    `whys[which[i]]` are the headers with the reason of `rows[i]`. `what` names this kind of letter in the log.
+    `whys[which[i]]` are the headers with the reason of `rows[i]`. `what` names this kind of letter in the log. The
+    events of the reasons `headerless` had headers that were cut before.
     """
 
     what: str
     rows: Integers
     whys: Sequence[Headers]
     which: Integers
+    headerless: frozenset[int] = frozenset()
 
     def turns(self, count: int) -> Iterator["Letters"]:
         """Yield all of them, at most `count` at a time."""
         for start in range(0, len(self.rows), count):
-            turn = slice(start, start + count)
-            yield self._replace(rows=self.rows[turn], which=self.which[turn])
+            yield self.some(slice(start, start + count))
+
+    def some(self, which: Integers | slice) -> "Letters":
+        """Return those at `which` places."""
+        return self._replace(rows=self.rows[which], which=self.which[which])
+
+
+class _Form(NamedTuple):
+    """The letters that are sent in one form: the events `lettered` at `positions`, by their `places` in a turn."""
+
+    lettered: EventBatch
+    positions: Integers
+    places: Integers
 
 
 async def send(writer: Writer, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
     """Send letters about events of `part`, in their order, to the topic that `limits` belong to."""
-    if part.batch.bodies is None:
-        await _send_each(writer, limits, part, letters)
-        return
-    for turn in letters.turns(LETTERS_A_TURN):
-        lettered = _lettered(part, turn)
-        if _is_small(lettered, limits.bytes_max):
-            await writer.copy(limits.topic, lettered, np.arange(len(lettered)), limits.bytes_max)
+    for turn in letters.turns(OBJECTS_A_TURN if part.batch.bodies is None else LETTERS_A_TURN):
+        forms = await beside(is_large(part.batch), _forms, part, turn, limits)
+        _log_cut(part, turn, limits, forms)
+        for lettered, positions in _in_order(forms, len(turn.rows)):
+            if lettered.bodies is None:
+                records = list(copies(lettered, positions))
+                await writer.send(limits.topic, records, limits.bytes_max)
+            else:
+                await writer.copy(limits.topic, lettered, positions, limits.bytes_max)
             await asyncio.sleep(0)
-        else:
-            await _send_each(writer, limits, part, turn)
 
 
-async def _send_each(writer: Writer, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
-    """Send them as objects, and cut each that is too large for the topic."""
-    for turn in letters.turns(OBJECTS_A_TURN):
-        await writer.send(limits.topic, _cut(part, turn, limits), limits.bytes_max)
-        await asyncio.sleep(0)
-
-
-def _lettered(part: DecidedBatch, letters: Letters) -> EventBatch:
-    """Return the events as letters: stamped with the present time, with headers for origin and reason."""
-    batch = part.batch
-    few = batch.take(letters.rows)
-    place = (
-        ("streamdedup.topic", batch.topic.encode()),
-        ("streamdedup.partition", b"%d" % batch.partition),
+async def send_skipped(writer: Writer, limits: Limits, part: DecidedBatch, damage: Damage) -> None:
+    """Send a letter about a record batch that was skipped: as much of its bytes as the topic takes, up to a limit."""
+    batch, numbers = part.batch, {"offset": damage.first_offset, "last-offset": damage.last_offset}
+    headers = (
+        *_place(batch),
+        *((f"streamdedup.{name}", b"%d" % number) for name, number in numbers.items()),
+        ("streamdedup.size", b"%d" % len(damage.raw)),
+        ("streamdedup.reason", damage.reason.encode()),
     )
-    return appended(
-        replace(few, timestamps=np.full(len(few), part.now_ms, dtype=np.int64)),
-        np.arange(len(few)),
+    besides = ENVELOPE_BYTES_MAX + SKIPPED_HEADERS_BYTES_MAX
+    kept = bytes(damage.raw[: max(0, min(SKIPPED_BYTES_MAX, limits.bytes_max - besides))])
+    if len(kept) < len(damage.raw):
+        headers = (*headers, (_CUT, b"value"))
+    await writer.send(limits.topic, [(part.letter_ms, None, kept, headers)], limits.bytes_max)
+
+
+def _forms(part: DecidedBatch, letters: Letters, limits: Limits) -> list[_Form]:
+    """Return each letter in the first form that the topic takes: whole, without its value, or without all of it."""
+    forms, left = list[_Form](), np.arange(len(letters.rows))
+    for cut, shortened in _FORMS:
+        few = letters.some(left)
+        lettered = _lettered(shortened(part.batch.take(few.rows)), part.letter_ms, few, cut)
+        fits = limits.fitting(lettered) if "key" not in cut else np.ones(len(left), dtype=np.bool_)
+        forms.append(_Form(lettered, np.flatnonzero(fits), left[fits]))
+        left = left[~fits]
+        if not len(left):
+            break
+    return forms
+
+
+def _lettered(few: EventBatch, time_ms: int, letters: Letters, cut: Sequence[str]) -> EventBatch:
+    """Return the events as letters: stamped with `time_ms`, with headers for origin, reason and what was cut."""
+    place = _place(few)
+    every = np.arange(len(few))
+    lettered = appended(
+        replace(few, timestamps=np.full(len(few), time_ms, dtype=np.int64)),
+        every,
         [(*place, *why) for why in letters.whys],
         letters.which,
         {"streamdedup.offset": few.offsets, "streamdedup.timestamp": few.timestamps},
     )
+    cuts = [_cut(cut, headerless=at in letters.headerless) for at in range(len(letters.whys))]
+    return appended(lettered, every, cuts, letters.which) if any(cuts) else lettered
 
 
-def _is_small(lettered: EventBatch, bytes_max: int) -> bool:
-    """Return whether the topic certainly takes each letter whole."""
-    bodies = lettered.bodies
-    return bodies is not None and bool(bodies.sizes.max() + ENVELOPE_BYTES_MAX <= bytes_max)
+def _place(batch: EventBatch) -> Headers:
+    return (
+        ("streamdedup.topic", batch.topic.encode()),
+        ("streamdedup.partition", b"%d" % batch.partition),
+    )
 
 
-def _cut(part: DecidedBatch, letters: Letters, limits: Limits) -> list[Record]:
-    """Make the letters one by one; cut each that is too large, and log how many were cut."""
-    batch, made, cut = part.batch, [], []
-    lettered = _lettered(part, letters)
-    for at, row in enumerate(letters.rows.tolist()):
-        *longer, shortest = _forms(lettered, at, len(batch.headers[row]))
-        letter = next(filter(limits.takes, longer), shortest)
-        made.append(letter)
-        if _CUT in dict(letter[3]):
-            cut.append(int(batch.offsets[row]))
-    if cut:
+def _cut(cut: Sequence[str], *, headerless: bool) -> Headers:
+    lacks = (*cut, "headers") if headerless and "headers" not in cut else cut
+    return ((_CUT, ", ".join(lacks).encode()),) if lacks else ()
+
+
+def _in_order(forms: Sequence[_Form], count: int) -> Iterator[tuple[EventBatch, Integers]]:
+    """Yield the letters in the order of their `count` places, as many of one form at a time as follow each other."""
+    form_of, position_of = np.empty((2, count), dtype=np.int64)
+    for number, (_, positions, places) in enumerate(forms):
+        form_of[places], position_of[places] = number, positions
+    for run in np.split(np.arange(count), np.flatnonzero(np.diff(form_of)) + 1):
+        yield forms[form_of[run[0]]].lettered, position_of[run]
+
+
+def _log_cut(part: DecidedBatch, letters: Letters, limits: Limits, forms: Sequence[_Form]) -> None:
+    places = np.concatenate([letters.rows[:0], *(form.places for form in forms[1:])])
+    if len(places):
         log.warning(
             f"{letters.what}_cut",
-            topic=batch.topic,
-            partition=batch.partition,
-            first_offset=cut[0],
-            events=len(cut),
+            topic=part.batch.topic,
+            partition=part.batch.partition,
+            first_offset=int(part.batch.offsets[letters.rows[places.min()]]),
+            events=len(places),
             remedy=f"raise max.message.bytes of {limits.topic}",
         )
-    return made
 
 
-def _forms(lettered: EventBatch, at: int, own: int) -> Iterator[Record]:
-    """Yield three forms of a letter: whole; without the event's value; without anything of the event itself.
-
-    `own` is the number of headers, the first ones, that the event had in the input.
-    """
-    now_ms, key, headers = int(lettered.timestamps[at]), lettered.keys[at], lettered.headers[at]
-    yield now_ms, key, lettered.values[at], headers
-    yield now_ms, key, None, (*headers, (_CUT, b"value"))
-    yield now_ms, None, None, (*headers[own:], (_CUT, b"key, value, headers"))
+def _whole(few: EventBatch) -> EventBatch:
+    return few
 
 
 _CUT = "streamdedup.cut"
+_FORMS: Sequence[tuple[Sequence[str], Callable[[EventBatch], EventBatch]]] = (
+    ((), _whole),
+    (("value",), without_values),
+    (("key", "value", "headers"), emptied),
+)

@@ -60,6 +60,7 @@ class ShardSnapshots:
         self.saved: Saved | None = None
         self.newest: Newest | None = None
         self._meters = ShardMeters() if meters is None else meters
+        self._leaves = False  # whether the last save left something that could not be removed
         self._labels: list[int] = []  # of the newest usable snapshots, newest first
         # So many of them must stay usable when the output is trimmed; `due` holds that.
         self._spares = min(2, settings.snapshot.keep)
@@ -238,6 +239,11 @@ class ShardSnapshots:
             size_bytes=saved.size_bytes,
             seconds=round(saved.seconds, 3),
         )
+        if saved.left is not None and not self._leaves:
+            self._log.warning(
+                "snapshot_leftover", path=str(saved.left.path), reason=saved.left.reason
+            )
+        self._leaves = saved.left is not None
 
     async def _save_once(
         self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
@@ -306,7 +312,7 @@ class _Parts:
 
     @classmethod
     def point_in_time(cls, filter_: Filter) -> "_Parts":
-        """Return a copy, for a kind that moves or counts its entries. The loop stands still meanwhile, 0.3 ms a MB."""
+        """Return a copy, for a kind that moves or counts its entries. Copying blocks the loop, for 0.3 ms a MB."""
         header, copies = (
             filter_.header(),
             [memoryview(bytearray(part)) for part in filter_.buffers()],

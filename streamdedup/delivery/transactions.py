@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from streamdedup.events import EventBatch, Verdicts
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.rules.lists import NOTHING_BLOCKED, BlockedRows
@@ -18,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedBatch:
-    """Events that were decided together, at the time `now_ms`.
+    """Events that were decided together. A letter about one of them is stamped with `letter_ms`.
 
     `verdicts` (n,) has one verdict an event. `malformed` and `rejected` map a row of `batch` to the reason. `blocked`
     are the events that the lists blocked.
@@ -28,8 +30,14 @@ class DecidedBatch:
     verdicts: Verdicts
     malformed: dict[int, str]
     rejected: dict[int, str]
-    now_ms: int
+    letter_ms: int
     blocked: BlockedRows = NOTHING_BLOCKED
+
+    @classmethod
+    def skipped(cls, batch: EventBatch, letter_ms: int) -> "DecidedBatch":
+        """Return `batch`, which stands for a record batch that was skipped and has no events."""
+        none = np.zeros(0, dtype=np.uint8)
+        return cls(batch=batch, verdicts=none, malformed={}, rejected={}, letter_ms=letter_ms)
 
 
 class Transaction:
@@ -41,6 +49,7 @@ class Transaction:
 
     def __init__(self) -> None:
         self.last_offset = -1  # of its last event
+        self.skipped_offset: int | None = None  # of its last record batch that was skipped
         self.next_offset = 0
         self.watermark: int | None = None
         self.events = self.size_bytes = 0
@@ -59,6 +68,8 @@ class Transaction:
         self.events += len(part.batch)
         self.size_bytes += part.batch.size_bytes
         self.last_offset = int(part.batch.offsets[-1]) if len(part.batch) else self.last_offset
+        if part.batch.damage is not None:
+            self.skipped_offset = part.batch.damage.first_offset
         self._parts.put_nowait(part)
         self._begun.set()
 

@@ -2,10 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
-from streamdedup.events import EventBatch
-from streamdedup.keys.extract import Extractor, Keys
+from streamdedup.events import Column, EventBatch
+from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
+from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
+from streamdedup.keys.hashing import Digests, Hash
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 async def in_turns(steps: Iterator[None]) -> None:
@@ -19,6 +25,30 @@ async def in_turns(steps: Iterator[None]) -> None:
 
 async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
     """Return the keys of all events of `batch`; extract them in a thread if that would hold up the loop too long."""
-    if extractor.takes_long:
-        return await asyncio.to_thread(extractor.extract, batch)
-    return extractor.extract(batch)
+    is_long = extractor.takes_long_for(batch) or is_large(batch)
+    return await beside(is_long, extractor.extract, batch)
+
+
+async def digests_of(keys: Column, hash_: Hash) -> Digests | None:
+    """Return the digests of the keys that are not null, made in a thread, if they would hold up the loop too long.
+
+    None if they would not: who needs them may make them.
+    """
+    if int(keys.sizes.sum()) <= BYTES_A_TURN:
+        return None
+    return await asyncio.to_thread(hash_.of_column, keys.take((keys.sizes >= 0).nonzero()[0]))
+
+
+def is_large(batch: EventBatch) -> bool:
+    """Return whether to read `batch` in a thread, because it was decompressed to more than one turn may take.
+
+    Its sizes alone decide. Events that were read as objects are never large: whoever made the objects took longer.
+    """
+    return batch.bodies is not None and int(batch.bodies.sizes.sum()) > LOOP_BYTES_MAX
+
+
+async def beside(is_long: bool, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `call` returns, made in a thread if it takes long, and here if it does not."""
+    if is_long:
+        return await asyncio.to_thread(call, *args, **kwargs)
+    return call(*args, **kwargs)

@@ -112,14 +112,11 @@ class DigestFilter:
 
 def describe(filter_: Filter, name: str) -> str:
     """A description of the filter for people. It contains no key."""
-    size, unit = float(filter_.size_bytes), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
+    from streamdedup.units import sized  # it imports pydantic, which loading a filter does without
+
     return (
         f"<streamdedup {name}: {len(filter_):,} of {filter_.capacity:,} keys,"
-        f" {size:.{0 if unit == 'B' else 1}f} {unit}, error {filter_.error_rate:g}>"
+        f" {sized(filter_.size_bytes)}, error {filter_.error_rate:g}>"
     )
 
 

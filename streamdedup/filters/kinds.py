@@ -1,5 +1,26 @@
 """The kinds of filter, by name. A kind's module is imported when the kind is first built, because it imports numba."""
 
+# How to add a kind (paths are below `streamdedup/`, unless they begin with another folder)
+#
+# 1. A module in the folder of its family below `filters/`: the class, with its `kind`. `filters/base.py` has the
+#    protocols that it meets, `filters/digest_filter.py` what most kinds share. The sizes of its table go to
+#    `filters/sizing.py`, its kernels beside it. The contract of `filters/` in pyproject.toml names a new family folder.
+# 2. Here: the name and class in `KINDS`, its own options in `OPTIONS`, whether it may grow (`GROWABLE`), and whether it
+#    is built once from all keys (`STATIC`; such a kind is for lists, so step 3 leaves it out). An option of its own
+#    also goes to `FilterOptions`, and to `Recipe.empty_filter` and the identity, both in `delivery/recipe.py`.
+# 3. `filters/options.py`: the name in `Kind`, and a sentence in the description of `kind`.
+# 4. `filters/footprint.py`: how much memory it takes. `commands/plan/sizes.py`: its abilities, for `plan`.
+# 5. `__init__.py`: the kind and its options in the docstring of `build`.
+# 6. Tests: a case in `tests/filters/cases.py`, over which all contract tests of filters run: no false negative, batches
+#    equal to single calls, save and load, unions and removals if it has them, the error rate. The kind in
+#    `tests/lists/tools.py` if lists are made of it, its published bits a key and its pause in `test_plan.py`, and a
+#    test file of its own for the promises that other kinds do not make. `test_error_rates.py` measures its errors. A
+#    golden filter, snapshot and list: `tests/golden/__init__.py`, `tests/golden/deployment.py`,
+#    `tests/golden/lists.py`.
+# 7. `bench/plots.py`: its color and mark. `make bench-filters` measures it, and draws what docs/filters.md shows.
+# 8. Documents: its lines in docs/filters.md, its row in the README, and the table of docs/configuration.md, which
+#    `settings/tree.py` says how to generate. `test_docs.py` and `test_bench.py` fail until the documents have it.
+
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast

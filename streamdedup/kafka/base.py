@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from streamdedup.events import EventBatch, Fingerprint, Integers
+from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -56,7 +57,7 @@ class Source(Protocol):
         """Return the next events of `partition`, at most `events_max` of them.
 
         Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
-        UnreadableError if the fetched bytes cannot be parsed.
+        UnreadableError if the fetched bytes cannot be parsed; the position is then before the damage, or after it.
         """
 
     def position(self, partition: int) -> int:
@@ -67,6 +68,9 @@ class Source(Protocol):
 
     def lag(self, partition: int) -> int:
         """Return the number of offsets between the position and the end of the input."""
+
+    def stands_at_end(self, partition: int) -> int | None:
+        """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
 
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
         """Commit an offset outside of a transaction."""
@@ -169,6 +173,15 @@ class Cluster(Protocol):
 
         A transaction marker is a record batch, too. Return None if the log no longer holds that offset, or not yet, or
         holds it in a format before Kafka 0.11.
+        """
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Return the node id of the partition's leader, as far as it is known without asking."""
+
+    async def stamp(self, topic: str, partition: int, start: int, end: int) -> Stamp | None:
+        """Return the first stamp by the leader's own clock at offsets from `start` to `end` (exclusive); None without.
+
+        A leader stamps transaction markers, and with LogAppendTime every record batch.
         """
 
     async def end_offset(self, topic: str, partition: int) -> int:

@@ -12,6 +12,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
+from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.connection import bootstrap, let_go, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
@@ -84,6 +85,14 @@ class KafkaCluster:
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`; None if there is none."""
         return await log.batch_at(self._client, topic, partition, offset)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Return the node id of the partition's leader, as far as it is known without asking."""
+        return log.leader_of(self._client, topic, partition)
+
+    async def stamp(self, topic: str, partition: int, start: int, end: int) -> Stamp | None:
+        """Return the first stamp by the leader's own clock at offsets from `start` to `end` (exclusive)."""
+        return await log.stamp(self._client, topic, partition, start, end)
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """Return the high watermark: everything below it is replicated."""

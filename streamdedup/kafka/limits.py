@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamdedup.events import EventBatch, Headers, Integers
-from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.broker_clock import Span
+from streamdedup.kafka.records.codecs import CODECS, NONE
+from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.records import NO_TIMESTAMP, Record
 from streamdedup.kafka.topics import FOREVER, Topic
 
@@ -21,8 +24,8 @@ HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
 
 
-def _nothing(_headers: Headers) -> Headers:
-    return ()
+def _nothing(batch: EventBatch) -> EventBatch:
+    return batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +59,73 @@ class Limits:
     def rejected(
         self,
         batch: EventBatch,
-        now_ms: int,
-        added: Callable[[Headers], Headers] = _nothing,
+        present: Span | None,
+        added: Callable[[EventBatch], EventBatch] = _nothing,
         added_bytes_max: int = SEVERAL_BYTES,
     ) -> dict[int, str]:
         """Return row -> reason, for the events of `batch` that the topic would refuse, or would delete at once.
 
-        `now_ms` is in ms since 1970. `added` returns the headers that will be appended to those of an event, in all at
-        most `added_bytes_max` bytes.
+        `present` is the time on the broker, ms since 1970: only what is certain by it is returned, and nothing is
+        judged by time if it is None. `added` appends the headers that the events will be sent with, in all at most
+        `added_bytes_max` bytes an event.
         """
-        ahead = np.flatnonzero(batch.timestamps > now_ms + self.ahead_ms_max)
-        stamped = batch.timestamps != NO_TIMESTAMP
-        behind = np.flatnonzero(stamped & (batch.timestamps < now_ms - self.behind_ms_max))
-        reasons = dict.fromkeys(ahead.tolist(), f"stamped further ahead than {self.topic} allows")
-        reasons |= dict.fromkeys(behind.tolist(), f"older than {self.topic} takes or keeps")
-        for row in self._perhaps_too_large(batch, added_bytes_max):
-            headers = batch.headers[row]
-            record = (0, batch.keys[row], batch.values[row], (*headers, *added(headers)))
-            if not self.takes(record):
-                reasons[row] = TOO_LARGE
+        reasons = {} if present is None else self._untimely(batch, present)
+        if len(rows := self._perhaps_too_large(batch, added_bytes_max)):
+            too_large = rows[~self.fitting(added(batch.take(rows)))]
+            reasons |= dict.fromkeys(too_large.tolist(), TOO_LARGE)
         return reasons
+
+    def fitting(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
+        """Return which events are small enough if each is alone in a record batch, as a mask (n,).
+
+        Sizes alone decide it for most. The others are encoded, byte for byte as they would be sent; no header is read
+        if the events were read as columns.
+        """
+        bodies = batch.bodies
+        if bodies is None:
+            cells = zip(batch.keys, batch.values, batch.headers, strict=True)
+            return np.array([self.takes((0, *event)) for event in cells], dtype=np.bool_)
+        fits = np.asarray(bodies.sizes + ENVELOPE_BYTES_MAX <= self.bytes_max)
+        unsure = ~fits if self.codec != NONE else ~fits & (bodies.sizes < self.bytes_max)
+        for row in np.flatnonzero(unsure).tolist():
+            encoder = BatchEncoder(codec=self.codec, transactional=False, bytes_max=0)
+            alone = slice(row, row + 1)
+            encoder.add(bodies.take(alone), batch.timestamps[alone])
+            fits[row] = all(len(made.data) <= self.bytes_max for made in encoder.finish())
+        return fits
+
+    def _untimely(self, batch: EventBatch, present: Span) -> dict[int, str]:
+        ahead = np.flatnonzero(batch.timestamps > present.latest + self.ahead_ms_max)
+        stamped = batch.timestamps != NO_TIMESTAMP
+        behind = np.flatnonzero(
+            stamped & (batch.timestamps < present.earliest - self.behind_ms_max)
+        )
+        reasons = dict.fromkeys(ahead.tolist(), ahead_reason(self.topic))
+        return reasons | dict.fromkeys(behind.tolist(), behind_reason(self.topic))
 
     def takes(self, record: Record) -> bool:
         """Return whether a record batch of this record alone is small enough."""
         timestamp, key, value, headers = record
-        size = len(key or b"") + len(value or b"") + _header_bytes(headers)
+        size = len(key or b"") + len(value or b"") + bytes_most(headers)
         if size + ENVELOPE_BYTES_MAX <= self.bytes_max:
             return True
         batch = DefaultRecordBatchBuilder(2, self.codec, 1, -1, -1, 0, self.bytes_max)
         batch.append(0, timestamp=timestamp, key=key, value=value, headers=list(headers))
         return len(batch.build()) <= self.bytes_max
 
-    def _perhaps_too_large(self, batch: EventBatch, added_bytes_max: int) -> Iterable[int]:
+    def _perhaps_too_large(self, batch: EventBatch, added_bytes_max: int) -> Integers:
         besides = ENVELOPE_BYTES_MAX + added_bytes_max
-        return np.flatnonzero(_record_bytes(batch) + besides > self.bytes_max).tolist()
+        return np.flatnonzero(_record_bytes(batch) + besides > self.bytes_max)
+
+
+def ahead_reason(topic: str) -> str:
+    """Return the reason of an event whose timestamp is too far in the future for `topic`."""
+    return f"stamped further ahead than {topic} allows"
+
+
+def behind_reason(topic: str) -> str:
+    """Return the reason of an event that is too old for `topic`, or for its retention."""
+    return f"older than {topic} takes or keeps"
 
 
 def _record_bytes(batch: EventBatch) -> Integers:
@@ -98,9 +134,10 @@ def _record_bytes(batch: EventBatch) -> Integers:
         return batch.bodies.sizes
     sizes = np.maximum(batch.keys.sizes, 0) + np.maximum(batch.values.sizes, 0)
     if any(batch.headers):
-        sizes = sizes + np.fromiter(map(_header_bytes, batch.headers), np.int64, len(batch))
+        sizes = sizes + np.fromiter(map(bytes_most, batch.headers), np.int64, len(batch))
     return sizes
 
 
-def _header_bytes(headers: Iterable[tuple[str, bytes | None]]) -> int:
+def bytes_most(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """Return the most bytes that these headers take in a record."""
     return sum(4 * len(name) + len(value or b"") + HEADER_BYTES_MAX for name, value in headers)

@@ -17,13 +17,15 @@ from aiokafka.errors import (
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.connection import asked_again, client_arguments, let_go
 from streamdedup.kafka.client.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.records import EventConsumer
-from streamdedup.kafka.records.wire import HEAD, MAGIC
+from streamdedup.kafka.records.wire import HEAD, MAGIC, record_batches
 
 RETRY_S = 0.05
+STAMP_BYTES = 1 << 16  # fetched at once while a stamp is looked for: a marker is 78 bytes
 
 T = TypeVar("T")
 
@@ -111,6 +113,50 @@ def parse_head(head: bytes, offset: int) -> Fingerprint | None:
     return Fingerprint(
         offset=base, producer_id=producer_id, epoch=epoch, crc=crc, stamped_ms=stamped_ms
     )
+
+
+async def stamp(client: Any, topic: str, partition: int, start: int, end: int) -> Stamp | None:
+    """Return the first stamp by the leader's own clock at offsets from `start` to `end` (exclusive).
+
+    Return None if there is none, or not yet, or if the log no longer holds `start`.
+    """
+    while start < end:
+        found = await _first_stamp(client, topic, partition, start)
+        if not isinstance(found, int):
+            return found if found is not None and found.offset < end else None
+        start = found
+    return None
+
+
+async def _first_stamp(client: Any, topic: str, partition: int, start: int) -> Stamp | int | None:
+    """Return the first stamp in one fetch from `start`; without one the next offset, None at the end of the log."""
+    request = fetch_one(topic, partition, start, STAMP_BYTES)
+
+    async def ask() -> tuple[int, bytes]:
+        leader = leader_of(client, topic, partition)
+        if leader is None:
+            raise StaleMetadata
+        response = await client.send(leader, request)
+        _raise_for(getattr(response, "error_code", 0))
+        _partition, code, *_, content = response.topics[0][1][0]
+        if for_code(code) is OffsetOutOfRangeError:
+            return leader, b""
+        _raise_for(code)
+        return leader, bytes(content or b"")
+
+    leader, content = await asked_again(client, ask, RETRY_S)
+    after = None
+    for batch in record_batches(content):
+        if batch.last_offset >= start and (batch.is_control or batch.is_appended):
+            return Stamp(leader, batch.last_offset, batch.last_ms)
+        after = batch.last_offset + 1
+    return after
+
+
+def leader_of(client: Any, topic: str, partition: int) -> int | None:
+    """Return the node id of the leader, as the last metadata have it; None if there is none."""
+    leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
+    return None if leader in (None, -1) else int(leader)
 
 
 async def _of_leader(

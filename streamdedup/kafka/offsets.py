@@ -7,7 +7,7 @@ belongs to.
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import orjson
 from aiokafka.client import ConnectionGroup, CoordinationType
@@ -61,7 +61,10 @@ class Note:
 
     @classmethod
     def decode(cls, text: str | None) -> "Note | None":
-        """Return the note in a commit's metadata; None if another tool or a later version wrote it."""
+        """Return the note in a commit's metadata; None if another tool or a later version wrote it.
+
+        A number that is no int64 is left out; a label that is no offset makes it none of ours.
+        """
         try:
             found = orjson.loads(text or "")
         except orjson.JSONDecodeError:
@@ -72,10 +75,10 @@ class Note:
                 "cluster_id": str() | None as cluster_id,
                 "input_id": str() | None as input_id,
                 "output_id": str() | None as output_id,
-                "label": int() as label,
-            }:
+                "label": label,
+            } if _is_number(label, 0):
                 fields = {name: found.get(name) for name in _OPTIONAL}
-                known = {name: value for name, value in fields.items() if type(value) is int}
+                known = {name: value for name, value in fields.items() if _is_number(value)}
                 atomic = found.get("atomic") is True
                 return cls(
                     cluster_id=cluster_id,
@@ -86,6 +89,11 @@ class Note:
                     atomic=atomic,
                 )
         return None
+
+
+def _is_number(value: object, least: int = -(1 << 63)) -> TypeGuard[int]:
+    """Return whether `value` is an int64 from `least` on, as Kafka's offsets and times are; True is none."""
+    return type(value) is int and least <= value < 1 << 63
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,16 +50,15 @@ def _join_servers(value: object) -> object:
 
 def _check_servers(servers: str) -> str:
     hosts = [host.strip() for host in servers.split(",")]
-    for host in hosts:
+    for number, host in enumerate(hosts, 1):
+        which = f"its address {number}, of {len(hosts)}," if len(hosts) > 1 else "the address"
         match = re.fullmatch(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::([0-9]{1,5}))?", host)
         if match is not None and match[1] is None:
-            raise ValueError(
-                f"has the address {host!r} without a port; write host:port, as in {host}:9092"
-            )
+            raise ValueError(f"{which} has no port; write host:port, as in localhost:9092")
         if match is None or not 0 < int(match[1]) < 65536:
             raise ValueError(
-                f"has the wrong address {host!r}; write host:port, several separated by commas, "
-                "without a protocol"
+                f"{which} is wrong; write host:port, several separated by commas, without a protocol and"
+                " without a user"
             )
     return ",".join(hosts)
 
@@ -274,10 +273,26 @@ class SourceOptions(BaseModel):
         description="What happens if the broker has deleted events that were not read yet: the partition stops, "
         "or reading goes on at the first event that is left.",
     )
+    on_damaged: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="What happens at a record batch that cannot be read: the partition stops, or the batch is skipped, "
+        "logged and counted, and its bytes go to `sink.dead_letter_topic`, if that is set. This holds for the input "
+        "only: a fold of the output always stops.",
+    )
     on_growth: Literal["refuse", "accept"] = Field(
         default="refuse",
         description="What happens if the topic has more partitions than when the group began. Keys then move to "
         "other partitions, whose filters do not contain them. `accept` lets their duplicates pass once.",
+    )
+    headers_max: Annotated[int, count(1, 1_000_000, "headers")] = Field(
+        default=1_000,
+        description="The most headers of an event. One with more is rejected (`sink.on_rejected`), and its dead letter "
+        "goes without its headers: a record of a few kB can hold millions, which would hold up the worker.",
+    )
+    headers_bytes_max: Annotated[int, size_bytes(2**10, 2**30)] = Field(
+        default=2**20,
+        description="The most bytes of an event's headers, names and values together. One with more is rejected like "
+        "one above `headers_max`.",
     )
 
 

@@ -143,6 +143,13 @@ def refused(name: str) -> str | None:
     return _REFUSED[plain].format(name=plain) if plain in _REFUSED else None
 
 
+def resembles_option(name: str) -> bool:
+    """Whether a name is that of an option of aiokafka or Kafka, refused ones included, or nearly so."""
+    plain = name.replace(".", "_")
+    known = {*client_options("consumer"), *client_options("producer"), *_REFUSED}
+    return name in KAFKA_NAMES or bool(difflib.get_close_matches(plain, known, n=1))
+
+
 def _read_option(client: Client, name: str, raw: object) -> OptionValue:
     known = client_options(client)
     if name not in known:

@@ -44,8 +44,6 @@ DEFAULTS = {
 DEADLINE_SHARE = 0.75
 ABORT_S_MAX = 5.0
 STOP_S = 1.0
-# After 2**31 records aiokafka's numbers turn negative, which no broker accepts.
-SEQUENCE_MAX = 1 << 30
 CANCELS_MAX = 20  # two were enough in every test
 
 _OF_A_RECORD = (
@@ -69,11 +67,14 @@ class ForeignWriteError(DoubtError):
 
 
 class RefusedError(DoubtError):
-    """The broker will never take one of the records sent to `topic`, for this `reason`. Nothing else is in doubt."""
+    """The broker will never take one of the records sent to `topic`, for this `reason`. Nothing else is in doubt.
 
-    def __init__(self, topic: str, reason: str) -> None:
+    `by_time`: the reason is the timestamp.
+    """
+
+    def __init__(self, topic: str, reason: str, *, by_time: bool = False) -> None:
         super().__init__(f"{topic} refuses a record: {reason}")
-        self.topic, self.reason = topic, reason
+        self.topic, self.reason, self.by_time = topic, reason, by_time
 
 
 class ReplacedConnectionError(DoubtError):
@@ -86,7 +87,9 @@ def refusing(topic: str) -> Iterator[None]:
     try:
         yield
     except _OF_A_RECORD as error:
-        raise RefusedError(topic, type(error).__name__.removesuffix("Error")) from error
+        name = type(error).__name__.removesuffix("Error")
+        by_time = isinstance(error, InvalidTimestampError)
+        raise RefusedError(topic, name, by_time=by_time) from error
 
 
 def check_contiguous(topic: str, partition: int, base: int, expected: int | None) -> None:
@@ -141,7 +144,6 @@ class KafkaWriter:
         self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
-        self._sent = 0  # records since the fence, in all topics: an upper bound for one partition
         self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
         self._open = OpenBatches(CODECS[sink.compression], transactional=exactly_once)
 
@@ -158,7 +160,6 @@ class KafkaWriter:
     async def fence(self) -> None:
         """Fence every earlier writer of this partition, and end the transaction that it left open."""
         await self.drop()
-        self._sent = 0
         if self._exactly_once:
             self._producer = await self._started(transactional_id=self.transactional_id)
             return
@@ -174,8 +175,6 @@ class KafkaWriter:
         """Begin what the next commit will end."""
         self._batches = {}
         self._open.clear()
-        if self._sent >= SEQUENCE_MAX:
-            raise DoubtError("the producer has used up its sequence numbers; it is replaced")
         if self._exactly_once:
             await self._producer.begin_transaction()
         self._connections = dict(self._producer.client._conns)
@@ -261,7 +260,6 @@ class KafkaWriter:
         batch.close()
         future = await self._producer.send_batch(batch, topic, partition=self._partition)
         self._batches.setdefault(topic, []).append((future, batch.record_count()))
-        self._sent += batch.record_count()
 
     async def _started(self, **identity: object) -> Any:
         async def start() -> Any:

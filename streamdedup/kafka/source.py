@@ -29,7 +29,7 @@ from aiokafka.structs import OffsetAndMetadata
 from typing_extensions import override
 
 from streamdedup.errors import DeliveryError, StreamdedupError
-from streamdedup.events import EventBatch
+from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.client.connection import client_arguments, let_go
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
@@ -55,7 +55,14 @@ class ConsumerDiedError(StreamdedupError):
 
 
 class UnreadableError(StreamdedupError):
-    """What was fetched cannot be parsed. It names only the type of a parser's error, which may quote a key."""
+    """What was fetched cannot be parsed. It names only the type of a parser's error, which may quote a key.
+
+    `damage` is what may be skipped; None if that is not known.
+    """
+
+    def __init__(self, message: str, damage: Damage | None = None) -> None:
+        super().__init__(message)
+        self.damage = damage
 
 
 class KafkaSource:
@@ -152,7 +159,8 @@ class KafkaSource:
         """Return the next events of `partition`, at most `events_max` of them.
 
         Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
-        UnreadableError if the consumer cannot parse the fetched bytes.
+        UnreadableError if the consumer cannot parse the fetched bytes; the position is then before the damage, or after
+        it.
         """
         where = TopicPartition(self._topic, partition)
         try:
@@ -164,7 +172,7 @@ class KafkaSource:
                 raise UnreadableError(type(error).__name__) from error
             raise
         except DamagedBatchError as error:
-            raise UnreadableError(str(error)) from error
+            raise UnreadableError(str(error), error.damage) from error
         except Exception as error:
             raise UnreadableError(type(error).__name__) from error
         return batch if self.epoch == epoch else None
@@ -183,6 +191,15 @@ class KafkaSource:
             return max(0, (self._consumer.highwater(where) or 0) - self.position(partition))
         except (IllegalStateError, AssertionError, AttributeError):  # not assigned, or not read yet
             return 0
+
+    def stands_at_end(self, partition: int) -> int | None:
+        """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
+        where = TopicPartition(self._topic, partition)
+        try:
+            end = self._consumer.highwater(where)
+            return end if end is not None and end == self.position(partition) else None
+        except (IllegalStateError, AssertionError, AttributeError):
+            return None
 
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
         """Commit an offset outside of a transaction."""

@@ -5,30 +5,37 @@ Several fields are joined with their lengths, so (ab, c) differs from (a, bc). E
 A reason never holds the key.
 """
 
-import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
-import orjson
+import numpy as np
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import Column, EventBatch, HeaderColumn, Headers, Integers
+from streamdedup.events import (
+    ABSENT,
+    NULL,
+    REPLACEMENT,
+    UNREAD,
+    Column,
+    EventBatch,
+    HeaderColumn,
+    Headers,
+    Integers,
+)
 from streamdedup.keys.cells import completed, each
-from streamdedup.keys.formats.schema_registry import looks_registered
+from streamdedup.keys.formats.json_kinds import NAMES, Kind, Kinds
+from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, looks_registered
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
 
-MISSING = object()
-ROWS_A_TURN, OBJECTS_A_TURN = 100_000, 1_000
+ROWS_A_TURN = 100_000
 PERHAPS_OBJECTS_A_TURN = 2_048  # Python code may read each row, at about 3 us a row
-# How much Python code may read each row for an origin, relative to `json`. An event may have many headers.
+# How much Python code may do for each row of an origin. Of `json`, it gives the reason if there is no key. An event may
+# have many headers.
 READINGS = {"key": 0, "value": 0, "json": 1, "header": 2}
+BYTES_A_TURN = 1 << 20  # read in the event loop: below 10 ms, whatever the bytes are
 NOT_JSON = "the value is not valid JSON"
-FLOATS_FROM = 2.0**63  # from here on, orjson returns a float for an integer, too
-_DIGITS = re.compile(rb"[0-9]{19}")  # the fewest digits of such an integer
-_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,8 @@ class Extractor:
     @property
     def takes_long(self) -> bool:
         """Whether to extract keys in a thread, because it takes too long for the event loop."""
+        if self.origin == "header" and REPLACEMENT in _as_read(self.fields[0]):
+            return True  # no kernel finds that name, so Python code reads all headers
         return self.normalizer is not None and self.normalizer.takes_long
 
     @property
@@ -81,10 +90,21 @@ class Extractor:
         """
         if self.takes_long:
             return ROWS_A_TURN
-        if len(self.fields) > 1 or (self.origin == "json" and _may_index(self.fields[0])):
-            return OBJECTS_A_TURN
-        asks = READINGS[self.origin] + (self.normalizer is not None)
+        asks = READINGS[self.origin] * max(len(self.fields), 1) + (self.normalizer is not None)
         return PERHAPS_OBJECTS_A_TURN // asks if asks else ROWS_A_TURN
+
+    def takes_long_for(self, batch: EventBatch) -> bool:
+        """Return whether to extract the keys of `batch` in a thread: so many bytes would hold up the event loop.
+
+        A few kB on the wire may be any amount here. Headers are not counted.
+        """
+        if self.takes_long:
+            return True
+        if self.origin == "header":
+            return False
+        column = batch.keys if self.origin == "key" else batch.values
+        times = len(self.fields) if self.origin == "json" else self.normalizer is not None
+        return times * int(column.sizes.sum()) > BYTES_A_TURN
 
     def warm_up(self) -> None:
         """Compile the kernels that `extract` runs or load them from the cache.
@@ -92,10 +112,13 @@ class Extractor:
         Called at set-up, so that no batch waits for it. The kernel that finds a header is part of `kafka`,
         which warms it up with all others that read records.
         """
-        if len(self.fields) > 1:
-            return  # several fields are read without a kernel
         if self.origin == "json":
+            from streamdedup.keys.formats import (
+                json_exact,  # imported here, because it imports numba
+            )
+
             json_keys(self.fields, Column.of([b""]))
+            json_exact.warm_up()
         if self.normalizer:
             self.normalizer.of_column(Column.of([b""]))
 
@@ -117,35 +140,18 @@ def json_keys(
 ) -> tuple[Column, dict[int, str]]:
     """Return the keys of `texts`, one row each, and why a row has none, in ascending order.
 
-    The result is that of `json_reader`. But for a single field, a kernel finds most keys.
+    A field is a dotted path of names. If it begins with `/`, it is a JSON Pointer (RFC 6901). The keys of
+    several fields are joined; each part is normalized before.
     """
-    if len(fields) > 1:
-        return each(json_reader(fields, normalizer), texts)
-    return _normalized(normalizer, *_of_one_field(fields[0], texts))
+    read = [_normalized(normalizer, *_of_one_field(field, texts)) for field in fields]
+    if len(read) == 1:
+        return read[0]
+    from streamdedup.keys.join import joined  # imported here, because it imports numba
 
-
-def json_reader(
-    fields: Sequence[str], normalizer: Normalizer | None = None
-) -> Callable[[bytes | None], bytes]:
-    """Return a function from a JSON text to its key, each part of it normalized; it raises MalformedError.
-
-    A field is a dotted path of names. If it begins with `/`, it is a JSON Pointer (RFC 6901).
-    """
-    paths = [_steps(field) for field in fields]
-    normal = normalizer.of_key if normalizer else bytes
-
-    def read(text: bytes | None) -> bytes:
-        given = _present(text, "the value is null")
-        document, parts = _parse(given), []
-        for steps in paths:
-            found = _follow(document, steps)
-            if type(found) is float and abs(found) >= FLOATS_FROM and _DIGITS.search(given):
-                document = _parse_exactly(given)  # the next fields read this document, too
-                found = _follow(document, steps)
-            parts.append(normal(_text(found, steps)))
-        return parts[0] if len(parts) == 1 else _join(parts)
-
-    return read
+    malformed: dict[int, str] = {}
+    for _, reasons in reversed(read):  # the first field that is missing is named
+        malformed |= reasons
+    return joined([keys for keys, _ in read]), dict(sorted(malformed.items()))
 
 
 def _normalized(
@@ -159,18 +165,31 @@ def _normalized(
 
 
 def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
-    from streamdedup.keys.formats.json_column import (
-        located,  # imported here, because it imports numba
-    )
+    # Imported here, because these modules import numba.
+    from streamdedup.keys.formats import json_column, json_exact
 
-    found = located(_steps(field), texts)
-    return completed(found, _nulls(found), _reader(field), texts)
+    steps = _steps(field)
+    keys = json_column.located(steps, texts)
+    left = _nulls(keys)
+    if not len(left):
+        return keys, {}
+    found, kinds = json_exact.read(steps, texts.take(left))
+    keys = keys.placed(left, found)
+    escaped = left[kinds == Kind.ESCAPED]
+    if len(escaped):
+        keys = keys.replaced(escaped, json_exact.decoded(keys.take(escaped)))
+    return keys, _reasons(steps, texts.take(left), left, kinds)
 
 
-@cache
-def _reader(field: str) -> Callable[[bytes | None], bytes]:
-    """Return the reader of one field. It is cached, since every batch asks for it and few use it."""
-    return json_reader([field])
+def _reasons(steps: tuple[str, ...], texts: Column, rows: Integers, kinds: Kinds) -> dict[int, str]:
+    """Return, by its row in `rows`, why each of `texts` has no key if its kind says so."""
+    name = _name(steps)
+    reasons = {int(kind): f"the field {name} is {what}" for kind, what in NAMES.items()}
+    reasons[Kind.NO_TEXT] = "the value is null"
+    heads = Column(texts.buffer, texts.starts, np.minimum(texts.sizes, PREFIX_BYTES))
+    without = (kinds > Kind.ESCAPED).nonzero()[0]
+    every = zip(without.tolist(), rows[without].tolist(), kinds[without].tolist(), strict=True)
+    return {row: reasons.get(kind) or _why_not_json(heads[at] or b"") for at, row, kind in every}
 
 
 def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:
@@ -192,13 +211,27 @@ def _present(cell: bytes | None, reason: str) -> bytes:
 def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[int, str]]:
     """Return the last header of that name in each row.
 
-    A kernel finds it if the headers are still in the wire format.
+    A kernel finds it, or that there is none, if the headers are still in the wire format.
     """
     read = partial(_last_header, name=name)
     if not isinstance(column, HeaderColumn):
         return each(read, column)
     found = column.located(name)
-    return completed(found, _nulls(found), read, column)
+    without = [(ABSENT, f"the header {name} is missing"), (NULL, f"the header {name} is null")]
+    reasons = {
+        row: reason
+        for size, reason in without
+        for row in (found.sizes == size).nonzero()[0].tolist()
+    }
+    unread = (found.sizes == UNREAD).nonzero()[0]
+    plain = Column(found.buffer, found.starts, found.sizes.clip(min=NULL))
+    keys, more = completed(plain, unread, read, column)
+    return keys, dict(sorted((reasons | more).items())) if reasons or more else {}
+
+
+def _as_read(name: str) -> str:
+    """Return the name that a header with the bytes of `name` is read with."""
+    return name.encode("utf-8", "surrogatepass").decode(errors="replace")
 
 
 def _last_header(headers: Headers, name: str) -> bytes:
@@ -215,61 +248,12 @@ def _steps(field: str) -> tuple[str, ...]:
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/"))
 
 
-def _may_index(field: str) -> bool:
-    """Return whether the path may lead to an element of an array, which no kernel can follow."""
-    return any(map(_INDEX.fullmatch, _steps(field)))
-
-
-def _parse(text: bytes) -> object:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        raise MalformedError(_why_not_json(text)) from None
-
-
-def _why_not_json(text: bytes) -> str:
-    looks = looks_registered(text)
+def _why_not_json(head: bytes) -> str:
+    looks = looks_registered(head)
     if looks is None:
         return NOT_JSON
     return f"the value {looks}: take the key from the record key (key.from: key), or have a converter write plain JSON"
 
 
-def _text(found: object, steps: tuple[str, ...]) -> bytes:
-    if type(found) is str:
-        return found.encode()
-    if type(found) is int:
-        return b"%d" % found
-    raise MalformedError(f"the field {_name(steps)} is {_kind(found)}")
-
-
-def _follow(document: object, steps: tuple[str, ...]) -> object:
-    for step in steps:
-        if isinstance(document, dict):
-            document = document.get(step, MISSING)
-        elif isinstance(document, list) and _INDEX.fullmatch(step):
-            document = document[int(step)] if int(step) < len(document) else MISSING
-        else:
-            return MISSING
-    return document
-
-
-def _parse_exactly(text: bytes) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise MalformedError(NOT_JSON) from None
-
-
 def _name(steps: tuple[str, ...]) -> str:
     return "/" + "/".join(steps) if any("." in step for step in steps) else ".".join(steps)
-
-
-def _kind(found: object) -> str:
-    kinds = {dict: "an object", list: "an array", bool: "a boolean", float: "not an integer"}
-    if found is MISSING:
-        return "missing"
-    return "null" if found is None else kinds.get(type(found), "of another type")
-
-
-def _join(parts: Sequence[bytes]) -> bytes:
-    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)

@@ -1,5 +1,16 @@
 """The `key` section of the configuration: how an operator states what identifies an event."""
 
+# How to add a source of keys (paths are below `streamdedup/`, unless they begin with another folder)
+#
+# 1. Here: the name in `Origin`, the description of `from`, and in `conflicts` whether it takes a `field`.
+# 2. `keys/extract.py`: a case in `_read`, which returns a column of keys and the reasons of those that have none; in
+#    `READINGS`, how much Python it takes for each event. If a kernel finds the key, call it in `warm_up`.
+# 3. Tests: `test_extract.py` for the keys, the reasons and the rows a turn; the tests of the normalizers have a list of
+#    the sources. The golden schema of the configuration changes.
+# 4. Documents: the tables of docs/keys.md, its reasons for malformed events (`test_docs.py` compares them with the
+#    extractor), the comment in config/dedup.yaml, and the table of docs/configuration.md, which `settings/tree.py` says
+#    how to generate.
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -142,7 +153,7 @@ class KeyOptions(BaseModel):
                 if path.startswith("/") and re.search(r"~(?![01])", path):
                     yield (
                         ("field",),
-                        f"holds the wrong JSON Pointer {path!r}; write ~0 for ~ and ~1 for /",
+                        "holds a wrong JSON Pointer; write ~0 for ~ and ~1 for /",
                     )
 
 

@@ -1,4 +1,4 @@
-"""The messages of a control topic: each adds an entry of the list, which is the record key, or removes it.
+"""The messages of a control topic. Each adds an entry to the list or removes one; the record key is the entry.
 
 The value is JSON: `{"op": "add", "reason": "..."}` or `{"op": "remove", ...}`. A null value takes the change back.
 Record keys are normalized, so that compaction keeps the last message about each entry.
@@ -23,14 +23,17 @@ Op = Literal["add", "remove", "undo"]
 
 @dataclass(frozen=True)
 class Change:
-    """`keys` are those by which the list holds the entry. `change` is ADDED, REMOVED or UNCHANGED."""
+    """The effect of a message. The list holds its entry by `keys`; `change` is ADDED, REMOVED or UNCHANGED for each."""
 
     keys: tuple[bytes, ...]
     change: int
 
 
 def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | None) -> Change:
-    """Return the change that a message makes. MalformedError if it makes none. `normal` is the list's normalizer."""
+    """Return the change that a message asks for; MalformedError if the message is wrong.
+
+    `entry` is the record key, and `normal` the list's normalizer.
+    """
     if entry is None:
         raise MalformedError(
             "the record key is null; it must be the entry that is added or removed"

@@ -8,7 +8,7 @@ from typing import Any, Self
 from streamdedup.errors import ConfigError
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.snapshot.header import field, number
-from streamdedup.units import counted
+from streamdedup.units import counted, quote
 
 NAME_CHARACTERS_MAX = 100
 _LAST_SECOND = 253402300799  # the last that `datetime` can express: the end of the year 9999
@@ -17,8 +17,9 @@ _LAST_SECOND = 253402300799  # the last that `datetime` can express: the end of 
 def check_name(name: str) -> None:
     """ConfigError if a list must not have that name, which appears in headers of events, logs and metrics."""
     if not name.isprintable() or not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        which = "--name" if (given := quote(name)) is None else f"--name {given}"
         raise ConfigError(
-            f"--name {name!r:.200}: the name of a list has 1 to {NAME_CHARACTERS_MAX} printable characters"
+            f"{which}: the name of a list has 1 to {NAME_CHARACTERS_MAX} printable characters"
         )
 
 

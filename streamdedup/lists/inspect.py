@@ -6,18 +6,17 @@ The same for its exact store, if there is one.
 from pathlib import Path
 
 from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.lists.exact_store import ExactStore, Owner, place_of, versions_in
 from streamdedup.lists.facts import Facts, duplicates_text
-from streamdedup.lists.progress import sized
-from streamdedup.lists.store_facts import check_files, place_of, read_facts, versions_in
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import Header, field, number
-from streamdedup.units import counted
+from streamdedup.units import counted, sized
 
 _WIDTH = 12
 
 
 def inspected(path: Path) -> tuple[str, bool]:
-    """Return the text, and whether the file and its store are whole. It needs neither a hash key nor rocksdict.
+    """Return the text, and whether the file and its store are whole. It needs no hash key.
 
     ConfigError or SnapshotError if there is no header to read.
     """
@@ -32,24 +31,26 @@ def inspected(path: Path) -> tuple[str, bool]:
             reader.contents()
         except SnapshotError as error:
             damage = f"DO NOT HOLD: {error}"
-    store, store_damage = _store(path, rows["version"])
+    store, store_damage = _store(path, Owner.of_list(header.filter))
     told = {**rows, "exact store": store, "checksums": damage or store_damage or "hold"}
     text = "".join(f"{name:{_WIDTH}} {value}\n" for name, value in told.items())
     return text, not (damage or store_damage)
 
 
-def _store(path: Path, version: str) -> tuple[str, str]:
+def _store(path: Path, owner: Owner) -> tuple[str, str]:
     """Return what is known of the exact store, and what is wrong with it, both in words."""
-    place = place_of(path)
+    place, version = place_of(path), owner.version
     try:
         there = versions_in(place)
         if version not in there:
             return ("of another version of the list: it cannot be used" if there else "none"), ""
-        facts = read_facts(place / version)
-        check_files(place / version, facts)
+        store = ExactStore(place / version)
+        store.refuse_other(owner)
+    except ConfigError as error:
+        return str(place / version), f"NOT OF THIS LIST: {error}"
     except SnapshotError as error:
         return str(place / version), f"DO NOT HOLD: {error}"
-    return f"{counted(facts.entries, 'key')}, {sized(facts.size_bytes)}", ""
+    return f"{counted(store.entries, 'key')}, {sized(store.size_bytes)}", ""
 
 
 def _rows(header: Header) -> dict[str, str]:

@@ -24,10 +24,10 @@ from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.lists.facts import EntryCounts, Facts, duplicates_text
 from streamdedup.lists.normalization import Normalizing, id_of
-from streamdedup.lists.progress import sized
 from streamdedup.rules.lists import Match, Matches
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import field, number
+from streamdedup.units import sized
 
 CHECKSUM_BYTES = 4
 COPIED_BYTES_MAX = 16 << 20
@@ -130,7 +130,7 @@ class KeyList:
                 held.contains_many(digest)
 
     def refuse_unless(self, found: Normalizer | None) -> None:
-        """ConfigError unless the list was built with the normalizer `found`; None means that keys stay as they come."""
+        """Raise ConfigError if the list was built with another normalizer than `found`; None changes no key."""
         built = self.facts
         if id_of(found) != built.normalize:
             raise ConfigError(
@@ -141,7 +141,7 @@ class KeyList:
             )
 
     def normalizer(self) -> Normalizer | None:
-        """Return the normalizer of the build. ConfigError if this version of streamdedup would make other keys."""
+        """Return the normalizer of the build. ConfigError if it makes other keys in this version of streamdedup."""
         made = self.facts.normalizing.normalizer()
         self.refuse_unless(made)
         return made
@@ -166,7 +166,10 @@ class KeyList:
     def from_parts(
         cls, header: Mapping[str, Any], buffers: list[memoryview], hash_key: bytes
     ) -> Self:
-        """Return the list that gave these parts, over these buffers without a copy. An error if they do not fit."""
+        """Return the list with this header, over these buffers without a copy.
+
+        ValueError or another error if they do not fit together; `files.made_by` turns it into a SnapshotError.
+        """
         of_addresses = number(header, "address_buffers", 0, len(buffers))
         parts = field(header, "addresses", dict), buffers[:of_addresses]
         addresses = filters.from_parts(*parts, hash_key)
@@ -183,8 +186,8 @@ def load(path: str | os.PathLike[str], *, hash_key: bytes = b"", verify: bool = 
     """Return the list at `path`, mapped read-only: all processes share its pages. Blocking, 0.1 s for 100 MB.
 
     If its hash is siphash, pass the `hash_key` of the build. With `verify=False` the checksums of the tables are not
-    compared. A list of at most COPIED_BYTES_MAX is read into memory instead. Replace larger ones only by a rename:
-    cutting a mapped file short or writing to it breaks the processes that map it.
+    compared. A list of at most COPIED_BYTES_MAX is copied into memory if it is verified. Replace a mapped one only by
+    a rename: cutting the file short or writing to it breaks the processes that map it.
 
     SnapshotError: the file cannot be read or is damaged. ConfigError: it is not a list, or `hash_key` is wrong.
     """

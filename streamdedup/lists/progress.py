@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TextIO
 
-from streamdedup.units import counted
+from streamdedup.units import counted, sized
 
 UPDATE_S = 0.2
 _CLEAR = "\r\x1b[K"  # go to the beginning of the line and erase it
@@ -78,11 +78,3 @@ class BuildProgress:
             with suppress(OSError):
                 self._out.write(text)
                 self._out.flush()
-
-
-def sized(size_bytes: float) -> str:
-    """Return a size in words, for people."""
-    for unit, worth in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= worth:
-            return f"{size_bytes / worth:,.1f} {unit}"
-    return counted(round(size_bytes), "byte")

@@ -4,6 +4,17 @@ Names follow Prometheus: base units, and `_total` for values that only grow. `to
 input, so its partitions bound the number of series. No label and no value holds a key.
 """
 
+# How to add a metric (paths are below `streamdedup/`, unless they begin with another folder)
+#
+# 1. Here: a `Metric` with name, kind, unit, meaning and labels. By its definition it is in the list of all metrics.
+# 2. If it is counted when something happens: a field in `metrics/counts.py`, and the code that counts. A state, which
+#    is read at the scrape, needs neither.
+# 3. `server/exposition.py`: the entry in one of its tables, or a `yield` if it belongs to the whole worker.
+# 4. docs/metrics.md: the tables, which `reference_markdown` below returns; an alert, if one is worth having.
+# 5. Tests: those of the page, of the alerts and of /metrics cover it: each name once, each served, none served that is
+#    not in the catalogue. Whether its value is right needs an assertion in `test_pages.py`, which runs a worker on a
+#    broker. The goldens of the metrics, and of the metrics as they are served, change.
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -72,6 +83,14 @@ BROKER_AWAY = Metric(
     "gauge",
     "seconds",
     "How long the worker has waited for a broker that is away; 0 if nothing waits.",
+)
+CLOCK_AHEAD = Metric(
+    "streamdedup_clock_ahead_seconds",
+    "gauge",
+    "seconds",
+    "By how much this machine's clock is ahead of the broker's that leads a partition of the output, negative if it is"
+    " behind. `broker` is its node id. Absent while the broker's clock is unverified.",
+    ("broker",),
 )
 LOOP_STALL = Metric(
     "streamdedup_loop_stall_seconds",
@@ -151,6 +170,21 @@ CONSUMED = Metric(
     "counter",
     "events",
     "Events that were read and are below the committed offset, counted by their offsets, whatever their verdicts.",
+    SHARD,
+)
+BATCHES_SKIPPED = Metric(
+    "streamdedup_batches_skipped_total",
+    "counter",
+    "record batches",
+    "Record batches of the input below the committed offset that could not be read, and were skipped"
+    " (`source.on_damaged: skip`); the line `batch_skipped` of the log has the offsets and the reason of each.",
+    SHARD,
+)
+OFFSETS_SKIPPED = Metric(
+    "streamdedup_offsets_skipped_total",
+    "counter",
+    "offsets",
+    "Offsets of those record batches, each of which may have held an event. They have no verdict.",
     SHARD,
 )
 LEDGER_DIFFERENCE = Metric(

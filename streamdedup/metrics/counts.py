@@ -6,15 +6,16 @@ never changed, so the loop waits for nobody. A partition that leaves and returns
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.events import EventBatch, Integers, Verdict
+from streamdedup.events import Damage, EventBatch, Integers, Verdict
 from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK, TRANSACTION
+from streamdedup.metrics.prevalence import Prevailing, Prevalence
 from streamdedup.rules.lists import Answer, Match
 
 
@@ -84,6 +85,8 @@ class Ledger:
     by_match: tuple[int, ...] = (0,) * len(Match)
     exempt: int = 0
     by_answer: tuple[int, ...] = (0,) * len(Answer)
+    batches_skipped: int = 0
+    offsets_skipped: int = 0
 
     @property
     def difference(self) -> int:
@@ -101,12 +104,18 @@ class ShardMeters:
         self.snapshots_saved = self.snapshots_failed = self.snapshots_refused = 0
         self.doubts = dict.fromkeys(DOUBTS, 0)
         self.taken_back = dict.fromkeys(TAKEN_BACK, 0)
+        self.prevalence = Prevalence()
         self._in_hand: deque[Integers] = deque()
+        self._skipped_in_hand: deque[Damage] = deque()
 
     def read(self, batch: EventBatch) -> None:
         """Note that the events of `batch` are in hand."""
         self._in_hand.append(batch.offsets)
         self.in_flight += len(batch)
+
+    def skip(self, damage: Damage) -> None:
+        """Note that `damage` was met in the place of events."""
+        self._skipped_in_hand.append(damage)
 
     def commit(self, offset: int) -> None:
         """Note that the input is committed up to `offset`. All decisions below it must be in `tally` already."""
@@ -120,8 +129,15 @@ class ShardMeters:
                 break
             self._in_hand.popleft()
         self.in_flight -= consumed
+        batches_skipped, offsets_skipped = self.ledger.batches_skipped, self.ledger.offsets_skipped
+        while self._skipped_in_hand and self._skipped_in_hand[0].last_offset < offset:
+            damage = self._skipped_in_hand.popleft()
+            batches_skipped += 1
+            offsets_skipped += damage.last_offset - damage.first_offset + 1
         self.ledger = Ledger(
             consumed=self.ledger.consumed + consumed,
+            batches_skipped=batches_skipped,
+            offsets_skipped=offsets_skipped,
             by_verdict=tuple(self.tally.by_verdict.tolist()),
             late=self.tally.late,
             expected_false=self.tally.expected_false,
@@ -132,6 +148,8 @@ class ShardMeters:
 
     def take_back(self, cause: str, offset: int = 0) -> None:
         """Note that events in hand, from `offset` on, were dropped, to be read again. `cause` is in `TAKEN_BACK`."""
+        while self._skipped_in_hand and self._skipped_in_hand[-1].last_offset >= offset:
+            self._skipped_in_hand.pop()
         taken = 0
         while self._in_hand and self._in_hand[-1][-1] >= offset:
             offsets = self._in_hand.pop()
@@ -158,6 +176,7 @@ class Meters:
         self.changes_malformed = 0
         # When the control topic was last read to its end, by time.monotonic.
         self.changes_read_at: float | None = None
+        self.prevalence = Prevalence()  # of all partitions together
         self._shards: dict[int, ShardMeters] = {}
 
     def of(self, partition: int) -> ShardMeters:
@@ -168,6 +187,20 @@ class Meters:
     def shards(self) -> dict[int, ShardMeters]:
         """The counts of every partition that this worker ever had."""
         return dict(sorted(dict(self._shards).items()))
+
+    def look(self, now_s: float) -> None:
+        """Look whether a verdict has become the rule, in all partitions together or in one; see `Prevalence.look`."""
+        ledgers = [Ledger().by_verdict]
+        for shard in self.shards.values():
+            ledgers.append(shard.ledger.by_verdict)
+            shard.prevalence.look(now_s, shard.ledger.by_verdict)
+        self.prevalence.look(now_s, [sum(counts) for counts in zip(*ledgers, strict=True)])
+
+    def prevailing(self) -> Iterator[tuple[int | None, Prevailing]]:
+        """Yield what was the rule at the last look, each with its partition; None for all together."""
+        yield from ((None, one) for one in self.prevalence.now)
+        for partition, shard in self.shards.items():
+            yield from ((partition, one) for one in shard.prevalence.now)
 
     @property
     def tally(self) -> Tally:

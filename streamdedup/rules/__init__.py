@@ -11,7 +11,8 @@ from streamdedup.filters.base import Addable
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.keys.formats import json_column
+from streamdedup.keys import join
+from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
 from streamdedup.rules import pending
@@ -52,6 +53,8 @@ def warm_up_all() -> None:
     This is for the build of an image.
     """
     json_column.warm_up()
+    json_exact.warm_up()
+    join.warm_up()
     ascii_text.warm_up()
     email_column.warm_up()
     domains.warm_up()

@@ -1,6 +1,6 @@
 """What a worker serves over HTTP: /metrics for Prometheus, and the probes /livez and /readyz.
 
-It answers from threads of its own, so that it can report an event loop that stands still. It only reads: see `Status`.
+It answers from a thread of its own, so that it can report an event loop that stands still. It only reads: see `Status`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import structlog
 
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
+from streamdedup.server.routes import TAKES_LONG, pages
 from streamdedup.server.status import Phase, Status
 from streamdedup.settings import ServerOptions
 
@@ -28,7 +28,7 @@ async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]
         return
     pulse = Pulse()
     made = pages(status, pulse)
-    listener = await asyncio.to_thread(Listener, options.host, options.port, made)
+    listener = await asyncio.to_thread(Listener, options.host, options.port, made, TAKES_LONG)
     beating = asyncio.create_task(pulse.beat())
     status.port = listener.port
     log.info("server_listens", host=options.host, port=listener.port, pages=list(made))

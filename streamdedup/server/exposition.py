@@ -42,6 +42,8 @@ _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
     catalogue.LATE: lambda meters: meters.ledger.late,
     catalogue.EXEMPT: lambda meters: meters.ledger.exempt,
     catalogue.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
+    catalogue.BATCHES_SKIPPED: lambda meters: meters.ledger.batches_skipped,
+    catalogue.OFFSETS_SKIPPED: lambda meters: meters.ledger.offsets_skipped,
     catalogue.FOLDED: lambda meters: meters.folded,
     catalogue.SNAPSHOTS_SAVED: lambda meters: meters.snapshots_saved,
     catalogue.SNAPSHOTS_FAILED: lambda meters: meters.snapshots_failed,
@@ -106,6 +108,11 @@ class WorkerCollector(Collector):
         yield _family(catalogue.READY, [((), self._is_ready())])
         yield _family(catalogue.SHADOW, [((), self._status.shadow)])
         yield _family(catalogue.BROKER_AWAY, [((), self._status.broker_away_s)])
+        clocks, assigned = self._status.clocks, self._status.assigned
+        ahead = clocks.differences_s(assigned) if clocks and assigned else {}
+        yield _family(
+            catalogue.CLOCK_AHEAD, [((str(leader),), seconds) for leader, seconds in ahead.items()]
+        )
         yield _histogram(catalogue.LOOP_STALL, self._pulse.stalls)
         yield _family(catalogue.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
         yield _histogram(catalogue.TRANSACTION, self._status.meters.transactions)

@@ -1,17 +1,19 @@
-"""The HTTP server: GET and HEAD of a few pages, from threads of its own. Everything that a client can do is bounded.
+"""The HTTP server: GET and HEAD of a few pages, from a thread with a loop of its own.
 
-A connection serves one request. Its head is limited to `HEAD_BYTES_MAX` and `HEAD_S_MAX`, and sending the answer to
-`SEND_S_MAX`.
+A connection serves one request. Whatever clients do is bounded, in places, bytes, seconds and work, by the constants
+below. If no place is free, a new connection takes that of the slowest client: so a probe always has one.
 """
 
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
-from socketserver import ThreadingTCPServer
 from typing import NamedTuple
 
 import structlog
@@ -19,6 +21,7 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.client.connection import describe_error
+from streamdedup.server.kept import Kept
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +29,14 @@ CONNECTIONS_MAX = 32
 HEAD_BYTES_MAX = 8192
 HEAD_S_MAX = 5.0
 SEND_S_MAX = 5.0
-POLL_S = 0.1
+HEAD_REST_S = (
+    0.1  # a head that comes in parts is read ten times a second, however many parts there are
+)
+
+# Together 200 connections a second, which take about 3 % of a processor; more than these wait, in their order.
+ACCEPTS, ACCEPT_REST_S = 8, 0.04
+WAITING_MAX = 128  # they are served within 0.64 s, and Kubernetes gives a probe a second
+
 PLAIN_TEXT = "text/plain; charset=utf-8"
 HEAD_END = b"\r\n\r\n"
 
@@ -40,136 +50,174 @@ class Page(NamedTuple):
 
 
 Make = Callable[[], Page]
-Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class Listener:
-    """Serves `pages`, by path, from its creation until it is closed."""
+    """Serves `pages`, by path, from its creation until it is closed.
 
-    def __init__(self, host: str, port: int, pages: Mapping[str, Make]) -> None:
+    Those of the paths `kept` take long: they are made at most once at a time, in another thread, and kept for a
+    second. All others must be made in microseconds.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, Make],
+        kept: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Start to listen. Blocking. ConfigError if nothing can listen there."""
         try:
-            self._server = _Server(host, port, pages)
+            self._socket = _bound(host, port)
         except (OSError, UnicodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no host can have that name"
             raise ConfigError(
                 f"server.port = {port}: cannot listen at {host}:{port} ({reason}); set another port (0 takes any free"
                 " one) or another server.host"
             ) from None
-        _in_thread(self._serve)
-
-    @property
-    def port(self) -> int:
-        """The port on which it listens."""
-        return int(self._server.server_address[1])
+        self.port = int(self._socket.getsockname()[1])
+        self._pages = pages
+        self._kept = {path: Kept(partial(self._made, path), clock) for path in kept}
+        # The connections in the order in which they came: those whose head is not whole yet, and the others.
+        self._asking: dict[socket.socket, asyncio.Task[None]] = {}
+        self._answering: dict[socket.socket, asyncio.Task[None]] = {}
+        self._closing = asyncio.Event()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        threading.Thread(target=self._run, name="server", daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering within `POLL_S`. Returns at once."""
-        _in_thread(self._server.shutdown)
+        """Stop answering soon. Returns at once."""
+        self._loop.call_soon_threadsafe(self._closing.set)
 
-    def _serve(self) -> None:
-        self._server.serve_forever(POLL_S)
-        self._server.server_close()
+    def _run(self) -> None:
+        with self._runner:
+            self._runner.run(self._serve())
 
+    async def _serve(self) -> None:
+        """Serve until `close`; the runner then ends the conversations."""
+        accepting = asyncio.create_task(self._accept())
+        await self._closing.wait()
+        accepting.cancel()
+        await asyncio.wait([accepting])
+        self._socket.close()
 
-def _in_thread(call: Callable[[], None]) -> None:
-    """Run `call` in a thread of its own, because a slow disk may hold up all threads of the loop's pool."""
-    threading.Thread(target=call, name="server", daemon=True).start()
+    async def _accept(self) -> None:
+        """Give places to those who connect, at the pace of `ACCEPTS`."""
+        while True:
+            for _ in range(ACCEPTS):
+                with suppress(OSError):  # the client has gone, or we have no descriptor left
+                    connection, _ = await self._loop.sock_accept(self._socket)
+                    self._admit(connection)
+                await asyncio.sleep(0)  # so that a whole head is read before anyone takes its place
+            await rest(ACCEPT_REST_S)
 
+    def _admit(self, connection: socket.socket) -> None:
+        """Give a place to `connection`, that of the slowest client if none is free."""
+        if len(self._asking) + len(self._answering) >= CONNECTIONS_MAX:
+            slowest = self._asking or self._answering
+            slowest.pop(next(iter(slowest))).cancel()
+        task = self._loop.create_task(self._converse(connection))
+        task.add_done_callback(lambda _: self._leave(connection))
+        self._asking[connection] = task
 
-class _Server(ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-    # Connections that were closed a moment ago do not block the port. A port in use is still refused.
-    allow_reuse_address = True
-    request_queue_size = CONNECTIONS_MAX
+    def _leave(self, connection: socket.socket) -> None:
+        self._asking.pop(connection, None)
+        self._answering.pop(connection, None)
+        connection.close()
 
-    def __init__(self, host: str, port: int, pages: Mapping[str, Make]) -> None:
-        self.pages = pages
-        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self.address_family, *_, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        super().__init__(address, _Handler)  # type: ignore[arg-type] # an IPv6 address has four parts
+    async def _converse(self, connection: socket.socket) -> None:
+        """Serve one request. A client that goes away or is too slow is dropped: neither is a fault of ours."""
+        with suppress(OSError):  # TimeoutError is one
+            async with asyncio.timeout(HEAD_S_MAX):
+                head = await self._head(connection)
+            self._answering[connection] = self._asking.pop(connection)
+            answer = await self._answer(head)
+            async with asyncio.timeout(SEND_S_MAX):
+                await self._loop.sock_sendall(connection, answer)
+            connection.shutdown(socket.SHUT_WR)
 
-    @override
-    def process_request(self, request: Request, client_address: object) -> None:
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+    async def _head(self, connection: socket.socket) -> bytes:
+        """Read up to the empty line, or `HEAD_BYTES_MAX` or more without one. ConnectionError if neither comes."""
+        head = await self._loop.sock_recv(connection, HEAD_BYTES_MAX)
+        while head and HEAD_END not in head and len(head) < HEAD_BYTES_MAX:
+            await rest(HEAD_REST_S)
+            part = await self._loop.sock_recv(connection, HEAD_BYTES_MAX)
+            head = head + part if part else b""
+        if not head:
+            raise ConnectionError("the client went away")
+        return head
+
+    async def _answer(self, head: bytes) -> bytes:
+        request = _Request(head)
+        if request.is_valid:
+            request.answer(await self._page(request))
+        return request.answered
+
+    async def _page(self, request: "_Request") -> Page:
+        path = request.path.partition("?")[0]
+        if path not in self._pages:
+            there = " ".join(self._pages)
+            return Page(HTTPStatus.NOT_FOUND, f"no such page; the pages are {there}\n")
+        if request.command not in ("GET", "HEAD"):
+            return Page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n")
+        return await self._kept[path].get() if path in self._kept else self._made(path)
+
+    def _made(self, path: str) -> Page:
         try:
-            super().process_request(request, client_address)
-        except BaseException:  # the thread could not be started
-            self._places.release()
-            raise
-
-    @override
-    def process_request_thread(self, request: Request, client_address: object) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    @override
-    def handle_error(self, request: Request, client_address: object) -> None:
-        """Ignore a client that went away or was too slow: neither is a fault of ours."""
+            return self._pages[path]()
+        except Exception as error:
+            log.error("page_failed", page=path, **describe_error(error))
+            return Page(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; see the log for the reason\n"
+            )
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+async def rest(seconds: float) -> None:
+    """Let clients wait, so that their number and their haste do not set how much work the server does."""
+    await asyncio.sleep(seconds)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. OSError or UnicodeError if that is not possible."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        # Connections that were closed a moment ago do not block the port. A port in use is still refused.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(WAITING_MAX)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+class _Request(BaseHTTPRequestHandler):
+    """A request and the answer to it, both in memory. If it is not valid, `answered` says so already."""
+
     server_version, sys_version = "streamdedup", ""
     # For a request that names no version. With 0.9, answers would have no status.
     default_request_version = "HTTP/1.0"
     error_content_type, error_message_format = PLAIN_TEXT, "%(message)s\n"
 
-    @override
-    def handle(self) -> None:
-        """Answer one request."""
-        head = self._head()
-        self.connection.settimeout(SEND_S_MAX)
-        self.rfile = BytesIO(head)
+    def __init__(self, head: bytes) -> None:  # the base class would read it from a socket
+        self.rfile, self.wfile = BytesIO(head), BytesIO()
         self.raw_requestline = self.rfile.readline()
         self.close_connection = True
+        self.is_valid = False
         if HEAD_END not in head:
             self.requestline, self.request_version, self.command = "", "", ""
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif self.parse_request():
-            self._answer(self._page())
+        else:
+            self.is_valid = self.parse_request()
 
-    @override
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: probes and scrapes come all the time."""
-
-    def _head(self) -> bytes:
-        """Read up to the empty line. TimeoutError or ConnectionError if it does not come."""
-        ends_at, head = time.monotonic() + HEAD_S_MAX, b""
-        while HEAD_END not in head and len(head) < HEAD_BYTES_MAX:
-            left_s = ends_at - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError
-            self.connection.settimeout(left_s)
-            part = self.connection.recv(HEAD_BYTES_MAX)
-            if not part:
-                raise ConnectionError("the client went away")
-            head += part
-        return head
-
-    def _page(self) -> Page:
-        make = self.server.pages.get(self.path.partition("?")[0])
-        if make is None:
-            there = " ".join(self.server.pages)
-            return Page(HTTPStatus.NOT_FOUND, f"no such page; the pages are {there}\n")
-        if self.command not in ("GET", "HEAD"):
-            return Page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n")
-        try:
-            return make()
-        except Exception as error:
-            log.error("page_failed", page=self.path.partition("?")[0], **describe_error(error))
-            return Page(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; see the log for the reason\n"
-            )
-
-    def _answer(self, page: Page) -> None:
+    def answer(self, page: Page) -> None:
+        """Answer with `page`."""
         body = page.text.encode()
         self.send_response(page.status)
         self.send_header("Content-Type", page.content_type)
@@ -180,3 +228,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    @property
+    def answered(self) -> bytes:
+        """The bytes of the answer."""
+        self.wfile.seek(0)
+        return self.wfile.read()
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: probes and scrapes come all the time."""

@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from streamdedup.delivery.leader_clocks import UNVERIFIED
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
@@ -14,6 +15,7 @@ from streamdedup.server.status import Phase, Status
 STALL_S_MAX = 10.0
 AWAY_S_MAX = 1.0  # to connect takes a while
 LOOKUP_S_MAX = 10.0  # to read a busy disk does, too
+TAKES_LONG = frozenset({"/metrics"})  # the more partitions, the longer
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -27,7 +29,7 @@ def pages(status: Status, pulse: Pulse) -> Mapping[str, Make]:
             HTTPStatus.OK, generate_latest(registry).decode(), PROMETHEUS_TEXT
         ),
         "/livez": lambda: _probe("alive", _unlive(pulse)),
-        "/readyz": lambda: _probe(_ready(status), _unready(status, pulse)),
+        "/readyz": lambda: _readyz(status, pulse),
     }
 
 
@@ -35,6 +37,28 @@ def _probe(well: str, reasons: Iterator[str]) -> Page:
     if text := "".join(f"{reason}\n" for reason in reasons):
         return Page(HTTPStatus.SERVICE_UNAVAILABLE, text)
     return Page(HTTPStatus.OK, f"{well}\n")
+
+
+def _readyz(status: Status, pulse: Pulse) -> Page:
+    """Return the page: the probe, and below it what is wrong although every event is decided as it should be."""
+    page = _probe(_ready(status), _unready(status, pulse))
+    notes = [*_warnings(status), *(_unverified(status) if page.status == HTTPStatus.OK else ())]
+    return page._replace(text=page.text + "".join(f"{note}\n" for note in notes))
+
+
+def _warnings(status: Status) -> Iterator[str]:
+    if status.phase is not Phase.SERVING or not (assigned := status.assigned):
+        return
+    if status.clocks:
+        yield from (f"warning: {text}" for text in status.clocks.warnings(assigned))
+    for partition, prevailing in status.meters.prevailing():
+        place = status.topic if partition is None else f"{status.topic}/{partition}"
+        yield f"warning: {place}: {prevailing}"
+
+
+def _unverified(status: Status) -> Iterator[str]:
+    if status.clocks and status.assigned and not status.clocks.is_verified(status.assigned):
+        yield f"note: {UNVERIFIED}"
 
 
 def _unlive(pulse: Pulse) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.metrics.counts import Meters
@@ -39,6 +40,7 @@ class Status:
     phase: Phase = Phase.CONNECTING
     cluster: Cluster | None = None
     source: Source | None = None
+    clocks: LeaderClocks | None = None
     epoch: int = -1
     port: int | None = None
     watch: Watch = field(default_factory=Watch)

@@ -16,17 +16,17 @@ from streamdedup.errors import ConfigError
 from streamdedup.kafka.passthrough import refused
 from streamdedup.settings import nodes
 from streamdedup.settings.names import (
+    MASK,
     PREFIX,
     KeyPath,
     is_known,
     path_of,
     path_of_single,
+    shown,
     suggest,
     variable_of,
 )
 from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, sections
-
-MASK = "********"
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -103,20 +103,26 @@ class Layer:
 
     def refuse(self, place: Place, path: KeyPath, why: str) -> None:
         """Add a problem with an option. For a secret, the problem is always that it must not be written here."""
-        name = ".".join(path)
+        name = shown(path)
         if path in SECRETS:
-            name += f" = {MASK}"
             why = (
                 f"a secret must not be written here; set {variable_of(path)} in the environment, "
-                f"or {'.'.join(path)}_file to the path of a file that holds it"
+                f"or {name}_file to the path of a file that holds it"
             )
+            name += f" = {MASK}"
         self.problems.append(Problem(place, f"{name}: {why}"))
 
     def _add_leaf(self, path: KeyPath, node: yaml.Node, place: Place) -> None:
-        value, tag = nodes.raw(node), nodes.foreign_tag(node)
-        if tag or (path in SECRETS and value is not None and place.rank != _ENVIRONMENT):
+        value = nodes.raw(node)
+        if nodes.is_tagged(node) or (
+            path in SECRETS and value is not None and place.rank != _ENVIRONMENT
+        ):
             self.rejected.add(path)  # `refuse` has its own message for a secret
-            self.refuse(place, path, f"the tag {tag} is not read; write the value itself")
+            self.refuse(
+                place,
+                path,
+                "a tag is not read; write the value itself, in quotes if it begins with !",
+            )
         else:
             self.rejected.discard(path)
             self.entries[path] = Setting(value, place)
@@ -140,7 +146,7 @@ class Layer:
             elif name in first:
                 where = f" in line {first[name].line}" if first[name].line else ""
                 why = f"is set twice, first{where}; delete one of them"
-                self.problems.append(Problem(named, f"{'.'.join((*path, name))}: {why}"))
+                self.problems.append(Problem(named, f"{shown((*path, name))}: {why}"))
             else:
                 first[name] = named
                 yield name, child, named
@@ -214,9 +220,14 @@ def read_overrides(overrides: Sequence[str]) -> Layer:
         name = name.strip()
         if equals and _NAME.fullmatch(name):
             layer.add_text(path_of(name), text, place)
-        else:  # the message repeats only the beginning: the rest may be a secret
-            name = re.split(r"[^\w.]", name, maxsplit=1)[0] or "KEY"
-            layer.refuse(place, path_of(name), f"is not followed by =; write --set {name}=value")
+        else:  # the message repeats only the name of an option: all else may be a secret
+            name = re.split(r"[^\w.]", name, maxsplit=1)[0]
+            name = name if path_of(name) in LEAVES else "KEY"
+            why = f"is not followed by =; write --set {name}=value"
+            if name == "KEY":
+                layer.problems.append(Problem(place, f"{name}: {why}"))
+            else:
+                layer.refuse(place, path_of(name), why)
     return layer
 
 

@@ -1,6 +1,7 @@
 """Turns the layers into the checked settings, or into one ConfigError that lists all problems.
 
 pydantic-settings merges the layers. The leaves are checked first, then the contradictions among those that are right.
+A problem names the option, its place, and the value if that cannot be a secret that was given to the wrong option.
 """
 
 import os
@@ -16,9 +17,8 @@ from pydantic_settings import InitSettingsSource
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.options import FilterOptions
-from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION
+from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION, Client, client_options
 from streamdedup.settings.layers import (
-    MASK,
     Layer,
     Place,
     Problem,
@@ -27,10 +27,9 @@ from streamdedup.settings.layers import (
     read_file,
     read_overrides,
 )
-from streamdedup.settings.names import KeyPath, variable_of
-from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed
-
-VALUE_LENGTH_MAX = 80
+from streamdedup.settings.names import KeyPath, shown, variable_of
+from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed, choices
+from streamdedup.units import quote
 
 Loc = tuple[int | str, ...]
 
@@ -127,14 +126,32 @@ def _path(detail: ErrorDetails) -> KeyPath:
 
 def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Setting], nowhere: Place) -> Problem:
     path = _path(detail)
-    name = ".".join(path)
     entry = entries.get(path)
     place = entry.place if entry else nowhere
     if detail["type"] == "missing":
-        return Problem(place, f"{name}: {_missing(path)}")
-    if entry and entry.value is not None and detail["type"] != UNKNOWN_OPTION:
-        name += f" = {MASK if path in SECRETS else _cut(repr(entry.value))}"
-    return Problem(place, f"{name}: {_why(detail, path)}")
+        return Problem(place, f"{shown(path)}: {_missing(path)}")
+    given = _quoted(path, entry) if entry and detail["type"] != UNKNOWN_OPTION else ""
+    return Problem(place, f"{shown(path)}{given}: {_why(detail, path)}")
+
+
+def _quoted(path: KeyPath, entry: Setting) -> str:
+    """Return ` = ` and the value; nothing if it is a `null` or may be a secret.
+
+    In the place of a secret's file, the secret itself may have been written, so even a number is not shown there.
+    """
+    near_secret = path in SECRETS or (path[0], path[-1].removesuffix("_file")) in SECRETS
+    if entry.value is None or near_secret:
+        return ""
+    given = quote(entry.value, _choices(path))
+    return "" if given is None else f" = {given}"
+
+
+def _choices(path: KeyPath) -> tuple[str, ...]:
+    """Return all values of a leaf or of a client's option; none if there is no fixed set of them."""
+    if path in LEAVES:
+        return choices(LEAVES[path[0], path[1]].annotation)
+    client: Client = "consumer" if path[1] == "consumer" else "producer"
+    return choices(type(client_options(client).get(path[2])))
 
 
 def _missing(path: KeyPath) -> str:
@@ -145,10 +162,6 @@ def _missing(path: KeyPath) -> str:
         f"is required ({what[0].lower()}{what[1:]}); set it in the file, as {variable_of(path)}, or "
         f"with --set {'.'.join(path)}={field.examples[0]}"
     )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= VALUE_LENGTH_MAX else f"{text[:VALUE_LENGTH_MAX]}..."
 
 
 def _why(detail: ErrorDetails, path: KeyPath) -> str:

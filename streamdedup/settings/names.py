@@ -4,14 +4,16 @@ A path is a dotted name in parts: section, option, and below `kafka.consumer` an
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
-from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options
+from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options, refused, resembles_option
 from streamdedup.settings.tree import LEAVES, PASS_THROUGH, sections
 
 KeyPath = tuple[str, ...]
 
 PREFIX = "STREAMDEDUP_"
+MASK = "********"
 
 
 def path_of(name: str) -> KeyPath:
@@ -41,6 +43,26 @@ def is_known(path: KeyPath) -> bool:
     if len(path) == 1:
         return path[0] in sections()
     return path in LEAVES or (len(path) == 3 and path[:2] in PASS_THROUGH)
+
+
+def shown(path: KeyPath) -> str:
+    """Return the dotted name as a message may show it. Stars hide what neither is an option's name nor resembles one.
+
+    It may be a secret that was written in the place of a name.
+    """
+    if _resembles(path):
+        return ".".join(path)
+    known = next((n for n in (2, 1) if n < len(path) and is_known(path[:n])), 0)
+    return ".".join((*path[:known], MASK))
+
+
+def _resembles(path: KeyPath) -> bool:
+    if not all(map(_NAME.fullmatch, path)):
+        return False
+    if path[:2] in PASS_THROUGH and len(path) == 3:
+        return resembles_option(path[2])
+    reason = refused(".".join(path[1:])) if path[0] == "kafka" else None
+    return is_known(path) or suggest(path) is not None or reason is not None
 
 
 def suggest(path: KeyPath) -> str | None:
@@ -80,3 +102,6 @@ def _client_option(path: KeyPath, name: str) -> str | None:
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+_NAME = re.compile(r"[\w.-]+")

@@ -69,9 +69,9 @@ def raw(node: yaml.Node) -> Raw:
     return None if is_null(node) else str(node.value)
 
 
-def foreign_tag(node: yaml.Node) -> str | None:
-    """Return the tag of a node, such as `!env`, if it is not one of YAML's own."""
-    return None if node.tag.startswith("tag:yaml.org,2002:") else node.tag
+def is_tagged(node: yaml.Node) -> bool:
+    """Whether a node has a tag, such as `!env`, that is not one of YAML's own."""
+    return not node.tag.startswith("tag:yaml.org,2002:")
 
 
 class _Loader(yaml.SafeLoader):

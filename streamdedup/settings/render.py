@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 
 from streamdedup.filters.options import WITHOUT_FILTER
-from streamdedup.settings.layers import MASK
+from streamdedup.settings.names import MASK
 from streamdedup.settings.tree import (
     LEAVES,
     PASS_THROUGH,

@@ -44,8 +44,8 @@ class BlocklistOptions(BaseModel):
         default="drop",
         description="What happens to an event whose key the list matches, which may be a false positive: `drop` blocks "
         "it; `verify` looks the key up in the exact store, which `lists build --exact` writes beside the list, and "
-        "blocks the event only if the store holds the key or its domain. `verify` needs the extra `exact`, and a list "
-        "of any kind but `exact`.",
+        "blocks the event only if the store holds the key or its domain. `verify` needs a list of any kind but "
+        "`exact`.",
     )
     exact: LocalPath | None = Field(
         default=None,

@@ -4,7 +4,23 @@ A leaf is an option; its address is (section, name). `Settings` reads no file an
 the sources.
 """
 
+# How to add an option (paths are below `streamdedup/`, unless they begin with another folder)
+#
+# 1. The model of its section: `kafka/options.py`, `keys/options.py`, `filters/options.py` or `settings/sections.py`,
+#    with type, bounds, default and a description. The unit is the end of its name.
+# 2. The place that reads it. There is no option that does nothing.
+# 3. Here, if it contradicts options of other sections; in `conflicts` of its own model otherwise.
+# 4. config/dedup.yaml: a line, or a comment, unless it is rarely needed. A test fails if it is missing.
+# 5. docs/configuration.md: the tables, from
+#    python -c 'from streamdedup.settings import reference_markdown as r; print(r())'
+# 6. Tests: those of `tests/settings/` cover its bounds, its place in the file, the environment and the command line;
+#    one of them counts the numbers that have bounds. Its effect needs a test of its own.
+# 7. If it changes which key an event has, or what a filter holds: the identity in `delivery/recipe.py`.
+# 8. Goldens: the configuration; `tests/golden/configuration.py` has values of each option that are written and that are
+#    refused.
+
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -255,6 +271,17 @@ def allowed(field: FieldInfo) -> str:
     if low is not None and high is not None:
         return f"a number from {low} to {high}"
     return _allowed_type(field.annotation)
+
+
+def choices(annotation: object) -> tuple[str, ...]:
+    """Return the texts of a type that takes no others, such as a `Literal` or a bool; else none."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return members
+    if annotation is bool:
+        return "true", "false"
+    parts = [choices(member) for member in members if member is not type(None)]
+    return tuple(chain.from_iterable(parts)) if all(parts) else ()
 
 
 def _allowed_type(annotation: object) -> str:

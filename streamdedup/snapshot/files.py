@@ -7,6 +7,7 @@ path, what happened, and what to do. Nothing here logs.
 import errno
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,12 +35,14 @@ from streamdedup.snapshot.read import (
 )
 from streamdedup.version import __version__
 
+NO_FILE = "it is no regular file"
+
 Content = Iterator[bytes | memoryview]
 Made = TypeVar("Made")
 Make = Callable[[Mapping[str, Any], list[memoryview], bytes], Made]
 
-# The kind of a file that `streamdedup lists build` writes: it holds two filters, and is none itself.
-LIST = "list"
+# The kinds of the files that `streamdedup lists build` writes. A list holds two filters, a store digests.
+LIST, STORE = "list", "store"
 
 
 class FileSystem(Protocol):
@@ -135,12 +138,10 @@ def reading(
 
     SnapshotError, with the path, if the file cannot be read or is not intact.
     """
-    with (
-        blaming("read", path, "copy it to where it may be read"),
-        opened(fs, path) as (fd, size),
-    ):
+    with blaming("read", path, "copy it to where it may be read"):
         try:
-            yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
+            with opened(fs, path) as (fd, size):
+                yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
         except SnapshotError as error:
             remedy = "take a copy of it, or build and save it again"
             if isinstance(error, ForeignError):
@@ -166,14 +167,14 @@ def content_of(
 ) -> Content:
     """Yield a file with `filter_` in pieces.
 
-    `end_label()` is called after the last byte was copied. SnapshotError if the filter grew meanwhile.
+    `end_label()` is called after the last byte was copied. SnapshotError if the filter grew before that.
     """
     buffers = [buffer.cast("B") for buffer in filter_.buffers()]
     header = Header(
         filter=filter_.header(),
         buffer_sizes=tuple(len(buffer) for buffer in buffers),
         saved_at=float(saved_at),
-        writer=f"streamdedup {__version__}, pid {os.getpid()}",
+        writer=writer(),
         log=log,
     )
 
@@ -184,6 +185,11 @@ def content_of(
         return of_filter, end
 
     return pieces(header, buffers, closing)
+
+
+def writer() -> str:
+    """Return what a header says of the program that writes it."""
+    return f"streamdedup {__version__}, pid {os.getpid()}"
 
 
 def publish(fs: FileSystem, temporary: Path, path: Path, content: Content, instead: str) -> int:
@@ -230,10 +236,14 @@ def sync_directory(fs: FileSystem, directory: Path) -> None:
 
 @contextmanager
 def opened(fs: FileSystem, path: Path, flags: int = 0) -> Iterator[tuple[int, int]]:
-    """Open a file to read; yield its descriptor and its size in bytes."""
-    fd = fs.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    """Open a file to read; yield its descriptor and its size in bytes. SnapshotError if it is no regular file."""
+    # Without O_NONBLOCK, to open a FIFO waits until another process writes to it.
+    fd = fs.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
     try:
-        yield fd, os.fstat(fd).st_size
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise SnapshotError(NO_FILE)
+        yield fd, found.st_size
     finally:
         with suppress(OSError):
             fs.close(fd)
@@ -244,6 +254,11 @@ def read_from(fs: FileSystem, fd: int, size_bytes: int) -> CopyingReader:
 
     It reads in pieces of at most a chunk, so that no other thread waits longer than that for the interpreter.
     """
+    return CopyingReader(next_bytes(fs, fd), size_bytes)
+
+
+def next_bytes(fs: FileSystem, fd: int) -> Callable[[memoryview], None]:
+    """Return a function that fills a whole view with the next bytes of the file. DamagedFileError at its end."""
 
     def read_into(view: memoryview) -> None:
         while view:
@@ -252,7 +267,7 @@ def read_from(fs: FileSystem, fd: int, size_bytes: int) -> CopyingReader:
                 raise DamagedFileError("it was cut short while it was read")
             view = view[count:]
 
-    return CopyingReader(read_into, size_bytes)
+    return read_into
 
 
 def _mapped(fd: int, *, verify: bool) -> MappedReader:
@@ -324,11 +339,21 @@ def words(error: OSError) -> str:
     return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
 
 
+_WRONG_PATH = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
+
+
 def _remedy(error: OSError, instead: str) -> str:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return f"free some space there, or {instead}"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return f"let user id {os.geteuid()} do so, or {instead}"
-    if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}:
+    if error.errno in _WRONG_PATH:
         return "see that the path is right"
     return "look into the system's log for disk errors; what was there before is untouched"

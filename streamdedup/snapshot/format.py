@@ -7,7 +7,7 @@ and begins on a page boundary, so that it can be used as it is mapped.
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +31,23 @@ _CHUNK_SALT = struct.Struct("<IQ")
 Sums = npt.NDArray[np.uint32]
 
 
+class Buffer(Protocol):
+    """The bytes of a buffer: a memoryview, or a file that is read piece by piece."""
+
+    def __getitem__(self, part: slice, /) -> bytes | memoryview:
+        """Return the bytes from `part.start` up to `part.stop`, both given."""
+
+
 def pieces(
     header: Header,
-    buffers: Sequence[memoryview],
+    buffers: Sequence[Buffer],
     closing: Callable[[], tuple[Mapping[str, Any], int]],
 ) -> Iterator[bytes | memoryview]:
     """Yield the file in pieces, each valid until the next is requested.
 
-    Other threads may set bits in `buffers` meanwhile: each chunk is copied, and the copy is both summed and written.
-    `closing` returns the filter's header and the end label (0 without a log); it is called after the last chunk was
-    copied. SnapshotError if the end label is below the label.
+    Other threads may set bits in `buffers` while the file is written: each chunk is copied, and the copy is both
+    summed and written. `closing` returns the filter's header and the end label (0 without a log); it is called after
+    the last chunk was copied. SnapshotError if the end label is below the label.
     """
     head = _head(header)
     salt = crc32c(head)

@@ -14,6 +14,7 @@ from typing_extensions import override
 from streamdedup.errors import SnapshotError
 from streamdedup.filters.memory import aligned_bytes
 from streamdedup.snapshot.format import (
+    CHUNK_BYTES,
     CLOSING_MAGIC,
     FORMAT_VERSION,
     MAGIC,
@@ -175,6 +176,33 @@ class CopyingReader(SnapshotReader):
     def _fill(self, view: memoryview) -> None:
         self._read_into(view)
         self._at += len(view)
+
+
+class ScanningReader(CopyingReader):
+    """A snapshot whose buffers are read and verified, but not kept: `contents()` returns them empty.
+
+    Each chunk is passed to `take` with its place in the file. The chunk is valid until `take` returns. What `take`
+    made of the chunks may be used only after `contents()` has returned, because the checksums are compared last.
+    """
+
+    def __init__(
+        self,
+        read_into: Callable[[memoryview], None],
+        size_bytes: int,
+        take: Callable[[int, memoryview], None],
+    ) -> None:
+        self._take_chunk = take
+        super().__init__(read_into, size_bytes)
+
+    @override
+    def _buffer(self, size: int, index: int, sums: Sums) -> memoryview:
+        private = memoryview(bytearray(CHUNK_BYTES))
+        for i, (_, start, stop) in enumerate(chunks([size])):
+            at, chunk = self._at, private[: stop - start]
+            self._fill(chunk)
+            sums[i] = chunk_crc(self._salt, index + i, chunk)
+            self._take_chunk(at, chunk)
+        return memoryview(b"")
 
 
 class MappedReader(SnapshotReader):

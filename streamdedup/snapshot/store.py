@@ -8,6 +8,7 @@ where it is. Nothing here logs: the caller gets refusals and errors.
 import fcntl
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -20,6 +21,7 @@ from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Filter, Parts
 from streamdedup.snapshot.files import (
+    NO_FILE,
     Content,
     FileSystem,
     blaming,
@@ -61,12 +63,21 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class Left:
+    """What should have been removed from the directory and is still there; the reason is a sentence for the log."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
 class Saved:
-    """A snapshot that survives a loss of power."""
+    """A snapshot that survives a loss of power, and something that could not be removed beside it, if there is any."""
 
     path: Path
     size_bytes: int
     seconds: float
+    left: Left | None = None
 
 
 @dataclass(frozen=True)
@@ -108,27 +119,26 @@ class Store:
     ) -> Saved:
         """Write `filter_` as the next generation. This blocks: call it in a thread.
 
-        Keys may be added meanwhile if the filter only sets bits. All keys of the output below `label` must be in
-        `filter_` now. `end_label()` is called in this thread after the last byte was copied. It must be above the
-        offsets of all keys added until then, so it must be raised before a key is added. `fingerprint` is that of a
-        record batch of the output below `label`. `cut_short()` is called before each piece; if it returns True, the
-        save is given up. After a SnapshotError the older generations still exist, and possibly the new one as well.
+        If the filter only sets bits, other threads may add keys during the call. All keys of the output below `label`
+        must be in `filter_` now. `end_label()` is called in this thread after the last byte was copied. It must be
+        above the offsets of all keys added until then, so it must be raised before a key is added. `fingerprint` is
+        that of a record batch of the output below `label`. `cut_short()` is called before each piece; if it returns
+        True, the save is given up. After a SnapshotError the older generations still exist, and possibly the new one
+        as well. What cannot be removed makes no save a failure: `Saved.left` names it.
         """
         started = time.perf_counter()
         with self._blaming("prepare the snapshot directory", self.path):
             self._make_directories()
         with self._locked():
-            with self._blaming("clean up the snapshot directory", self.path):
-                counter = self._remove_leftovers_and_count()
+            counter, left = self._remove_leftovers_and_count()
             path = self.path / f"{counter:016d}.snapshot"
             log = Log(identity, label, counter, fingerprint)
             content = content_of(filter_, self._wall_clock(), log, end_label)
             size_bytes = publish(
                 self._fs, path.with_suffix(".tmp"), path, _unless(cut_short, content), INSTEAD
             )
-            with self._blaming("remove older generations (the new one is saved) in", self.path):
-                self._prune()
-        return Saved(path, size_bytes, time.perf_counter() - started)
+            left = [*self._prune(), *left]
+        return Saved(path, size_bytes, time.perf_counter() - started, left[0] if left else None)
 
     def load(
         self,
@@ -211,20 +221,22 @@ class Store:
             with suppress(OSError):
                 self._fs.close(fd)
 
-    def _remove_leftovers_and_count(self) -> int:
+    def _remove_leftovers_and_count(self) -> tuple[int, list[Left]]:
         # Under the lock no other process writes, so a temporary file was left by one that died.
         files = self._files()
-        for _, kind, path in files:
-            if kind == "tmp":
-                self._remove(path)
-        return 1 + max((counter for counter, _, _ in files), default=0)
+        left = self._remove([path for _, kind, path in files if kind == "tmp"], keep=0)
+        return 1 + max((counter for counter, _, _ in files), default=0), left
 
-    def _prune(self) -> None:
-        files = self._files()
+    def _prune(self) -> list[Left]:
+        """Remove older generations; return what stays although it should not."""
+        try:
+            files = self._files()
+        except SnapshotError as error:
+            return [Left(self.path, str(error))]
+        left = []
         for pruned in ("snapshot", "snapshot.broken"):
-            of_kind = [path for _, kind, path in files if kind == pruned]
-            for path in of_kind[self._keep :]:
-                self._remove(path)
+            left += self._remove([path for _, kind, path in files if kind == pruned], self._keep)
+        return left
 
     def _read(self, path: Path, identity: Identity, end: int, hash_key: bytes) -> Snapshot:
         with self._opened(path) as (reader, size_bytes):
@@ -281,9 +293,22 @@ class Store:
         files = [(int(match[1]), match[2], self.path / match[0]) for match in matches]
         return sorted(files, reverse=True)
 
-    def _remove(self, path: Path) -> None:
-        with suppress(FileNotFoundError):
-            self._fs.unlink(path)
+    def _remove(self, paths: list[Path], keep: int) -> list[Left]:
+        """Remove all regular files of `paths` but the first `keep`; return what is none, and what cannot be removed."""
+        left, kept = [], 0
+        for path in paths:
+            try:
+                if not stat.S_ISREG(path.lstat().st_mode):
+                    left.append(Left(path, f"{NO_FILE}; remove it"))
+                elif kept < keep:
+                    kept += 1
+                else:
+                    self._fs.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                left.append(Left(path, f"it cannot be removed: {words(error)}"))
+        return left
 
     def _blaming(self, doing: str, path: Path) -> AbstractContextManager[None]:
         return blaming(doing, path, INSTEAD)

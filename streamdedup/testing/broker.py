@@ -78,7 +78,7 @@ class MemoryBroker:
         given = {key.replace("_", "."): str(value) for key, value in settings.items()}
         topic_id = str(UUID(int=next(self._ids)))
         topic = Topic(name, topic_id, partitions, 1, settings={**SETTINGS, **given})
-        self.topics[name] = MemoryTopic(topic, [MemoryLog() for _ in range(partitions)])
+        self.topics[name] = MemoryTopic(topic, [MemoryLog(self.now_ms) for _ in range(partitions)])
 
     def delete_topic(self, name: str, *, with_offsets: bool = True) -> None:
         """Delete a topic, and the offsets that groups have committed on it.
@@ -93,7 +93,7 @@ class MemoryBroker:
     def add_partitions(self, name: str, partitions: int) -> None:
         """Increase the number of partitions to `partitions`."""
         known = self.topics[name]
-        known.logs += [MemoryLog() for _ in range(partitions - len(known.logs))]
+        known.logs += [MemoryLog(self.now_ms) for _ in range(partitions - len(known.logs))]
         old = known.topic
         known.topic = Topic(old.name, old.topic_id, len(known.logs), 1, settings=old.settings)
 

@@ -16,6 +16,7 @@ from aiokafka.errors import ConcurrentTransactions, KafkaError
 
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
+from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note
@@ -30,6 +31,7 @@ from streamdedup.testing.writer import MemoryWriter
 T = TypeVar("T")
 
 RETRY_S = 0.05
+NODE = 0  # the only broker's id
 
 
 def connected_to(broker: MemoryBroker) -> Connect:
@@ -151,6 +153,19 @@ class MemoryCluster:
         return await self._ask(
             "fetch", lambda _: self._broker.log(topic, partition).batch_at(offset)
         )
+
+    def leader(self, topic: str, partition: int) -> int | None:  # noqa: ARG002 - there is one broker
+        """Return the id of the only broker."""
+        return NODE
+
+    async def stamp(self, topic: str, partition: int, start: int, end: int) -> Stamp | None:
+        """Return the first stamp by the broker's own clock at offsets from `start` to `end` (exclusive)."""
+
+        def act(_now: float) -> tuple[int, int] | None:
+            return self._broker.log(topic, partition).stamp(start, end)
+
+        found = await self._ask("fetch", act)
+        return None if found is None else Stamp(NODE, *found)
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """Return the high watermark."""

@@ -5,7 +5,7 @@ trimmed events are gone for readers. They are kept for the checks of a test.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -35,10 +35,15 @@ class _Span:
 
 
 class MemoryLog:
-    """One partition's log. `start` is the first offset that it still holds, `end` the high watermark."""
+    """One partition's log. `start` is the first offset that it still holds, `end` the high watermark.
 
-    def __init__(self) -> None:
+    `now_ms` stamps the markers, ms since 1970.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
         self.start = 0
+        self._now_ms = now_ms
+        self._stamps: dict[int, int] = {}  # of the markers, by offset
         self._entries: list[tuple[Logged | None, _Span]] = []  # a marker is None
         self._open: dict[str, _Span] = {}
         self._plain = _Span(0, committed=True)
@@ -71,6 +76,7 @@ class MemoryLog:
 
     def mark(self, transactional_id: str) -> None:
         """Write the marker of a decided transaction; it takes an offset."""
+        self._stamps[self.end] = self._now_ms()
         self._entries.append((None, self._open.pop(transactional_id, self._plain)))
         self._wake()
 
@@ -93,6 +99,11 @@ class MemoryLog:
                 return found, found[-1].offset + 1
             found.append(logged)
         return found, max(position, self.stable)
+
+    def stamp(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return offset and stamp of the first marker from `start` to `end` (exclusive)."""
+        within = range(max(start, self.start), min(end, self.end))
+        return next(((at, self._stamps[at]) for at in within if at in self._stamps), None)
 
     def batch_at(self, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the entry at `offset`, as if each entry were a record batch of its own.

@@ -140,6 +140,11 @@ class MemorySource:
         position = self._positions.get(partition, 0)
         return max(0, self._ends.get(partition, 0) - position)
 
+    def stands_at_end(self, partition: int) -> int | None:
+        """Return the position if it is the end, as of the last fetch; None if it is not, or unknown."""
+        end = self._ends.get(partition)
+        return end if end is not None and end == self._positions.get(partition) else None
+
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
         """Commit an offset outside of a transaction."""
         name, generation = self._name or "", self._generation

@@ -12,8 +12,7 @@ import structlog
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.lists import KeyList, load
-from streamdedup.lists.exact_store import ExactStore
-from streamdedup.lists.store_facts import place_of
+from streamdedup.lists.exact_store import ExactStore, place_of
 
 ALLOW, BLOCK = "allowlist", "blocklist"
 
@@ -52,7 +51,7 @@ def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
         addresses=listed.facts.counts.addresses,
         domains=listed.facts.counts.domains,
         error_rate=listed.error_rate,
-        exact_keys=store.facts.entries if store else None,
+        exact_keys=None if store is None else store.entries,
     )
     return Loaded(listed, store)
 

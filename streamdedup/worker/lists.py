@@ -156,7 +156,7 @@ class ListLoader:
         """Return the block list with the changes of the control topic and the exact store, as they are now."""
         listed, control = block.listed, self._control
         changed = ChangedList(listed, control.overlay, control.position) if control else listed
-        return VerifiedList(changed, block.store) if block.store else changed
+        return changed if block.store is None else VerifiedList(changed, block.store)
 
     def _loaded(self, which: str) -> Loaded | None:
         file = self._files.get(which)

@@ -15,6 +15,7 @@ import structlog
 
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
+from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services, wall_clock_ms
@@ -22,6 +23,7 @@ from streamdedup.delivery.snapshots import check_directory
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Cluster, Connect, Source
+from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import is_away, start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
@@ -68,7 +70,7 @@ class Worker:
         self._shards = Assignment(self._deliveries)
         self._threads = Threads()
         self._warned_cross_partition = False
-        self._trouble = RateLimit()
+        self._trouble, self._prevailing = RateLimit(), RateLimit()
         shadow = settings.sink.shadow
         self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
         self._stop = asyncio.Event()
@@ -145,8 +147,11 @@ class Worker:
             lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
         )
         recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
+        broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
+        clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)
         services = Services(
             cluster=cluster,
+            clocks=clocks,
             source=cluster.source(self._settings.source.topic),
             now_ms=self._now_ms,
             fs=self._fs,
@@ -174,6 +179,7 @@ class Worker:
             note="if a member was killed, this waits until its session has ended",
         )
         self._source = status.source = services.source
+        status.clocks = clocks
         status.phase = Phase.JOINING
         await services.source.start()
         status.phase = Phase.SERVING
@@ -186,6 +192,7 @@ class Worker:
             self._save_periodically(services),
             self._look_up_ends(),
             self._watch_topics(services.cluster, topology),
+            services.clocks.run(),
             *([self._lists.run()] if self._lists else []),
         ):
             while True:
@@ -197,6 +204,8 @@ class Worker:
                 await self._keep_alive(services)
                 patience.check()
                 self._warn_cross_partition(services.watch)
+                services.clocks.check(self._deliveries)
+                self._warn_prevailing()
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     progress = self._progress()
@@ -237,6 +246,27 @@ class Worker:
                 sampled_events=watch.unseen,
                 share_of_duplicates=round(watch.unseen_share, 3),
                 remedy="let the producer choose the partition by the key alone (docs/partitioning.md)",
+            )
+
+    def _warn_prevailing(self) -> None:
+        """Log, at most once a minute, that a verdict that should be rare has become the rule.
+
+        `partition` is None if that is so in all partitions together.
+        """
+        now_s, meters = asyncio.get_running_loop().time(), self._status.meters
+        meters.look(now_s)
+        found = list(meters.prevailing())
+        if not found or not self._prevailing.due(now_s):
+            return
+        for partition, one in found:
+            log.warning(
+                "verdict_prevails",
+                topic=self._settings.source.topic,
+                partition=partition,
+                verdict=one.verdict.name.lower(),
+                events=one.events,
+                of=one.of,
+                remedy="look at their reasons: in the dead letters, or in the lines `malformed`",
             )
 
     async def _save_periodically(self, services: Services) -> None:

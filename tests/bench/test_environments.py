@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import bytewax, environment, quix, tkati
+from bench.peers import environment
 from bench.peers.environment import Environment
-from bench.peers.peers import PEERS
+from bench.peers.peers import BYTEWAX, PEERS, QUIX, TKATI
 from bench.worker.cases import BASE
 from bench.worker.contenders import Topics
 from tests.broker.base import Unavailable
 from tests.broker.jars import CACHE
 
-ENVIRONMENTS = [module.ENVIRONMENT for module in (bytewax, quix, tkati)]
+ENVIRONMENTS = [BYTEWAX, QUIX, TKATI]
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 TOPICS = Topics("nowhere", "group", "in", "out")
 

@@ -52,11 +52,11 @@ def test_snapshots_are_measured_with_the_stalls_beside_them(broker: Broker) -> N
 
 
 def test_the_beats_of_a_snapshot_are_those_between_the_looks_that_it_touches() -> None:
-    """One that took 1.5 s, and that the fourth look found, touches three intervals; the others are between."""
+    """One that took 3 s, and that the fourth look found, touches three intervals; the others are between."""
     looks = [{0.01: 10 * n, 0.05: 10 * n, math.inf: 10 * n} for n in range(7)]
     for n in range(4, 7):  # three late beats before the fifth look, one of which later than 50 ms
         looks[n] = {0.01: 10 * n - 3, 0.05: 10 * n - 1, math.inf: 10 * n}
-    found = saving.apart(looks, [(4, 1.5)])
+    found = saving.apart(looks, [(4, 3.0)])
     assert found["beats_with"] == {"beats": 30, "late": 3, "at_most_ms": math.inf}
     assert found["beats_between"] == {"beats": 30, "late": 0, "at_most_ms": 10.0}
 

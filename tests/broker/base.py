@@ -108,7 +108,7 @@ def random_cluster_id() -> str:
 
 
 def client_config(bootstrap_servers: str) -> dict[str, Any]:
-    """Give what any client needs whose broker may be down: quick to try again, silent meanwhile."""
+    """Return settings for a client whose broker may be down: it tries again soon, and logs nothing until then."""
     return {
         "bootstrap.servers": bootstrap_servers,
         "reconnect.backoff.max.ms": 200,

@@ -1,6 +1,6 @@
 """A broker in a container: rung 2 of the ladder.
 
-It listens twice: on the port that clients are told, and on one that it can reach itself. Without
+It listens twice: on the port that clients are given, and on one that it can reach itself. Without
 the second, plain produce works and transactions hang, as the broker verifies them over it.
 """
 

@@ -131,7 +131,7 @@ def _found(search: Callable[[], B]) -> B:
 
 
 def do_without(reason: str) -> NoReturn:
-    """Skip the test for want of a broker; fail where one was asked for, or in CI."""
+    """Skip the test for want of a broker; fail if one was asked for, or in CI."""
     rung = os.environ.get(RUNG)
     if rung or os.environ.get("CI") == "true":
         asked = f"{RUNG}={rung}" if rung else "CI=true"

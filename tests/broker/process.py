@@ -69,7 +69,7 @@ class ProcessBroker:
 
     @property
     def data_directory(self) -> Path:
-        """Where its logs lie: to be copied, or put back, while it is down."""
+        """The directory of its logs: to be copied, or put back, while it is down."""
         return self._directory / "data"
 
     def format(self) -> None:

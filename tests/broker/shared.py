@@ -55,7 +55,7 @@ def shared_broker(directory: Path, start: Callable[[], Broker]) -> Broker:
 
 
 def _address(directory: Path) -> str | None:
-    """Where the shared broker answers. None if nobody shares one, or it went with a process that was killed."""
+    """The address of the shared broker. None if nobody shares one, or it went with a process that was killed."""
     with suppress(FileNotFoundError, TimeoutError):
         address = (directory / ADDRESS).read_text("utf-8")
         client = admin_client(address)

@@ -168,7 +168,7 @@ def test_the_topic_of_duplicates_tells_dropped_from_lost(
 
 
 def test_a_topic_of_duplicates_that_was_set_later_proves_no_loss(forged: Deployment) -> None:
-    """Where it does not hold all duplicates, what is missing may be either, and the budget decides."""
+    """If it does not hold all duplicates, what is missing may be either, and the budget decides."""
     forged.config["filter"]["error_rate"] = 0.01
     forged.create_side_topic("duplicates_topic")
     forged.feed(keyed([*range(200), *range(100)], 1))
@@ -181,7 +181,7 @@ def test_a_topic_of_duplicates_that_was_set_later_proves_no_loss(forged: Deploym
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_a_key_that_is_emitted_again_is_doubled(forged: Deployment, guarantee: str) -> None:
-    """With exactly_once that is a breach; at_least_once promises less, and the events are told all the same."""
+    """With exactly_once that is a breach; at_least_once promises less, and the events are reported all the same."""
     forged.config["delivery"]["guarantee"] = guarantee
     forged.feed(keyed([*range(100), 3], 1))
     emit(forged, keyed([*range(100), 3, 3, 40], 1), 101)
@@ -198,9 +198,9 @@ def test_an_event_of_no_input_is_foreign(forged: Deployment) -> None:
     report = audited(forged)
     assert report.total.foreign == 2
     assert f"{forged.sink}/0 at offset 100, 101" in report.breaches[0]
-    told = report.as_text() + json.dumps(report.as_json())
-    assert "user777" not in told
-    assert "gone" not in told
+    texts = report.as_text() + json.dumps(report.as_json())
+    assert "user777" not in texts
+    assert "gone" not in texts
 
 
 def test_events_that_pass_unjudged_may_come_again_but_not_be_lost(forged: Deployment) -> None:
@@ -226,7 +226,13 @@ def test_dead_letters_account_for_what_is_not_emitted(forged: Deployment) -> Non
 
     def letter(offset: int, topic: str = forged.source) -> Event:
         origin = {"topic": topic.encode(), "partition": b"0", "offset": b"%d" % offset}
-        return 0, None, None, [(f"streamdedup.{name}", told) for name, told in origin.items()], None
+        return (
+            0,
+            None,
+            None,
+            [(f"streamdedup.{name}", value) for name, value in origin.items()],
+            None,
+        )
 
     produce(forged.bootstrap, letters, [letter(4), letter(4), letter(5, "other"), letter(10)])
     emit(forged, keyed({*range(10)} - {4}, 1), 12)
@@ -270,7 +276,7 @@ def test_offsets_are_taken_for_what_they_are(forged: Deployment) -> None:
 
 
 def test_a_group_without_offsets_is_not_judged(broker: Broker, tmp_path: Path) -> None:
-    """A mistyped group gets no green light; where one partition has an offset, the others owe nothing."""
+    """A mistyped group gets no green light; if one partition has an offset, the others owe nothing."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     events = [*keyed(range(100), 2)]
     deployment.feed(events)
@@ -372,19 +378,19 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
     emit(forged, keyed([3], 1), 10)
     broken = command("--json")
     assert (broken.returncode, broken.stderr) == (1, "")
-    told = json.loads(broken.stdout)
-    assert set(told) == {
+    report = json.loads(broken.stdout)
+    assert set(report) == {
         *("group", "source", "sink", "guarantee", "error_rate", "fine", "breaches", "notes"),
         *("total", "partitions"),
     }
-    assert set(told["partitions"][0]) == {
+    assert set(report["partitions"][0]) == {
         *("partition", "input_start", "committed", "output_start", "output_end", "floor"),
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
         *("unjudged", "keys"),
         *("lost", "missing", "wrongly_dropped", "explained_max", "doubled", "foreign"),
-        *("offsets", "limits"),
+        *("wrongly_rejected", "offsets", "limits"),
     }
-    assert told["partitions"][0]["offsets"] == {"doubled": [10]}
+    assert report["partitions"][0]["offsets"] == {"doubled": [10]}
     assert "user" not in broken.stdout
 
 
@@ -410,8 +416,8 @@ def listed(deployment: Deployment, numbers: Iterable[int]) -> str:
 
 def letter(deployment: Deployment, offset: int, key: bytes) -> Event:
     """What the topic of blocked events has of one."""
-    told = {"topic": deployment.source.encode(), "partition": b"0", "offset": b"%d" % offset}
-    headers = [(f"streamdedup.{name}", value) for name, value in told.items()]
+    origin = {"topic": deployment.source.encode(), "partition": b"0", "offset": b"%d" % offset}
+    headers = [(f"streamdedup.{name}", value) for name, value in origin.items()]
     return 0, key, b"", list(headers), None
 
 

@@ -218,7 +218,7 @@ def test_a_list_that_does_not_do_is_refused(
 
 
 def test_sighup_reads_the_lists_again(screened: Deployment, tmp_path: Path) -> None:
-    """Also where the file looks as it did; the worker goes on."""
+    """Also if the file looks as it did; the worker goes on."""
     version = build(tmp_path / "block.list", ["@first.example"])
     with screened.running() as worker:
         worker.wait_for("shard_live", 2)
@@ -256,7 +256,7 @@ def test_single_changes_follow_within_two_seconds(screened: Deployment, tmp_path
         )
         for worker in (one, two):  # at the best: the commands' own start-up is not counted
             followed_s = [line["followed_s"] for line in worker.events("list_changed")]
-            assert min(told for told in followed_s if told is not None) < FOLLOWED_S
+            assert min(s for s in followed_s if s is not None) < FOLLOWED_S
         caught = ["new@x.example", "any@new.example", "other@listed.example"]
         free = ["listed@x.example", "ok@listed.example", "a@b.tree.example", "a@x.example"]
         screened.feed([(p, None, a.encode(), [], None) for a in caught + free for p in (0, 1)])
@@ -297,9 +297,9 @@ def test_a_new_worker_knows_all_changes_before_it_serves(
     )
     worker = screened.run_to_the_end()
     assert {r.value for r in blocked(screened)} == {b"raced@x.example", b"listed@x.example"}
-    told = worker.events("change_malformed")
-    assert len(told) == 1
-    assert told[0]["topic"] == control
+    logged = worker.events("change_malformed")
+    assert len(logged) == 1
+    assert logged[0]["topic"] == control
     assert "user" not in json.dumps(worker.events())
 
 
@@ -332,7 +332,7 @@ def can_write(deployment: Deployment, topic: str, events: list[Event]) -> bool:
 
 
 def test_a_control_topic_that_forgets_is_refused(screened: Deployment, tmp_path: Path) -> None:
-    """Changes would be lost with it, so the worker does not start; nor where there is no such topic."""
+    """Changes would be lost with it, so the worker does not start; nor if there is no such topic."""
     build(tmp_path / "block.list", ["a@x.example"])
     forgetting, both = unique_name("control"), unique_name("control")
     create_topic(screened.bootstrap, forgetting, 1)

@@ -120,7 +120,7 @@ def test_what_passes_is_asked_again() -> None:
 
 
 def test_what_does_not_pass_is_told() -> None:
-    """With the last error; one that has ended the client is told at once."""
+    """With the last error; one that has ended the client is raised at once."""
 
     def ask(*error: Any) -> NoReturn:
         raise KafkaException(KafkaError(*error))
@@ -134,7 +134,7 @@ def test_what_does_not_pass_is_told() -> None:
 
 
 def test_the_documents_name_what_is_played_here() -> None:
-    """What the tests play is told from the table, line by line, and fits its bound where every round is repeated."""
+    """CONTRIBUTING.md has what the tests play, line by line, and it fits its bound even if every round is repeated."""
     for document in ("docs/testing.md", "CONTRIBUTING.md"):
         text = (ROOT / document).read_text("utf-8")
         assert "\n".join(in_words()) in text, document
@@ -207,7 +207,7 @@ def test_a_part_leaves_the_page_of_the_whole_alone(tmp_path: Path) -> None:
 
 
 def test_the_page_names_the_scenarios_that_must_abort(tmp_path: Path) -> None:
-    """Each scenario stands in the one list or the other; where nobody asked for hits, no number is told."""
+    """Each scenario stands in one list or the other; if nobody asked for hits, the page has no number."""
     results = Results(tmp_path / "results.jsonl", "7")
     results.add(_result("once", results, counts=True, hits=None))
     write_report(results, tmp_path / "page.md")

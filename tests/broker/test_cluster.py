@@ -7,20 +7,21 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from itertools import count
 from typing import Literal
 
+import numpy as np
 import pytest
+from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError, ProducerFenced
 from confluent_kafka import Producer
 from typing_extensions import override
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka import sink
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import Record
-from streamdedup.kafka.sink import DoubtError, ForeignWriteError, RefusedError
+from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter, RefusedError
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import DEADLINE_S, Broker, client_config
@@ -328,7 +329,7 @@ class Claims:
         assert await stage.decided() == 0
 
     async def test_a_fenced_writer_is_refused_at_its_next_send(self, stage: Stage) -> None:
-        """`begin` tells nothing; what is sent then is refused, and is not in the log."""
+        """`begin` does not fail; what is sent then is refused, and is not in the log."""
         old = await stage.writer()
         await stage.emit(old, 0, b"a")
         await stage.writer()
@@ -354,7 +355,7 @@ class Claims:
     async def test_an_open_transaction_of_another_holds_the_stable_offset_back(
         self, stage: Stage
     ) -> None:
-        """What is committed behind it is not to be read, and who waits for it is told, until it ends."""
+        """Events committed after it cannot be read until it ends; waiting for the decided end takes as long."""
         with stage.lab.open_transaction(stage.output, stage.partition):
             writer = await stage.writer()
             await stage.emit(writer, 1, b"a")
@@ -369,7 +370,7 @@ class Claims:
         return await stage.cluster.end_offset(stage.output, stage.partition) == offset
 
     async def test_a_gap_before_our_events_is_a_foreign_write(self, stage: Stage) -> None:
-        """The error tells where they should have stood and where they stand; abort takes them back."""
+        """The error has the expected offsets and the real ones; abort takes the events back."""
         writer = await stage.writer()
         stage.lab.produce(stage.output, stage.partition, [b"x", b"y"])
         await stage.send(writer, b"a")
@@ -424,6 +425,29 @@ class Claims:
         with pytest.raises(RefusedError):
             await writer.settle(0)
 
+    async def test_a_marker_has_the_brokers_time(self, stage: Stage) -> None:
+        """Events have their own; that of an aborted transaction has it, too, even if no event of it was taken."""
+        began_ms, old = int(time.time() * 1000) - 5, await stage.writer()
+        await stage.emit(old, 0, b"a")  # stamped NOW_MS
+        assert await stage.decided() == 2
+        await old.begin()
+        ahead: Record = (began_ms + 366 * 86_400_000, b"b", b"value", ())
+        await old.send(stage.output, [ahead], BYTES_MAX)
+        with pytest.raises(RefusedError) as refused:
+            await old.settle(2)
+        assert refused.value.by_time
+        await stage.writer()
+        assert await stage.decided() == 3
+        output = stage.output, stage.partition
+        assert await stage.cluster.stamp(*output, 0, 1) is None
+        leader = stage.cluster.leader(*output)
+        for start, offset in ((0, 1), (1, 1), (2, 2)):
+            stamp = await stage.cluster.stamp(*output, start, 3)
+            assert stamp is not None
+            assert (stamp.leader, stamp.offset) == (leader, offset)
+            assert began_ms <= stamp.stamped_ms <= time.time() * 1000 + 5
+        assert await stage.cluster.stamp(*output, 3, 9) is None
+
     async def test_at_least_once_there_are_no_markers(self, stage: Stage) -> None:
         """Events are seen as soon as they are settled; a transaction that was left open is settled by the fence."""
         before = await stage.writer()
@@ -442,7 +466,7 @@ class Claims:
             assert await self._committed(stage) == (3, NOTE)
 
     async def test_a_member_reads_in_order_and_stands_behind_markers(self, stage: Stage) -> None:
-        """Aborted events are not seen; where nothing more is committed, reading goes on at the end."""
+        """Aborted events are not seen; if nothing more is committed, reading goes on at the end."""
         stage.lab.produce(stage.source, stage.partition, [b"a", b"b"])
         stage.lab.produce(stage.source, stage.partition, [b"gone"], abort=True)
         stage.lab.produce(stage.source, stage.partition, [b"c"])
@@ -576,7 +600,7 @@ class Claims:
         assert await stage.cluster.supports_stable_offsets(stage.group, stage.source)
 
     async def test_a_writer_that_gives_up_leaves_nothing_open(self, stage: Stage) -> None:
-        """Who gives up takes back what was sent, and readers need not wait for it."""
+        """A writer that gives up takes back what it sent, and readers need not wait for it."""
         writer = await stage.writer()
         await stage.send(writer, b"gone")
         await writer.settle(0)
@@ -614,20 +638,25 @@ class TestKafka(Claims):
         """On the broker that all tests share."""
         return kafka_lab
 
-    async def test_a_producer_is_replaced_before_its_sequence_numbers_end(
-        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Aiokafka goes on below 0 then, which no broker takes; a fence gives a new one."""
-        monkeypatch.setattr(sink, "SEQUENCE_MAX", 3)
+    async def test_a_producer_outlives_its_sequence_numbers(self, stage: Stage) -> None:
+        """They end at 2**31 - 1 and begin again at 0, within a batch or between two, sent or copied."""
         writer = await stage.writer()
-        label = await stage.emit(writer, 0, b"a", b"b")
-        label = await stage.emit(writer, label, b"c")
-        with pytest.raises(DoubtError, match="sequence numbers"):
-            await writer.begin()
-        await writer.fence()
-        await stage.emit(writer, label, b"d")
+        assert isinstance(writer, KafkaWriter)
+        producer = writer._producer
+        where = TopicPartition(stage.output, stage.partition)
+        producer._txn_manager.increment_sequence_number(where, 2**31 - 2)
+        label = await stage.emit(writer, 0, b"a", b"b", b"c")
+        label = await stage.emit(writer, label, b"d", b"e")
         await stage.decided()
-        assert await stage.keys() == [b"a", b"b", b"c", b"d"]
+        for read in await stage.events():
+            await writer.begin()
+            await writer.copy(stage.output, read, np.arange(len(read)), BYTES_MAX)
+            assert await writer.settle(label) == label + len(read)
+            await writer.commit(stage.source, 1, NOTE.encode(), stage.group)
+            label += len(read) + 1
+        await stage.decided()
+        assert await stage.keys() == 2 * [b"a", b"b", b"c", b"d", b"e"]
+        assert writer._producer is producer
 
 
 class TestKafkaObjects(TestKafka):

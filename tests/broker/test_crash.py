@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ KILLS = 4
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "snapshots deleted", "offsets moved back"])
 def test_kills_lose_and_double_nothing(broker: Broker, tmp_path: Path, meanwhile: str) -> None:
-    """SIGKILL at random moments, restarted each time, whatever happens to snapshots and offsets meanwhile."""
+    """SIGKILL at random moments, restarted each time, whatever happens to snapshots and offsets while it is down."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path).create()
     deployment.config["snapshot"]["interval_s"] = 0.3
     deployment.config["delivery"] |= {"batch_events_max": 500, "commit_interval_ms": 20}
@@ -35,13 +34,7 @@ def test_kills_lose_and_double_nothing(broker: Broker, tmp_path: Path, meanwhile
     for attempt in range(KILLS):
         with deployment.running(f"{attempt}.log") as worker:
             worker.wait_for("shard_live", 1)
-            if attempt % 2:  # however slow the machine, some are in the midst of the work
-                deployment.kill_at_work(worker, EVENTS)
-            else:
-                time.sleep(
-                    chance.uniform(0, 0.6)
-                )  # the moment of the crash, not a wait for anything
-                worker.kill()
+            deployment.kill_in_turn(worker, attempt, chance, EVENTS)
         if meanwhile == "snapshots deleted":
             shutil.rmtree(deployment.snapshots, ignore_errors=True)
         if meanwhile == "offsets moved back":

@@ -306,7 +306,7 @@ async def test_markers_behind_the_last_event_are_committed(
 async def test_an_event_that_cannot_be_read_stops_its_partition_by_name(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
-    """All before it is emitted; then the shard stops and tells topic, partition and offset."""
+    """All before it is emitted; then the shard stops and names topic, partition and offset."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["kafka"]["record_path"] = "objects"
     deployment.feed(keyed(range(300), 1))
@@ -320,7 +320,7 @@ async def test_an_event_that_cannot_be_read_stops_its_partition_by_name(
 async def test_a_header_that_is_no_text_is_copied_as_columns(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
-    """What an event is made of is not looked at where the key is not in it: byte for byte it goes on."""
+    """No part of an event that cannot hold its key is looked at: it goes on byte for byte."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     await _write_unreadable(deployment.bootstrap, deployment.source)
     deployment.feed(keyed(range(100), 1))
@@ -363,11 +363,11 @@ async def test_a_commit_interval_beyond_the_time_out_still_commits(
 ) -> None:
     """However the two are set, a transaction is closed in time: a trickle of events is no endless doubt."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    deployment.config["kafka"]["producer"] = {"request_timeout_ms": 1000}
+    deployment.config["kafka"]["producer"] = {"request_timeout_ms": 3000}
     deployment.config["delivery"]["commit_interval_ms"] = 10_000
     async with start(deployment) as worker:
         await worker.live()
-        for number in range(30):
+        for number in range(80):
             deployment.feed(keyed([number], 1))
             await asyncio.sleep(0.05)  # a trickle
         await worker.caught_up()

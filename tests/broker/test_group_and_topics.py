@@ -130,7 +130,7 @@ async def test_a_stale_assignments_events_are_dropped(
 
 
 async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, start: Start) -> None:
-    """A fold that is broken off is not begun anew: the next one goes on where its last snapshot was taken."""
+    """A fold that is broken off is not begun anew: the next one goes on from its last snapshot."""
     deployment.config["snapshot"]["interval_s"] = 0.1
     for number in range(6):
         produce(deployment.bootstrap, deployment.sink, keyed([number], 1))
@@ -231,7 +231,7 @@ async def test_asking_for_a_topic_never_names_it_alone(
 async def test_a_topic_made_again_under_a_running_worker_is_noticed(
     private_broker: OwnedBroker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Name and offsets are those of before, and all below them would be missed: the id tells, and the worker ends."""
+    """Name and offsets are those of before, and all below would be missed: the id shows it, and the worker ends."""
     monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 0.2)
     deployment = single(private_broker, tmp_path).create()
     worker = start(deployment)
@@ -334,7 +334,7 @@ async def test_output_events_without_a_key_are_skipped_and_counted(
 
 
 async def test_a_successor_need_not_wait(deployment: Deployment, start: Start) -> None:
-    """Who drains leaves the group, saves last, and has committed all: the next begins at once, from that snapshot."""
+    """A worker that drains commits all, leaves the group, saves last: the next begins at once, from that snapshot."""
     deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 120_000
     first = start(deployment)
     deployment.feed(keyed(range(100), 1))

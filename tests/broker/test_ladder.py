@@ -150,7 +150,7 @@ class TestLadder:
         assert own_broker(rungs) is private_broker
 
     def test_ends_with_all_reasons(self) -> None:
-        """Where no rung works, the error tells of each."""
+        """If no rung works, the error names each."""
         with pytest.raises(Unavailable, match="no Docker; no Java"):
             own_broker([unavailable("no Docker"), unavailable("no Java")])
 
@@ -253,9 +253,9 @@ class TestNothingIsLeft:
         self, tmp_path: Path, private_broker: OwnedBroker
     ) -> None:
         """Nothing listens on its port any more, and its data are removed."""
-        told = tmp_path / "told"
+        written = tmp_path / "written"
         run = subprocess.run(
-            pytest_command(f"def test_tell(private_broker):{TELL.format(told)}", tmp_path),
+            pytest_command(f"def test_tell(private_broker):{TELL.format(written)}", tmp_path),
             env=os.environ | {"TMPDIR": str(tmp_path)},
             cwd=REPOSITORY,
             check=False,
@@ -264,21 +264,21 @@ class TestNothingIsLeft:
             timeout=DEADLINE_S,
         )
         assert run.returncode == 0, run.stdout
-        assert told.read_text() != private_broker.bootstrap_servers
-        assert not listens(told.read_text())
+        assert written.read_text() != private_broker.bootstrap_servers
+        assert not listens(written.read_text())
         assert list(tmp_path.glob("streamdedup-broker-*")) == []
 
     def test_after_a_kill_of_its_owner_the_command_is_gone(self, tmp_path: Path) -> None:
         """SIGKILL runs no finalizer: the leash kills the command and removes its directory."""
-        data, told = tmp_path / "data", tmp_path / "told"
+        data, written = tmp_path / "data", tmp_path / "written"
         data.mkdir()
         leash = [sys.executable, str(REPOSITORY / "tests/broker/leash.py"), str(data)]
-        command = [sys.executable, "-c", LISTEN_AND_TELL.format(str(told))]
+        command = [sys.executable, "-c", LISTEN_AND_TELL.format(str(written))]
         owner = subprocess.Popen(
             [sys.executable, "-c", OWNER.format([*leash, *command])], start_new_session=True
         )
-        wait_until(told.exists, DEADLINE_S, lambda: "the command does not run")
-        address = told.read_text()
+        wait_until(written.exists, DEADLINE_S, lambda: "the command does not run")
+        address = written.read_text()
         assert listens(address)
         owner.kill()
         owner.wait()
@@ -310,7 +310,7 @@ class TestTopics:
     """The independent client sees what is in the log, no more and no less."""
 
     def test_records_come_back_byte_for_byte(self, broker: Broker) -> None:
-        """Keys, values, headers and timestamps, with nulls and empties told apart."""
+        """Keys, values, headers and timestamps, and nulls differ from empties."""
         topic = unique_name("bytes")
         create_topic(broker.bootstrap_servers, topic, partitions=2)
         events: list[Event] = [
@@ -328,7 +328,7 @@ class TestTopics:
         assert [r.offset for r in read] == [0, 0, 1]
 
     def test_aborted_records_are_read_only_uncommitted(self, broker: Broker) -> None:
-        """An abort leaves its records in the log, where read_committed does not see them."""
+        """An abort leaves its records in the log, but read_committed does not see them."""
         topic = unique_name("aborted")
         create_topic(broker.bootstrap_servers, topic)
         writer = unique_name("writer")
@@ -381,8 +381,8 @@ TELL = """
 LISTEN_AND_TELL = """
 import os, socket, time
 listener = socket.create_server(("127.0.0.1", 0))
-with open("{0}.part", "w") as told:
-    told.write("127.0.0.1:%d" % listener.getsockname()[1])
+with open("{0}.part", "w") as file:
+    file.write("127.0.0.1:%d" % listener.getsockname()[1])
 os.rename("{0}.part", "{0}")
 time.sleep(600)
 """
@@ -453,7 +453,7 @@ def event(value: bytes) -> Event:
 
 
 def listens(address: str) -> bool:
-    """Tell whether anybody accepts connections at `host:port`."""
+    """Return whether anybody accepts connections at `host:port`."""
     host, port = address.split(":")
     with socket.socket() as client:
         return client.connect_ex((host, int(port))) == 0

@@ -1,9 +1,8 @@
-"""Where events go that a list blocks, on a real broker, with a filter and without one, whatever is killed meanwhile."""
+"""The topics of events that a list blocks, on a real broker, with a filter and without one, despite kills."""
 
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,14 +102,14 @@ def check_blocked(deployment: Deployment, numbers: list[int]) -> None:
     assert len(letters) == sum(is_blocked(n) is not None for n in numbers)
     found, versions = set(), set()
     for letter in letters:
-        told = {name: value or b"" for name, value in letter.headers}
-        event = stood[letter.partition, int(told["streamdedup.offset"])]
+        headers = {name: value or b"" for name, value in letter.headers}
+        event = stood[letter.partition, int(headers["streamdedup.offset"])]
         found.add((event.partition, event.offset))
         assert (letter.key, letter.value) == (event.key, event.value)
-        assert int(told["streamdedup.timestamp"]) == event.timestamp_ms
-        assert told["streamdedup.list"] == b"blocked"
-        assert told["streamdedup.rule"].decode() == is_blocked(int(event.value or b""))
-        versions.add(told["streamdedup.list-version"])
+        assert int(headers["streamdedup.timestamp"]) == event.timestamp_ms
+        assert headers["streamdedup.list"] == b"blocked"
+        assert headers["streamdedup.rule"].decode() == is_blocked(int(event.value or b""))
+        versions.add(headers["streamdedup.list-version"])
     assert len(found) == len(letters)
     assert len(versions) == 1
 
@@ -121,13 +120,7 @@ def kill_at_work(deployment: Deployment, chance: random.Random) -> None:
     for attempt in range(KILLS):
         with deployment.running(f"{attempt}.log") as worker:
             worker.wait_for("shard_live", 1)
-            if attempt % 2:  # however slow the machine, some are in the midst of the work
-                deployment.kill_at_work(worker, EVENTS)
-            else:
-                time.sleep(
-                    chance.uniform(0, 0.6)
-                )  # the moment of the crash, not a wait for anything
-                worker.kill()
+            deployment.kill_in_turn(worker, attempt, chance, EVENTS)
         at_work += 0 < deployment.committed_so_far() < EVENTS
     assert at_work, "the kills came too late to prove anything"
 
@@ -165,7 +158,7 @@ def test_without_a_filter_kills_lose_and_double_nothing_either(deployment: Deplo
 
 
 async def test_what_is_blocked_is_counted_by_rule(deployment: Deployment, start: Start) -> None:
-    """The sum of the verdicts is what was consumed; the page tells rules, exemptions and the versions in force."""
+    """The sum of the verdicts is what was consumed; the page has rules, exemptions and the versions in force."""
     numbers = [1, 5, 3, 6, 15, 5, 1, 15]
     deployment.feed(addresses(numbers))
     worker = await start(deployment).through(len(numbers))
@@ -242,7 +235,7 @@ async def test_others_may_write_while_it_only_screens(
 async def test_lists_are_asked_beside_the_loop(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where keys are taken in a thread, a large list holds up nobody either."""
+    """If keys are taken in a thread, a large list holds up nobody either."""
     asking, match = set(), KeyList.match
 
     def watched(listed: KeyList, keys: Column, digests: Digests) -> Matches:
@@ -258,7 +251,7 @@ async def test_lists_are_asked_beside_the_loop(
 
 
 def changes_behind_s(worker: LocalWorker) -> float | None:
-    """What the metric says; None where it is not there."""
+    """Return the value of the metric; None if it is not there."""
     page = pages(worker.worker.status, Pulse())["/metrics"]().text
     name = "streamdedup_list_changes_behind_seconds "
     return next(
@@ -304,7 +297,7 @@ async def test_a_control_topic_in_trouble_shows(deployment: Deployment, start: S
 
 
 def is_of(frame: Frame, topic: str) -> bool:
-    """Whether it asks, or tells, where `topic` ends."""
+    """Whether it asks for the end of `topic`, or answers that."""
     return frame.api == Api.LIST_OFFSETS and topic.encode() in frame.message
 
 

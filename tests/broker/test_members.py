@@ -192,7 +192,7 @@ def grow(broker: Broker, deployment: Deployment, partitions: int) -> None:
 async def test_keys_in_two_partitions_are_noticed(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
-    """A producer that does not choose the partition by the key is told of, once, without the key."""
+    """A producer that does not choose the partition by the key is logged, once, without the key."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     sampled = (b"key%d" % n for n in range(1 << 20) if not mmh3.hash64(b"key%d" % n)[0] & 0xFFF)
     keys = [next(sampled) for _ in range(3)]
@@ -251,7 +251,7 @@ def decided(worker: LocalWorker, keys: int) -> bool:
 async def test_a_transaction_is_filled_while_the_one_before_commits(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would only wait: so what comes meanwhile is in it, however short the interval."""
+    """It would only wait: so it takes what comes until then, however short the interval."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["delivery"] |= {"commit_interval_ms": 1}
     commit, asked, gate = KafkaWriter.commit, list[int](), asyncio.Event()
@@ -279,7 +279,7 @@ async def test_a_transaction_is_filled_while_the_one_before_commits(
 async def test_what_the_broker_refuses_is_found_and_rejected(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:
-    """Where limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
+    """If limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
     create_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=10**15)
     create_topic(deployment.bootstrap, deployment.sink)  # by default an hour ahead at most

@@ -77,7 +77,7 @@ OTHER_ID = "00000000-0000-0000-0000-000000000001"
 
 
 @pytest.mark.parametrize(
-    ("leaf", "value", "told"),
+    ("leaf", "value", "why"),
     [
         ("input_id", OTHER_ID, "the input topic was made again"),
         ("cluster_id", "another", "the offset was committed on another cluster"),
@@ -87,7 +87,7 @@ OTHER_ID = "00000000-0000-0000-0000-000000000001"
     ids=["input", "cluster", "output", "label"],
 )
 async def test_a_note_of_other_logs(
-    deployment: Deployment, start: Start, leaf: str, value: Any, told: str
+    deployment: Deployment, start: Start, leaf: str, value: Any, why: str
 ) -> None:
     """Of another input or cluster the offset is void, and earliest safe; another or a shorter output stops us."""
     deployment.feed(keyed(range(100), 1))
@@ -102,10 +102,10 @@ async def test_a_note_of_other_logs(
     second = start(deployment)
     if leaf in ("input_id", "cluster_id"):
         (live,) = await second.logged("shard_live")
-        assert (live["offset"], live["why"]) == (0, told)
+        assert (live["offset"], live["why"]) == (0, why)
         await second.consumed(100)
     else:
-        assert told in await second.stopped()
+        assert why in await second.stopped()
     await second.stop()
     assert output_keys(deployment) == keys_of(range(100))
 
@@ -114,7 +114,7 @@ async def test_a_note_of_other_logs(
 async def test_a_birth_leaves_no_trace_behind(
     deployment: Deployment, start: Start, trace: str
 ) -> None:
-    """Only where neither the output nor a snapshot shows that we were here does `start: latest` skip events."""
+    """`start: latest` skips events only if neither the output nor a snapshot shows that we were here."""
     deployment.config["source"]["start"] = "latest"
     deployment.feed(keyed(range(100), 1))
     if trace == "output":
@@ -181,9 +181,9 @@ async def test_an_output_trimmed_beyond_our_memory(
     deployment.feed(keyed([10, 75, 100], 1))
     third = start(deployment)
     if on_gap == "stop":
-        told = await third.stopped()
-        assert "set sink.on_gap: accept" in told
-        assert f"the events from {label} up to there" in told
+        trouble = await third.stopped()
+        assert "set sink.on_gap: accept" in trouble
+        assert f"the events from {label} up to there" in trouble
         assert output_keys(deployment) == []
         return
     await third.consumed(3)
@@ -243,9 +243,9 @@ async def test_an_input_trimmed_before_it_was_read(
     delete_records(deployment.bootstrap, deployment.source, {0: 20})
     second = start(deployment)
     if on_gap == "stop":
-        told = await second.stopped()
-        assert "source.on_gap: skip" in told
-        assert "10 is outside of the input, which holds 20 to 30" in told
+        trouble = await second.stopped()
+        assert "source.on_gap: skip" in trouble
+        assert "10 is outside of the input, which holds 20 to 30" in trouble
         return
     await second.consumed(10)
     assert output_keys(deployment) == keys_of([*range(10), *range(20, 30)])

@@ -1,4 +1,4 @@
-"""What a worker tells over HTTP of what it really does, on a real broker: the counts are right, the probes true."""
+"""What a worker reports over HTTP, on a real broker: the counts are right, the probes true."""
 
 import asyncio
 import subprocess
@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamdedup.events import Verdict
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
+from streamdedup.server import kept
 from streamdedup.worker import worker as worker_module
 from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.topics import create_topic, produce, unique_name
@@ -27,6 +28,12 @@ from tests.local import LocalWorker, Start
 CANARY = b"jane.doe@example.org"
 
 Samples = Mapping[tuple[str, frozenset[str]], float]
+
+
+@pytest.fixture(autouse=True)
+def always_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared with what just happened must not be a second old."""
+    monkeypatch.setattr(kept, "KEPT_S", 0.0)
 
 
 @pytest.fixture
@@ -95,6 +102,7 @@ async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start
     deployment.feed([(0, None, b"no key", [], None), (1, CANARY, b"x", [], None)])
     async with start(deployment) as worker:
         await worker.consumed(402)
+        await worker.verified()  # a metric is absent until a marker was seen, soon after its commit
         await worker.worker._shards.save()
         await ready(worker)
         _, text = await get(worker, "/metrics")
@@ -214,7 +222,7 @@ async def test_a_doubt_is_counted_and_leaves_no_difference(
 async def test_a_stopped_shard_says_why_and_its_lag_grows(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not ready for as long as it is stopped; nothing reads its partition, and the lag is told all the same."""
+    """It is not ready as long as it is stopped; nothing reads its partition, and the lag is reported all the same."""
     monkeypatch.setattr(worker_module, "ENDS_EVERY_S", 0.05)
     deployment.feed(keyed(range(20), 2))
     async with start(deployment) as worker:

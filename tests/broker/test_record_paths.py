@@ -25,16 +25,20 @@ from streamdedup.events import EventBatch
 from streamdedup.filters.base import Mask
 from streamdedup.kafka.client import columns
 from streamdedup.kafka.client.columns import CHUNK_EVENTS, ColumnarConsumer
+from streamdedup.kafka.client.open_batches import ReadyBatch
 from streamdedup.kafka.client.responses import Responses
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records import decoding
-from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.codecs import CODECS, GZIP
+from streamdedup.kafka.records.encoding import EncodedBatch
 from streamdedup.kafka.records.records import EventConsumer
+from streamdedup.kafka.records.wire import HEAD_BYTES
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import create_topic, delete_records, read_all, unique_name
 from tests.deployment import Deployment, keyed
+from tests.kafka import framings
 from tests.local import Start
 
 STAMPED_MS = 1_750_000_000_000
@@ -337,33 +341,94 @@ async def test_what_was_deleted_in_front_is_not_read(reader: Reader) -> None:
     assert [event.offset for event in await reader.same(topic, 42)] == list(range(42, 100))
 
 
+def feed_and_damage(deployment: Deployment, broker: ProcessBroker) -> None:
+    """Feed 500 events in three goes, then change bytes of the second go on the broker's disk."""
+    for numbers in (range(300), range(300, 400), range(400, 500)):
+        deployment.feed(keyed(numbers, 1))
+    [segment] = broker.data_directory.glob(f"{deployment.source}-0/*.log")
+    with segment.open("r+b") as log:
+        log.seek(log.read().index(b"user350"))
+        log.write(b"USER")
+
+
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_damaged_record_batch_stops_its_partition(
     private_broker: OwnedBroker, tmp_path: FilePath, start: Start, path: Path
 ) -> None:
-    """Where bytes on the broker's disk are not those that were written: all before is emitted, the offset is told."""
+    """If bytes on the broker's disk changed, all before them is emitted, and the error has the offset."""
     if not isinstance(private_broker, ProcessBroker):
         pytest.skip("the data of a container are out of reach")
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["kafka"]["record_path"] = path
-    for numbers in (range(300), range(300, 400), range(400, 500)):
-        deployment.feed(keyed(numbers, 1))
-    [segment] = private_broker.data_directory.glob(f"{deployment.source}-0/*.log")
-    with segment.open("r+b") as log:
-        log.seek(log.read().index(b"user350"))
-        log.write(b"USER")
+    feed_and_damage(deployment, private_broker)
     async with start(deployment) as worker:
-        told = await worker.stopped()
-    [offset] = re.findall(rf"{deployment.source}/0 offset (\d+) cannot be read", told)
-    assert path == "objects" or "CRC-32C" in told
+        trouble = await worker.stopped()
+    [offset] = re.findall(rf"{deployment.source}/0 offset (\d+) cannot be read", trouble)
+    assert path == "objects" or "CRC-32C" in trouble
     assert len(read_all(deployment.bootstrap, deployment.sink)) == int(offset)
     assert 300 <= int(offset) <= 350
+
+
+async def test_damage_on_a_disk_is_skipped_up_to_the_next_sound_batch(
+    private_broker: OwnedBroker, tmp_path: FilePath, start: Start
+) -> None:
+    """After it was fetched again; the worker goes on behind it, and the letter has the bytes of the batch."""
+    if not isinstance(private_broker, ProcessBroker):
+        pytest.skip("the data of a container are out of reach")
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["source"]["on_damaged"] = "skip"
+    feed_and_damage(deployment, private_broker)
+    async with start(deployment) as worker:
+        await worker.committed(500)
+    [line] = worker.lines("batch_skipped")
+    first, last = line["first_offset"], line["last_offset"]
+    assert 300 <= first <= 350 <= last < 400
+    assert "CRC-32C" in line["reason"]
+    readable = [*range(first), *range(last + 1, 500)]
+    emitted = [record.value for record in read_all(deployment.bootstrap, deployment.sink)]
+    assert emitted == [value for _, _, value, *_ in keyed(readable, 1)]
+
+
+async def test_a_record_batch_that_nobody_reads_is_skipped(
+    broker: Broker, tmp_path: FilePath, start: Start
+) -> None:
+    """A broker appends it, and Java's consumer fails at it; another, framed in a rare way, is read as it is there."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    letters = f"{deployment.sink}-letters"
+    create_topic(deployment.bootstrap, letters, 1)
+    deployment.config["source"]["on_damaged"] = "skip"
+    deployment.config["sink"]["dead_letter_topic"] = letters
+    values = [value for _, _, value, *_ in keyed(range(30), 1)]
+    deployment.feed(keyed(range(10), 1))
+    keys = [key or b"" for _, key, *_ in keyed(range(20, 30), 1)]
+    hidden = [
+        framings.record(row, values[20 + row] or b"", key=framings.varint(len(key)) + key)
+        for row, key in enumerate(keys)
+    ]
+    rare = framings.batch(framings.member(b"".join(hidden)) + b"garbage", GZIP, count=10, base=0)
+    (damaged,) = (data for name, data in framings.all_framings() if name == "lz4/negative-record")
+    damaged = bytes(8) + damaged[8:]  # a producer's offsets begin at 0
+    async with producer(broker.bootstrap_servers) as sender:
+        for data, count in ((damaged, 1), (rare, 10)):
+            ready = ReadyBatch(EncodedBatch(bytearray(data), count))
+            await (await sender.send_batch(ready, deployment.source, partition=0))
+    deployment.feed(keyed(range(10, 20), 1))
+    async with start(deployment) as worker:
+        await worker.committed(31)
+    [line] = worker.lines("batch_skipped")
+    assert (line["first_offset"], line["last_offset"]) == (10, 10)
+    assert worker.lines("doubt") == []
+    emitted = [record.value for record in read_all(deployment.bootstrap, deployment.sink)]
+    assert emitted == [*values[:10], *values[20:], *values[10:20]]
+    [letter] = read_all(deployment.bootstrap, letters)
+    assert letter.value is not None
+    assert letter.value[HEAD_BYTES:] == damaged[HEAD_BYTES:]
 
 
 async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the seam needs is looked at; where it is not there, events are read as objects, and that is told."""
+    """If aiokafka lacks what the seam needs, events are read as objects, and the log says so."""
     assert columns.unfit() is None
     options = KafkaOptions(bootstrap_servers=broker.bootstrap_servers, group_id="group")
     changes: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (

@@ -125,9 +125,9 @@ async def test_a_trimmed_input_stops_or_skips(broker: Broker, tmp_path: Path, st
     await start(deployment).to_the_end()
     move_offsets(broker.bootstrap_servers, deployment.group, {0: 5000}, deployment.source)
     async with start(deployment) as worker:
-        told = await worker.stopped()
-        assert "5000" in told
-        assert "source.on_gap" in told
+        trouble = await worker.stopped()
+        assert "5000" in trouble
+        assert "source.on_gap" in trouble
     deployment.config["source"]["on_gap"] = "skip"
     deployment.feed(keyed(range(50, 150), 1))
     await start(deployment).to_the_end()
@@ -154,7 +154,7 @@ def test_a_recreated_input_is_read_from_its_start(
 async def test_a_recreated_output_stops_the_shard(
     private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
-    """The output is the memory: where it was deleted and made again, the shard stops and says so."""
+    """The output is the memory: if it was deleted and made again, the shard stops and says so."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.feed(keyed(range(100), 1))
     await start(deployment).to_the_end()

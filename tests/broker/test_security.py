@@ -113,10 +113,10 @@ NEEDED = [
 
 
 async def refused(deployment: Deployment, start: Start) -> str:
-    """What the worker says that ended without being asked to."""
+    """Return the error of a worker that ended by itself."""
     with pytest.raises(ConfigError) as refusal:
         await start(deployment).task
-    gc.collect()  # what is left of it is told of here
+    gc.collect()  # a resource that it left open is reported here
     return str(refusal.value)
 
 
@@ -216,7 +216,7 @@ async def test_no_certificate_or_a_foreign_one_ends_the_worker(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the broker wants a certificate of ours, `ssl_certfile` is named."""
+    """If the broker wants a certificate of ours, the error names `ssl_certfile`."""
     monkeypatch.delenv(PASSWORD_VARIABLE)
     kafka = come_by(deployment, secure, "mutual TLS")
     foreign = make_certificates(tmp_path / "foreign", [USER])
@@ -232,7 +232,7 @@ async def test_no_certificate_or_a_foreign_one_ends_the_worker(
 async def test_a_listener_without_sasl_ends_the_worker(
     secure: SecureBroker, deployment: Deployment, start: Start
 ) -> None:
-    """`security_protocol` is named where the listener speaks another one."""
+    """The error names `security_protocol` if the listener speaks another one."""
     kafka = deployment.config["kafka"]
     kafka["bootstrap_servers"] = secure.bootstrap_servers
     kafka["security_protocol"] = "SASL_PLAINTEXT"

@@ -58,8 +58,8 @@ def output_of(deployment: Deployment) -> list[Record]:
     return read_all(deployment.bootstrap, deployment.sink)
 
 
-def told(records: Iterable[Record]) -> list[tuple[bytes | None, bytes | None]]:
-    """Value and verdict of each."""
+def judged(records: Iterable[Record]) -> list[tuple[bytes | None, bytes | None]]:
+    """Return value and verdict of each."""
     return [(record.value, dict(record.headers).get(MARK)) for record in records]
 
 
@@ -91,7 +91,7 @@ def test_everything_passes_with_its_verdict(deployment: Deployment, path: str) -
         *(b"pass", b"pass", b"duplicate", b"blocked", b"blocked", b"pass"),
         *(b"malformed", b"blocked"),
     ]
-    assert [verdict for _, verdict in told(output)] == verdicts
+    assert [verdict for _, verdict in judged(output)] == verdicts
     rules = [dict(record.headers).get("streamdedup.rule") for record in output]
     assert rules == [None, None, None, b"address", b"domain", None, None, None]
     assert dict(output[3].headers)["streamdedup.list"] == b"blocked"
@@ -103,7 +103,7 @@ def test_everything_passes_with_its_verdict(deployment: Deployment, path: str) -
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_fold_leaves_out_what_did_not_pass(deployment: Deployment, path: str) -> None:
-    """Shadow mode is left, without a snapshot: who passed is known, who was blocked passes once the list is gone."""
+    """Shadow mode is left, without a snapshot. Keys that passed are known; blocked keys pass once the list is gone."""
     deployment.config["kafka"]["record_path"] = path
     deployment.feed(addressed([1, 1, 5, 5, 3, 2]))
     run_to_the_end(deployment)
@@ -114,7 +114,7 @@ def test_a_fold_leaves_out_what_did_not_pass(deployment: Deployment, path: str) 
     before = len(output_of(deployment))
     deployment.feed(addressed([1, 2, 5, 5, 3, 4]))
     worker = run_to_the_end(deployment)
-    assert told(output_of(deployment)[before:]) == [(b"5", None), (b"3", None), (b"4", None)]
+    assert judged(output_of(deployment)[before:]) == [(b"5", None), (b"3", None), (b"4", None)]
     [folded] = worker.lines("output_folded")
     assert (folded["events"], folded["not_passed"], folded["without_key"]) == (6, 4, 0)
 
@@ -140,7 +140,7 @@ def test_nobody_keeps_a_key_out_of_the_filter_by_a_header(
 
 
 def test_kills_in_shadow_mode_lose_nothing_and_double_no_pass(deployment: Deployment) -> None:
-    """Every input event is in the output once; each key passed once, whatever is killed and forgotten meanwhile."""
+    """Every input event is in the output once; each key passed once, whatever is killed and forgotten between."""
     chance = random.Random(3)
     deployment.config["delivery"] |= {"batch_events_max": 200, "commit_interval_ms": 10}
     numbers = [chance.randrange(3_000) for _ in range(20_000)]
@@ -153,7 +153,7 @@ def test_kills_in_shadow_mode_lose_nothing_and_double_no_pass(deployment: Deploy
         if attempt == 1:
             forget(deployment)
     run_to_the_end(deployment)
-    output = told(output_of(deployment))
+    output = judged(output_of(deployment))
     assert [value for value, _ in output] == [b"%d" % number for number in numbers]
     passed = Counter(value for value, verdict in output if verdict == b"pass")
     assert passed == Counter(b"%d" % n for n in dict.fromkeys(numbers) if is_blocked(n) is None)
@@ -176,19 +176,19 @@ def test_an_event_that_fits_only_without_its_mark_is_a_dead_letter(deployment: D
     value = random.Random(1).randbytes(9_500)  # which lz4 does not make smaller
     deployment.feed([(0, b"user1@example.com", value, [], None), *addressed([2])])
     run_to_the_end(deployment)
-    assert told(output_of(deployment)) == [(b"2", b"pass")]
+    assert judged(output_of(deployment)) == [(b"2", b"pass")]
     letters = read_all(deployment.bootstrap, deployment.config["sink"]["dead_letter_topic"])
     assert [dict(letter.headers)["streamdedup.reason"] for letter in letters] == [b"too large"]
 
 
 def test_a_tombstone_that_the_output_refuses_is_a_dead_letter(deployment: Deployment) -> None:
-    """Where tombstones are dropped, it goes nowhere; but in shadow mode it would have to go to the output."""
+    """If tombstones are dropped, it goes nowhere; but in shadow mode it would have to go to the output."""
     deployment.config["source"]["tombstones"] = "drop"
     alter_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=1 << 40)
     ahead_ms = int(time.time() * 1000) + 7_200_000
     deployment.feed([(0, b"user1@example.com", None, [], ahead_ms), *addressed([2])])
     worker = run_to_the_end(deployment)
-    assert told(output_of(deployment)) == [(b"2", b"pass")]
+    assert judged(output_of(deployment)) == [(b"2", b"pass")]
     assert worker.tally[Verdict.REJECTED] == 1
     deployment.config["sink"]["shadow"] = False
     deployment.feed([(0, b"user1@example.com", None, [], ahead_ms)])

@@ -1,4 +1,4 @@
-"""Where events go that do not pass: the dead-letter topic, the duplicates topic, or nowhere, on a real broker."""
+"""The topics of events that do not pass: the dead-letter topic, the duplicates topic, or nowhere, on a real broker."""
 
 import time
 from pathlib import Path
@@ -47,7 +47,7 @@ def headers(record: Record) -> dict[str, bytes | None]:
 
 
 def test_malformed_events_go_to_the_dead_letter_topic(deployment: Deployment) -> None:
-    """With a dead-letter topic, every bad event goes there whole, with where it stood and why."""
+    """With a dead-letter topic, every bad event goes there whole, with its place and the reason."""
     letters = deployment.create_side_topic("dead_letter_topic")
     before_ms = int(time.time() * 1000)
     deployment.feed([*BAD, *GOOD])
@@ -211,9 +211,9 @@ async def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(
     deployment.create(max_message_bytes=2000)
     deployment.feed([(0, b"a", b"x" * 3000, [], None), (0, b"b", b"small", [], None)])
     async with start(deployment) as worker:
-        told = await worker.stopped()
-        assert f"{deployment.source}/0 offset 0 is too large" in told
-        assert "sink.dead_letter_topic" in told
+        trouble = await worker.stopped()
+        assert f"{deployment.source}/0 offset 0 is too large" in trouble
+        assert "sink.dead_letter_topic" in trouble
     assert values(deployment, deployment.sink) == []
 
 

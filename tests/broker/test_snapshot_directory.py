@@ -23,7 +23,7 @@ def spoil(directory: Path) -> Path:
 async def test_what_cannot_be_listed_is_folded(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
-    """Where the directory of the partition became a file; the shard is live, says so, and cannot save."""
+    """If the directory of the partition became a file, the shard is live, logs it, and cannot save."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     first = start(deployment)
     deployment.feed(keyed(range(100), 1))

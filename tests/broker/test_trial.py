@@ -1,4 +1,4 @@
-"""Claims about `streamdedup try`: what it tells of the newest events, and that it leaves no trace on the broker."""
+"""Claims about `streamdedup try`: what it reports of the newest events, and that it leaves no trace on the broker."""
 
 import asyncio
 import json
@@ -109,15 +109,15 @@ def test_the_command(asked: Deployment) -> None:
     assert "  1 times: the record key is null; first at partition 0, offset 30\n" in text
     assert "distinct keys: 50\n" in text
     assert "user" not in text
-    told = json.loads(command(asked, "--json"))
-    assert told["verdicts"] == {
+    report = json.loads(command(asked, "--json"))
+    assert report["verdicts"] == {
         "pass": 50,
         "duplicate": 10,
         "blocked": 0,
         "malformed": 1,
         "rejected": 0,
     }
-    assert told["reasons"] == [
+    assert report["reasons"] == [
         {"reason": "the record key is null", "events": 1, "partition": 0, "offset": 30}
     ]
 
@@ -131,7 +131,7 @@ def test_a_topic_without_events_says_so(asked: Deployment) -> None:
 
 
 def test_the_output_need_not_be_there(asked: Deployment) -> None:
-    """It is tried before anything is set up; where the output is, what it would refuse is told."""
+    """It is tried before anything is set up. If the output is there, events that it would refuse are reported."""
     asked.feed([(0, b"large", os.urandom(5000), [], None), (0, b"small", b"x", [], None)])
     asked.config["sink"]["topic"] = "not-there"
     assert trial(asked).verdicts == {Verdict.PASS: 2}

@@ -1,4 +1,4 @@
-"""Claims about `blocklist.on_positive: verify` on a real broker: nobody is blocked who is not on the list.
+"""Claims about `blocklist.on_positive: verify` on a real broker: only what is on the list is blocked.
 
 The lists err for one key in five, so that there is much to verify.
 """
@@ -27,8 +27,7 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.sink import transaction_s_max
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import load as load_list
-from streamdedup.lists.exact_store import ExactStore
-from streamdedup.lists.store_facts import versions_in
+from streamdedup.lists.exact_store import ExactStore, versions_in
 from streamdedup.server import routes
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
@@ -94,8 +93,8 @@ def numbers_of(records: Iterable[Record]) -> list[int]:
     return [int(r.value or b"") for r in sorted(records, key=lambda r: (r.partition, r.offset))]
 
 
-def told(record: Record, name: str) -> str:
-    """What a header of a blocked event says."""
+def header(record: Record, name: str) -> str:
+    """Return the text of a header of a blocked event."""
     return (dict(record.headers)[f"streamdedup.{name}"] or b"").decode()
 
 
@@ -129,7 +128,7 @@ def counted(worker: LocalWorker) -> dict[str, int]:
 async def test_nobody_else_is_blocked_and_everything_is_counted(
     screened: Deployment, start: Start
 ) -> None:
-    """All who are not on the list come out, in order; all who are are blocked; the error rate is measured exactly."""
+    """Keys that are not on the list come out, in order; the others are blocked; the error rate is measured exactly."""
     chance = random.Random(1)
     numbers = [chance.randrange(4000) for _ in range(EVENTS)]
     await asyncio.to_thread(screened.feed, sign_ups(numbers))
@@ -138,7 +137,7 @@ async def test_nobody_else_is_blocked_and_everything_is_counted(
     assert numbers_of(output) == expected(numbers, listed=False)
     letters = await asyncio.to_thread(blocked, screened)
     assert numbers_of(letters) == expected(numbers, listed=True)
-    by_rule = Counter(told(letter, "rule") for letter in letters)
+    by_rule = Counter(header(letter, "rule") for letter in letters)
     assert by_rule["domain"] == sum(n % 5 == 0 for n in numbers)
     found = counted(worker)
     assert found == answers(screened.directory / "block.list", numbers)
@@ -207,9 +206,9 @@ def test_lists_are_replaced_with_their_stores_while_events_flow(
     screened.run_to_the_end("last.log")
     letters = blocked(screened)
     for letter in letters:
-        number = versions.index(told(letter, "list-version"))
+        number = versions.index(header(letter, "list-version"))
         assert letter.key == f"listed{number}@example.com".encode()
-    assert {told(letter, "list-version") for letter in letters} == set(versions)
+    assert {header(letter, "list-version") for letter in letters} == set(versions)
     passed = Counter(r.key for r in read_all(screened.bootstrap, screened.sink))
     assert passed + Counter(letter.key for letter in letters) == Counter(a.encode() for a in sent)
     assert not worker.events("list_refused")
@@ -234,10 +233,10 @@ def test_a_list_whose_store_does_not_do_is_refused(screened: Deployment, tmp_pat
         assert "has no exact store" in refused(worker, 1)
         build(other, ["user1@example.com"], *EXACT)
         (tmp_path / "other.list.exact").rename(tmp_path / "block.list.exact")
-        (table,) = (tmp_path / "block.list.exact").rglob("*.sst")
-        table.write_bytes(table.read_bytes()[:-1])
+        (store,) = (tmp_path / "block.list.exact").iterdir()
+        store.write_bytes(store.read_bytes()[:-1])
         other.replace(path)
-        assert f"{table.name} has " in refused(worker, 2)
+        assert f"cannot use {store}: its length is not" in refused(worker, 2)
         assert {line["stays_in_force"] for line in worker.events("list_refused")} == {version}
         screened.feed(sign_ups(numbers))
         screened.catch_up(worker)
@@ -265,7 +264,7 @@ def test_single_changes_go_with_it(screened: Deployment) -> None:
     listed = [1, *(n for n in numbers if n % 2 == 0 and n != 2)]
     letters = blocked(screened)
     assert sorted(numbers_of(letters)) == sorted(listed)
-    assert {told(r, "list-version").partition("+")[2] for r in letters} == {"2"}
+    assert {header(r, "list-version").partition("+")[2] for r in letters} == {"2"}
     output = read_all(screened.bootstrap, screened.sink)
     assert sorted(numbers_of(output)) == sorted(set(numbers) - set(listed))
     assert sum(counted(worker).values()) == len(numbers) - 2  # of these two, nobody asked the list
@@ -285,7 +284,7 @@ def test_try_verifies_too(screened: Deployment) -> None:
 async def test_a_store_that_cannot_be_read_loses_nothing(
     screened: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is tried again until it can, and told of; nothing passes or is blocked meanwhile that was not verified."""
+    """It is tried again until it can, and logged. Until then nothing passes or is blocked that was not verified."""
     holds, left = ExactStore.holds, [3]
 
     def failing(store: ExactStore, digests: Digests) -> Any:
@@ -346,7 +345,7 @@ async def test_what_the_list_does_not_match_waits_for_no_lookup(
             await worker.until(lambda: name in readyz(worker), "a lookup that hangs, on the page")
             waits = f"{name}: live, waits for the exact store of its block list, for "
             waited_s = readyz(worker).partition(waits)[2].partition(" s now")[0]
-            assert int(waited_s) <= time.monotonic() - began + 0.5  # it is told in whole seconds
+            assert int(waited_s) <= time.monotonic() - began + 0.5  # the page has whole seconds
             await asyncio.to_thread(screened.feed, sign_ups(absent))
             await worker.consumed(len(absent))
             answers_again.set()

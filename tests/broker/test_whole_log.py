@@ -198,25 +198,25 @@ async def test_a_second_writers_event_before_our_marker_is_found(
 async def test_an_acknowledgement_without_an_offset_is_doubt(
     deployment: Deployment, start: Start
 ) -> None:
-    """A broker that takes a batch and tells no offset leaves its place unknown: fence, fold, and send it anew."""
+    """A broker that takes a batch and returns no offset leaves its place unknown: fence, fold, and send it anew."""
     with Proxy(deployment.bootstrap) as proxy:
         worker = start(deployment, proxy)
         await worker.live()
-        told: list[int] = []
-        proxy.rule = lambda frame: _without_offset(frame, deployment.sink, told)
+        replaced: list[int] = []
+        proxy.rule = lambda frame: _without_offset(frame, deployment.sink, replaced)
         deployment.feed(keyed(range(10), 1))
         await worker.consumed(10)
         await worker.stop()
-    assert len(told) == 1
+    assert len(replaced) == 1
     assert "reported no offset" in worker.lines("doubt")[0]["error"]
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-def _without_offset(frame: Frame, topic: str, told: list[int]) -> Action | None:
+def _without_offset(frame: Frame, topic: str, replaced: list[int]) -> Action | None:
     """Once: Produce's answer for `topic` with the offset -1."""
     name = topic.encode()
-    if frame.api != Api.PRODUCE or not frame.is_answer or told or name not in frame.message:
+    if frame.api != Api.PRODUCE or not frame.is_answer or replaced or name not in frame.message:
         return None
     at = frame.message.index(name) + len(name) + 4 + 4 + 2  # count, partition, error
-    told.append(struct.unpack_from(">q", frame.message, at)[0])
+    replaced.append(struct.unpack_from(">q", frame.message, at)[0])
     return Replace(frame.message[:at] + struct.pack(">q", -1) + frame.message[at + 8 :])

@@ -138,9 +138,11 @@ def test_a_window_that_one_generation_fills_says_how_large_it_must_be(
     assert full["keys"] < 200
     named = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at // SLOT_MS))
     assert f"(100%) are of one generation, the 1s from {named} on" in full["reason"]
-    told = re.search(r"; (\d+) if all these keys may come within one generation", full["remedy"])
-    assert told is not None, full["remedy"]
-    deployment.config["filter"]["capacity"] = int(told[1])
+    named_capacity = re.search(
+        r"; (\d+) if all these keys may come within one generation", full["remedy"]
+    )
+    assert named_capacity is not None, full["remedy"]
+    deployment.config["filter"]["capacity"] = int(named_capacity[1])
     deployment.run_to_the_end("larger.log")
     assert len(emitted(deployment)) == 1000
 

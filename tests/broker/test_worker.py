@@ -1,4 +1,4 @@
-"""What the worker does where a part of it fails, in this process, on a real broker."""
+"""What the worker does if a part of it fails, in this process, on a real broker."""
 
 import asyncio
 import gc
@@ -82,7 +82,7 @@ async def test_a_cancel_from_within_is_an_error(
 async def test_a_disk_that_hangs_does_not_hold_up_the_shutdown(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After `drain_s` the worker ends, and tells that a thread is left; the events are committed."""
+    """After `drain_s` the worker ends, and logs that a thread is left; the events are committed."""
     deployment.config["delivery"]["drain_s"] = 1
     hanging = threading.Event()
     monkeypatch.setattr(Store, "save", lambda *_arguments, **_more: hanging.wait(DEADLINE_S))

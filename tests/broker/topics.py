@@ -168,7 +168,7 @@ def read_all(
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "check.crcs": True,
-            "fetch.wait.max.ms": 10,  # the end of a partition is told after an empty fetch
+            "fetch.wait.max.ms": 10,  # the end of a partition is reported after an empty fetch
         }
     )
     try:
@@ -265,7 +265,7 @@ def end_offsets(bootstrap: str, topic: str, deadline_s: float = DEADLINE_S) -> d
 
 
 def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
-    """Set some settings of a topic, as `create_topic` does; returns when the broker tells them."""
+    """Set some settings of a topic, as `create_topic` does; returns when the broker reports them."""
     admin = admin_client(bootstrap)
     entries = [
         ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
@@ -325,7 +325,7 @@ def _offsets(
     """Return an offset of each partition, once all have leaders that answer."""
     asked = {TopicPartition(topic, partition): spec for partition in partitions}
 
-    def told() -> dict[int, int] | None:
+    def offsets() -> dict[int, int] | None:
         found = admin.list_offsets(asked, isolation_level=isolation)
         try:
             return {
@@ -338,7 +338,7 @@ def _offsets(
 
     if not asked:
         return {}
-    return wait_until(told, deadline_s, lambda: f"not every leader of {topic} answers") or {}
+    return wait_until(offsets, deadline_s, lambda: f"not every leader of {topic} answers") or {}
 
 
 def _send(producer: Producer, topic: str, events: Iterable[Event]) -> dict[int, int]:

@@ -23,6 +23,7 @@ from tests.chaos.storms import rebalance_storm
 from tests.chaos.trial import PARTITIONS, Trial
 from tests.chaos.upgrades import upgrade_and_roll_back
 from tests.chaos.versions import OldVersion
+from tests.chaos.visitors import RATE_SHARE_MIN, visit
 from tests.chaos.worker import STEPS
 
 EXACT = "nothing lost, nothing twice"
@@ -169,6 +170,14 @@ SCENARIOS: Mapping[str, Scenario] = {
             rounds=5,
             size=10,
             promise=f"ends with 0 within `drain_s`; {EXACT}",
+        ),
+        Scenario(
+            "visitors",
+            "HTTP clients that ask for /metrics without pause, and slow ones",
+            visit,
+            rounds=1,
+            size=3,
+            promise=f"each probe is answered within 1 s, the rate is {RATE_SHARE_MIN:.0%} or more; {EXACT}",
         ),
         Scenario(
             "once",

@@ -155,11 +155,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         ([], "required: COMMAND"),
-        (["no-such-command"], "invalid choice: 'no-such-command'"),
+        (["no-such-command"], "invalid choice"),
         (["pipe", "--no-such-option"], "unrecognized arguments: --no-such-option"),
-        (["pipe", "--capacity", "many"], "--capacity: 'many': is not an integer; write one like"),
+        (["pipe", "--capacity", "many"], "--capacity: is not an integer; write one like"),
         (["pipe", "--capacity", "1.5"], "--capacity: '1.5': must come to a whole number"),
-        (["pipe", "--error-rate", "low"], "--error-rate: 'low': must be a number from 1e-15"),
+        (["pipe", "--error-rate", "low"], "--error-rate: must be a number from 1e-15"),
         (["pipe", "--on-full", "shrink"], "argument --on-full"),
         (
             ["pipe", "--kind", "bitmap", "--on-full", "grow"],
@@ -168,7 +168,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["pipe", "--max-size", "1GiB"], "--max-size is the size to which a"),
         (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
         (["pipe", "--kind", "fuse"], "argument --kind: 'fuse' is static: it is built once, from"),
-        (["pipe", "--hash", "md5"], "argument --hash: invalid choice: 'md5' (choose from "),
+        (["pipe", "--hash", "md5"], "argument --hash: invalid choice (choose from "),
         (["pipe", "--capacity", "0"], "--capacity: '0': out of range, must be 1 to 1000G keys"),
         (["pipe", "--capacity", "2e12"], "--capacity: '2e12': out of range, must be 1 to 1000G"),
         (
@@ -182,8 +182,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["pipe", "--error-rate", "1"], "--error-rate: '1': must be a number from 1e-15 to 0.5"),
         (["pipe", "--error-rate", "9e-16"], "--error-rate: '9e-16': must be a number from 1e-15"),
         (["pipe", "--error-rate", "nan"], "--error-rate: 'nan': must be a number from 1e-15"),
-        (["pipe", "--key", "csv:1"], "--key 'csv:1' is neither 'line' nor 'json:FIELD'"),
-        (["pipe", "--key", "id"], "did you mean json:id?"),
+        (["pipe", "--key", "csv:1"], "--key is neither 'line' nor 'json:FIELD'"),
+        (["pipe", "--key", "id"], "write json: before the name of a field"),
         (["pipe", "--key", "json:a", "--key", "line"], "--key line is the whole line"),
     ],
     ids=" ".join,
@@ -244,7 +244,7 @@ def test_every_kind_serves_the_pipe(kind: str, call: Call) -> None:
     assert f"{kind}: {held}, ".encode() in done.stderr
     set_bits = kind in {"bitmap", "blocked", "bloom", "window"}
     what = "the bits set" if set_bits else "the cells in use"
-    assert f"B, {what}" in re.sub(r"[0-9.]+% of ", "", done.stderr.decode())
+    assert re.search(rf" (bytes|[kM]B), [0-9.]+% of {what},", done.stderr.decode())
 
 
 def test_a_full_filter_ends_in_1(call: Call) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from streamdedup.filters.bloom.bloom import Bloom
 from tests.broker.base import DEADLINE_S
 
 EVENTS, DISTINCT, NEVER_FED, TEXT_BYTES = 58_212, 29_596, 100_000, 1_137_875
+ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "streamdedup", "demo"]
 
 
@@ -182,10 +184,16 @@ def test_the_next_commands_call_us_as_we_were_called(
 def test_a_missing_broker_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the extra the command ends in 2, and says how to install it from a checkout."""
+    """Without the extra the command ends in 2, and gives a command that is right after a wheel, too.
+
+    It names no checkout: it installs for this Python what the extra consists of.
+    """
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     assert main(["demo"]) == 2
-    assert "install the extra, from a checkout: pip install '.[demo]'" in capsys.readouterr().err
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (needed,) = project["optional-dependencies"]["demo"]
+    command = f"{shlex.quote(sys.executable)} -m pip install '{needed}'"
+    assert f"which is not installed; install it: {command}\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -204,11 +204,14 @@ def test_several_fields_make_one_key() -> None:
     ("keys", "said"),
     [
         ([""], "--key '' is neither 'line' nor 'json:FIELD'"),
-        (["id"], "--key 'id' is neither 'line' nor 'json:FIELD'; did you mean json:id?"),
+        (
+            ["id"],
+            "--key is neither 'line' nor 'json:FIELD'; write json: before the name of a field",
+        ),
         (["line:x"], "--key 'line:x' is neither 'line' nor 'json:FIELD'"),
         (["json"], "--key 'json' is neither 'line' nor 'json:FIELD'"),
         (["json:a", "json:"], "--key 'json:' is neither 'line' nor 'json:FIELD'"),
-        (["csv:1"], "--key 'csv:1' is neither 'line' nor 'json:FIELD'"),
+        (["csv:1"], "--key is neither 'line' nor 'json:FIELD'"),
         (
             ["json:a", "line"],
             "--key line is the whole line, so it cannot be combined with another key",

@@ -433,7 +433,7 @@ class TestSample:
                 ["json:id"],
                 "no line had the key; in the first, the field id is missing",
             ),
-            (b"a\n", ["csv:1"], "--key 'csv:1' is neither 'line' nor 'json:FIELD'"),
+            (b"a\n", ["csv:1"], "--key is neither 'line' nor 'json:FIELD'"),
         ],
     )
     def test_a_sample_without_keys_is_refused(
@@ -526,7 +526,9 @@ class TestCommand:
             "sample of 2 lines: 1 distinct key, 1 duplicate (50.0%), 0 malformed\n1 key (" in text
         )
         assert "2 partitions: a filter of 1 key each, with headroom" in text
-        assert re.search(r"\n  a worker with all partitions needs \d+ B for its filters\n", text)
+        assert re.search(
+            r"\n  a worker with all partitions needs \d+ bytes for its filters\n", text
+        )
         assert "<1 ms" in text
         assert "e-" not in text.split("contains ns")[0].replace("1e-15", "").replace("them", "")
 
@@ -554,12 +556,12 @@ class TestCommand:
         ("arguments", "said"),
         [
             ([], "the number of keys is missing; give --keys"),
-            (["--keys", "many"], "argument --keys: 'many': is not an integer; write one like"),
+            (["--keys", "many"], "argument --keys: is not an integer; write one like"),
             (["--keys", "0"], "argument --keys: '0': out of range, must be 1 to 1000G keys"),
             (["--keys", "1", "--error-rate", "1"], "argument --error-rate: '1': must be a number"),
             (["--window", "7d"], "--window alone does not give"),
             (["--window", "7"], "argument --window: '7': has no unit; write one, as in 7d, 90s"),
-            (["--window", "a week"], "argument --window: 'a week': is not a duration; write one"),
+            (["--window", "a week"], "argument --window: is not a duration; write one"),
             (["--rate", "2000/y"], "argument --rate: '2000/y': has the unknown unit '/y'"),
             (["--rate", "0"], "argument --rate: '0': out of range, must be "),
             (["--keys", "5", "--partitions", "0"], "argument --partitions: '0': out of range"),

@@ -24,38 +24,24 @@ from streamdedup.delivery.resume import Found
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.sink import _close
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
+from tests.delivery import test_resume
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.tools import built
 from tests.local import run_to_the_end
 
 NOW_MS = 1_800_000_000_000
-NOTE = Note(
-    cluster_id="cluster",
-    input_id="input-id",
-    output_id="output-id",
-    label=50,
-    watermark=7,
-    partitions=4,
-    born=3,
-)
-FOUND = Found(
+NOTE = replace(test_resume.NOTE, watermark=7, partitions=4, born=3)
+FOUND = replace(
+    test_resume.FOUND,  # the input holds 10 to 90, the output 0 to 60
     committed=Committed(30, NOTE),
-    cluster_id="cluster",
-    input_id="input-id",
-    output_id="output-id",
-    input_start=10,
-    input_end=90,
-    output_start=0,
-    output_end=60,
     has_memory=False,
     partition=0,
     partitions=5,
-    others={},
 )
 
 

@@ -93,7 +93,7 @@ def malformed_part(count: int) -> DecidedBatch:
         verdicts=verdicts,
         malformed=dict.fromkeys(range(count), REASON),
         rejected={},
-        now_ms=NOW_MS,
+        letter_ms=NOW_MS,
     )
 
 
@@ -151,7 +151,7 @@ def test_nothing_is_told_where_all_have_keys() -> None:
         verdicts=np.zeros(3, dtype=np.uint8),
         malformed={},
         rejected={},
-        now_ms=NOW_MS,
+        letter_ms=NOW_MS,
     )
     with capture_logs() as lines:
         asyncio.run(emission_to(Sent()).emit(passed))
@@ -171,7 +171,7 @@ def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> DecidedBat
     none, lists = np.zeros(0, dtype=np.int64), Lists(block=Listed(name="spam", version="7"))
     found = BlockedRows(np.array(rows, dtype=np.int64), matches, none, lists)
     return DecidedBatch(
-        batch=batch, verdicts=verdicts, malformed={}, rejected={}, now_ms=NOW_MS, blocked=found
+        batch=batch, verdicts=verdicts, malformed={}, rejected={}, letter_ms=NOW_MS, blocked=found
     )
 
 
@@ -260,7 +260,7 @@ async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int)
             verdicts=verdicts,
             malformed={0: REASON},
             rejected={},
-            now_ms=NOW_MS,
+            letter_ms=NOW_MS,
             blocked=found,
         )
         await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)

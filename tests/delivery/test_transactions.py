@@ -37,7 +37,7 @@ def transaction_of(offsets: list[int]) -> Transaction:
             verdicts=np.zeros(len(offsets), np.uint8),
             malformed={},
             rejected={},
-            now_ms=0,
+            letter_ms=0,
         )
     )
     made.close(offsets[-1] + 1, None)

@@ -173,16 +173,18 @@ def test_a_filter_shows_what_it_is_and_no_key(case: Case) -> None:
     seen = case.build(1000, case.error_rates[0])
     seen.add("sekrit")
     name = re.escape(getattr(seen, "stages", case.kind))
-    shown = rf"<streamdedup {name}: 1 of {seen.capacity:,} keys, [\d.]+ k?M?B, error 0\.0\d+>"
+    shown = (
+        rf"<streamdedup {name}: 1 of {seen.capacity:,} keys, [\d.]+ (bytes|[kM]B), error 0\.0\d+>"
+    )
     assert re.fullmatch(shown, repr(seen))
 
 
 def test_those_that_are_no_common_case_are_shown_too() -> None:
     """A bitmap of a range makes no errors; a list has the error of its bits; sizes are of a thousand each."""
     direct = streamdedup.build({"kind": "bitmap", "range": [0, 63]})
-    assert repr(direct) == "<streamdedup bitmap: 0 of 64 keys, 8 B, error 0>"
+    assert repr(direct) == "<streamdedup bitmap: 0 of 64 keys, 8 bytes, error 0>"
     fuse = streamdedup.build({"kind": "fuse", "keys": ["sekrit"], "error_rate": 0.5})
-    assert re.fullmatch(r"<streamdedup fuse: 1 of 1 keys, \d+ B, error 0\.5>", repr(fuse))
+    assert re.fullmatch(r"<streamdedup fuse: 1 of 1 keys, \d+ bytes, error 0\.5>", repr(fuse))
     bloom = streamdedup.build({"kind": "bloom", "capacity": "1M", "error_rate": 0.001})
     assert repr(bloom) == "<streamdedup bloom: 0 of 1,000,000 keys, 1.8 MB, error 0.001>"
 

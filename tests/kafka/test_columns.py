@@ -37,6 +37,7 @@ from streamdedup.kafka.records.wire import (
     decode,
 )
 from streamdedup.kafka.source import KafkaSource, UnreadableError
+from tests.kafka import framings
 
 HERE = TopicPartition("topic", 3)
 STAMPED_MS = 1_750_000_000_000
@@ -129,10 +130,21 @@ def test_small_batches_come_together_and_large_ones_in_chunks() -> None:
     assert [len(one) for one in fetched(large, events_max=10)] == [10, 10, 5]
 
 
-def test_large_events_come_few_at_a_time() -> None:
+async def waited(records: Any) -> list[EventBatch]:
+    """All that was fetched; large batches are waited for."""
+    found = []
+    for one in records:
+        if isinstance(one, PendingDecode):
+            await one.done()
+        else:
+            found.append(one)
+    return found
+
+
+async def test_large_events_come_few_at_a_time() -> None:
     """Each chunk has a megabyte or so, and one event at least."""
     data = batch(0, [bytes(300_000) for _ in range(10)] + [bytes(2_000_000)], size_max=8 << 20)
-    found = list(fetched(data))
+    found = await waited(fetched(data))
     assert as_events(found) == as_objects(data)
     assert [len(one) for one in found] == [4, 4, 2, 1]
 
@@ -164,6 +176,15 @@ async def test_a_batch_that_decompresses_to_much_is_decoded_beside_the_loop(
     assert threading.get_ident() not in threads
 
 
+@pytest.mark.parametrize("codec", [0, 1, 4])
+async def test_a_large_batch_is_read_beside_the_loop_compressed_or_not(codec: int) -> None:
+    """Its size alone decides: walking records takes as long however they came."""
+    data = batch(0, [bytes(LOOP_BYTES_MAX)], codec, size_max=8 << 20)
+    records = fetched(data)
+    assert isinstance(next(records), PendingDecode)
+    assert as_events(await waited(records)) == as_objects(data)
+
+
 def bomb(base: int, size: int = 2 * LOOP_BYTES_MAX) -> bytes:
     """A few bytes that decompress to more than so many."""
     return batch(base, [b"key", bytes(size)], codec=4, size_max=1 << 30)
@@ -176,8 +197,53 @@ async def test_damage_in_a_large_batch_is_told() -> None:
     made[23:27] = (8).to_bytes(4, "big")
     records = fetched(summed(made))
     await next(records).done()
-    with pytest.raises(DamagedBatchError, match="offset 7 is damaged: a record does not fit"):
-        next(records)
+    told = next(records)
+    assert len(told) == 0
+    assert told.damage.reason.endswith("offset 7 is damaged: a record does not fit into it")
+    assert (told.damage.first_offset, told.damage.last_offset) == (7, 15)
+    assert list(records) == []
+    assert records.next_fetch_offset == 16
+
+
+async def test_what_follows_damage_is_read_without_another_fetch() -> None:
+    """However many batches are damaged: each is told once, in its place, with the offset behind it."""
+    data = b"".join(
+        batch(2 * n, [b"%d" % n]) + framings.batch(b"", count=1, base=2 * n + 1) for n in range(50)
+    )
+    records = fetched(data)
+    places: list[int] = []
+    for one in records:
+        if isinstance(one, PendingDecode):
+            await one.done()
+        elif one.damage is not None:
+            assert records.next_fetch_offset == one.damage.last_offset + 1
+            places.append(one.damage.first_offset)
+        else:
+            places += one.offsets.tolist()
+    assert places == list(range(100))
+
+
+async def test_a_consumer_raises_damage_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`next_batch` gives what stands before it, raises, and gives what follows."""
+    data = batch(0, [b"a"]) + framings.batch(b"", count=1, base=1) + batch(2, [b"c"])
+    records = fetched(data)
+
+    async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
+        return {HERE: [found]} if (found := next(records, None)) is not None else {}
+
+    consumer = ColumnarConsumer.__new__(ColumnarConsumer)
+    consumer._events_max = {}
+    monkeypatch.setattr(consumer, "getmany", getmany)
+    before = await consumer.next_batch(HERE, 1)
+    with pytest.raises(
+        DamagedBatchError, match="offset 1 is damaged: 1 records in 0 bytes"
+    ) as error:
+        await consumer.next_batch(HERE, 1)
+    after = await consumer.next_batch(HERE, 1)
+    assert before is not None
+    assert after is not None
+    assert (before.keys[0], after.keys[0]) == (b"a", b"c")
+    assert error.value.damage is not None
 
 
 def test_no_turn_decompresses_all_that_came_together() -> None:

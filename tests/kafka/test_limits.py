@@ -14,13 +14,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.kafka.broker_clock import Span
+from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.limits import RETENTION_MARGIN_MS, TOO_LARGE, Limits
+from streamdedup.kafka.records import headers as headers_module
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, FOREVER, Topic
 from tests.broker.base import Broker
 from tests.broker.topics import create_topic, unique_name
+from tests.kafka.test_columns import fetched
+from tests.kafka.test_wire import built
 
 NOW_MS = 1_790_000_000_000
+PRESENT = Span.at(NOW_MS)
 HOUR_MS = 3_600_000
 BATCH_HEADER_BYTES = 61
 
@@ -53,9 +59,24 @@ def test_the_limit_is_exact(
     """What makes a record batch of just the limit is taken, one byte less of a limit refuses it."""
     size = sent_bytes(key, value, of_record, compression)
     batch = events((NOW_MS, key, value, of_record))
-    assert limits(compression, {"max.message.bytes": f"{size}"}).rejected(batch, NOW_MS) == {}
+    assert limits(compression, {"max.message.bytes": f"{size}"}).rejected(batch, PRESENT) == {}
     one_less = limits(compression, {"max.message.bytes": f"{size - 1}"})
-    assert one_less.rejected(batch, NOW_MS) == {0: TOO_LARGE}
+    assert one_less.rejected(batch, PRESENT) == {0: TOO_LARGE}
+
+
+@codecs
+def test_the_limit_is_exact_for_columns(compression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `OpenBatches` sends of an event alone is what is measured, and to measure it no header is read."""
+    monkeypatch.setattr(headers_module, "read_headers", lambda *_: pytest.fail("it read headers"))
+    noise = np.random.default_rng(4).bytes(3000)
+    for value in (b"a" * 5000, noise, b"{}"):
+        [found] = fetched(built([(0, NOW_MS, None, value, (("", b""),) * 2000)]))
+        batches = OpenBatches(CODECS[compression], transactional=False)
+        assert list(batches.copy("out", found, np.arange(1), 900)) == []
+        [sent] = batches.finish("out")
+        for size, reasons in ((sent.size(), {}), (sent.size() - 1, {0: TOO_LARGE})):
+            narrow = limits(compression, {"max.message.bytes": f"{size}"})
+            assert narrow.rejected(found, PRESENT) == reasons
 
 
 @given(cells, cells, headers)
@@ -69,7 +90,7 @@ def test_what_counts_is_the_size_on_the_wire(compression: str) -> None:
     """A text far above the limit is taken where compression brings it below; noise is not."""
     noise = np.random.default_rng(5).bytes(5000)
     batch = events((NOW_MS, b"k", b"a" * 5000, []), (NOW_MS, b"k", noise, []))
-    refused = limits(compression, {"max.message.bytes": "1000"}).rejected(batch, NOW_MS)
+    refused = limits(compression, {"max.message.bytes": "1000"}).rejected(batch, PRESENT)
     assert sorted(refused) == ([0, 1] if compression == "none" else [1])
 
 
@@ -77,7 +98,7 @@ def test_every_row_is_judged_by_itself() -> None:
     """Rows keep their places: the large ones are named, whatever stands beside them."""
     rows: list[Row] = [(NOW_MS, None, b"x" * size, []) for size in (10, 3000, 10, 3000, 0)]
     rows.append((NOW_MS, None, None, [("h", b"x" * 3000)]))
-    refused = limits("none", {"max.message.bytes": "2000"}).rejected(events(*rows), NOW_MS)
+    refused = limits("none", {"max.message.bytes": "2000"}).rejected(events(*rows), PRESENT)
     assert refused == dict.fromkeys([1, 3, 5], TOO_LARGE)
 
 
@@ -89,7 +110,7 @@ def test_without_a_stated_limit_kafkas_default_holds() -> None:
     assert written_bytes(None, fits, []) == 1_048_588
     unknown = limits("none", {})
     batch = events((NOW_MS, None, fits, []), (NOW_MS, None, fits + b"x", []))
-    assert unknown.rejected(batch, NOW_MS) == {1: TOO_LARGE}
+    assert unknown.rejected(batch, PRESENT) == {1: TOO_LARGE}
 
 
 @pytest.mark.broker
@@ -117,17 +138,29 @@ def test_an_event_may_be_stamped_as_far_ahead_as_the_topic_allows() -> None:
     """At `message.timestamp.after.max.ms` from now it is taken, a millisecond further it is not."""
     batch = stamped(NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1, NOW_MS + 10 * HOUR_MS)
     refused = limits("none", {"message.timestamp.after.max.ms": f"{HOUR_MS}"}).rejected(
-        batch, NOW_MS
+        batch, PRESENT
     )
     assert refused == dict.fromkeys([2, 3], "stamped further ahead than out allows")
+
+
+def test_only_what_is_certain_is_rejected_by_time() -> None:
+    """Of a present that is known to some seconds, the end counts that is better for the event; unknown, none does."""
+    both = {"message.timestamp.after.max.ms": f"{HOUR_MS}", "retention.ms": f"{HOUR_MS}"}
+    narrow, oldest = limits("none", both), HOUR_MS - RETENTION_MARGIN_MS
+    ahead, behind = NOW_MS + 9 + HOUR_MS, NOW_MS - 5 - oldest
+    batch = stamped(ahead, ahead + 1, behind, behind - 1)
+    assert narrow.rejected(batch, Span(NOW_MS - 5, NOW_MS + 9)).keys() == {1, 3}
+    assert narrow.rejected(batch, None) == {}
+    too_large = events((ahead + 1, None, b"x" * DEFAULT_MESSAGE_BYTES_MAX, []))
+    assert narrow.rejected(too_large, None) == {0: TOO_LARGE}
 
 
 def test_a_topic_that_is_only_compacted_keeps_what_is_old() -> None:
     """Its retention.ms deletes nothing; where it is deleted by age as well, it does."""
     batch = stamped(NOW_MS - 2 * HOUR_MS)
     kept = {"retention.ms": f"{HOUR_MS}", "cleanup.policy": "compact"}
-    assert limits("none", kept).rejected(batch, NOW_MS) == {}
-    assert limits("none", kept | {"cleanup.policy": "compact,delete"}).rejected(batch, NOW_MS)
+    assert limits("none", kept).rejected(batch, PRESENT) == {}
+    assert limits("none", kept | {"cleanup.policy": "compact,delete"}).rejected(batch, PRESENT)
 
 
 @pytest.mark.parametrize("setting", ["retention.ms", "message.timestamp.before.max.ms"])
@@ -135,7 +168,7 @@ def test_an_event_must_outlive_its_transaction(setting: str) -> None:
     """What is older than the topic takes or keeps, less a margin, is refused."""
     oldest = NOW_MS - HOUR_MS + RETENTION_MARGIN_MS
     batch = stamped(NOW_MS, oldest, oldest - 1, 0)
-    refused = limits("none", {setting: f"{HOUR_MS}"}).rejected(batch, NOW_MS)
+    refused = limits("none", {setting: f"{HOUR_MS}"}).rejected(batch, PRESENT)
     assert refused == dict.fromkeys([2, 3], "older than out takes or keeps")
 
 
@@ -181,7 +214,7 @@ def test_where_no_time_is_wrong_none_is_refused(settings_of_topic: Mapping[str, 
     batch = stamped(-1, 0, NOW_MS, FOREVER)
     unbounded = limits("none", settings_of_topic)
     assert unbounded.ahead_ms_max == unbounded.behind_ms_max == FOREVER
-    assert unbounded.rejected(batch, NOW_MS) == {}
+    assert unbounded.rejected(batch, PRESENT) == {}
 
 
 @pytest.mark.parametrize("retention_ms", [0, 1, 10_000, RETENTION_MARGIN_MS])
@@ -189,7 +222,7 @@ def test_a_short_retention_has_a_margin_of_its_half(retention_ms: int) -> None:
     """However short the retention, an event of this moment is taken, and one that outlives it is not."""
     half_ms = retention_ms // 2
     refused = limits("none", {"retention.ms": f"{retention_ms}"}).rejected(
-        stamped(NOW_MS, NOW_MS - half_ms, NOW_MS - retention_ms - 1, NOW_MS + 5), NOW_MS
+        stamped(NOW_MS, NOW_MS - half_ms, NOW_MS - retention_ms - 1, NOW_MS + 5), PRESENT
     )
     assert list(refused) == [2]
 
@@ -197,13 +230,13 @@ def test_a_short_retention_has_a_margin_of_its_half(retention_ms: int) -> None:
 def test_an_event_without_a_timestamp_is_not_too_old() -> None:
     """-1 is Kafka's word for none: the broker takes it whatever the limits."""
     of_topic = {"retention.ms": "1000", "message.timestamp.before.max.ms": "1000"}
-    assert limits("none", of_topic).rejected(stamped(-1, -2), NOW_MS).keys() == {1}
+    assert limits("none", of_topic).rejected(stamped(-1, -2), PRESENT).keys() == {1}
 
 
 def test_a_size_is_the_reason_that_counts() -> None:
     """Too large and too old at once is too large: only then a dead letter goes without its bytes."""
     narrow = limits("none", {"max.message.bytes": "2000", "retention.ms": f"{HOUR_MS}"})
-    assert narrow.rejected(events((0, None, b"x" * 3000, [])), NOW_MS) == {0: TOO_LARGE}
+    assert narrow.rejected(events((0, None, b"x" * 3000, [])), PRESENT) == {0: TOO_LARGE}
 
 
 def limits(compression: str, settings_of_topic: Mapping[str, str]) -> Limits:

@@ -12,7 +12,7 @@ from streamdedup.events import Column, EventBatch, Headers, Integers, Verdict
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records.headers import RawHeaders
-from streamdedup.kafka.records.marks import appended, is_marked, mark, marked_rows, marks_of
+from streamdedup.kafka.records.marks import appended, mark, marked_rows, marks_of
 from streamdedup.kafka.records.records import copies
 from tests.kafka.test_columns import as_events, as_objects, copied, fetched
 from tests.kafka.test_wire import NONE, NOW_MS, Row, built, rows_by_chance
@@ -139,7 +139,6 @@ def test_the_last_mark_counts(headers: list[Headers]) -> None:
     for form in (headers, made):
         assert marks_of(form).tolist() == expected
         assert marked_rows(form).tolist() == [row for row, v in enumerate(last) if v is not None]
-    assert [is_marked(each) for each in headers] == [value is not None for value in last]
 
 
 def test_an_event_that_brings_a_mark_gets_ours_behind_it() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -99,6 +99,20 @@ def test_a_note_with_a_wrong_or_missing_leaf_is_no_note(leaf: str, wrong: object
 def test_no_metadata_crashes_the_decoder(text: str) -> None:
     """Any text at all is a note or none."""
     assert Note.decode(text) is None
+
+
+@pytest.mark.parametrize("label", [True, -1, 2**63, 2**64 - 1])
+def test_a_label_that_is_no_offset_makes_no_note(label: int) -> None:
+    """Whoever may commit offsets of the group writes any text, and an offset of Kafka is an int64 from 0 on."""
+    assert Note.decode(json.dumps({"streamdedup": 1, **asdict(NOTE), "label": label})) is None
+
+
+@pytest.mark.parametrize("name", ["watermark", "partitions", "born", "floor", "since"])
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_a_number_beyond_an_int64_is_left_out(name: str, number: int) -> None:
+    """No array of times and no request to a broker holds it."""
+    text = json.dumps({"streamdedup": 1, **asdict(NOTE), name: number})
+    assert Note.decode(text) == NOTE
 
 
 # --- the answer ---

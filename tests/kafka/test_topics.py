@@ -77,6 +77,15 @@ def test_a_missing_input_is_never_made_by_us() -> None:
     assert line.endswith("create it")
 
 
+def test_without_the_input_no_topic_is_asked_for_that_we_would_make() -> None:
+    """With `create_topics` the others are made as soon as the input is there: only that one is the operator's."""
+    made = SINK.model_copy(update={"create_topics": True})
+    (line,) = problems(topology(without=("events", "unique", "again", "letters")), made)
+    assert line == "the topic events does not exist or may not be seen; create it"
+    (line,) = problems(topology(without=("unique",)), made)  # it was made, and is not seen
+    assert line == "the topic unique does not exist or may not be seen; create it"
+
+
 @pytest.mark.parametrize("name", ["unique", "again", "letters"])
 def test_too_few_partitions_are_named_with_both_counts(name: str) -> None:
     """Events keep their partition, so what is written needs as many as what is read."""

@@ -574,9 +574,7 @@ def test_batches_stand_in_their_order() -> None:
             lambda: patched(built(ROWS), count=RECORDS_MAX + 1, delta=(1 << 31) - 1),
             "2097153 records are above the limit of 2097152",
         ),
-        (lambda: patched(built([ROWS[1], ROWS[0]]), delta=1), "do not ascend"),
-        (lambda: patched(built([ROWS[0], ROWS[0]]), delta=1), "do not ascend"),
-        (lambda: patched(built([ROWS[0], (5, *ROWS[1][1:])]), delta=4), "do not ascend"),
+        (lambda: patched(built([ROWS[0], (5, *ROWS[1][1:])]), delta=4), "offset above its last"),
         (lambda: with_length(built(ROWS) + b"\x00"), "it contains more"),
         (lambda: with_length(built(ROWS)[:-1]), "does not fit"),
     ],
@@ -595,13 +593,10 @@ RECORD = (
 @pytest.mark.parametrize(
     "record",
     [
-        b"\x00\x00\x00" + b"\x03" + b"\x02v" + b"\x00",  # a key of -2 bytes
-        b"\x00\x00\x00" + b"\x02k" + b"\x03" + b"\x00",
         b"\x00\x00\x00" + b"\x40k" + b"\x02v" + b"\x00",  # of 32 bytes
         b"\x00\x00\x00" + b"\x02k" + b"\x02v" + b"\x01",  # -1 headers
         b"\x00\x00\x00" + b"\x02k" + b"\x02v" + b"\x02",  # one, that is not there
         b"\x00\x00\x00" + b"\x02k" + b"\x02v" + b"\x02\x01\x00",  # a name that is null
-        b"\x00\x00\x00" + b"\x02k" + b"\x02v" + b"\x02\x00\x03",  # a value of -2 bytes
         b"\x00\x00\x00" + b"\x02k" + b"\x02v" + b"\x00\x00",  # more
         b"\x00\x00\x00" + b"\x02k" + b"\x02v",  # less
         b"\x00\x00\x00" + b"\x82\x80\x80\x80\x80\x00k" + b"\x02v" + b"\x00",  # a size of six bytes
@@ -612,7 +607,7 @@ RECORD = (
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(record: bytes) -> None:
-    """Sizes below -1, of things that are not there, varints that are too long: each under a CRC that fits."""
+    """Sizes of things that are not there, varints that are too long: each under a CRC that fits."""
     head = built([(0, NOW_MS, b"k", b"v", ())])[:HEAD_BYTES]
     good = with_length(head + bytes(varint(len(RECORD))) + RECORD)
     assert ours(good) == [(0, NOW_MS, b"k", b"v", ())]
@@ -646,7 +641,10 @@ FLIPS = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(1, 255)), min_si
 def test_hostile_records_are_refused_or_read_as_aiokafka_reads_them(
     flips: list[tuple[int, int]], rows: Sequence[Row]
 ) -> None:
-    """Under a CRC that fits, any bytes are refused, or what we read is within them, and what aiokafka finds there."""
+    """Under a CRC that fits, any bytes are refused, or what we read is within them, and what aiokafka finds there.
+
+    But aiokafka also returns records whose offsets do not ascend, which Java's consumer leaves out.
+    """
     data = damaged(built(rows), flips)
     try:
         records = decode(list(record_batches(data)))
@@ -654,11 +652,21 @@ def test_hostile_records_are_refused_or_read_as_aiokafka_reads_them(
         return
     found = rows_of(records)
     try:
-        expected = theirs(data)
+        expected = ascending(theirs(data))
     except Exception:
         return
     # They take a record's attributes, a byte, for a varint.
     assert found == expected or max(attributes(records)) > 127
+
+
+def ascending(rows: Iterable[Row]) -> list[Row]:
+    """Those with an offset above all before."""
+    highest, kept = -1, []
+    for row in rows:
+        if row[0] > highest:
+            highest = row[0]
+            kept.append(row)
+    return kept
 
 
 def attributes(records: Records) -> Iterator[int]:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, Headers
-from streamdedup.keys.extract import Extractor, json_reader
+from streamdedup.keys.extract import BYTES_A_TURN, Extractor, json_keys
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Tombstones
+from tests.keys.reading import json_reader
 
 LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double
 PRIVATE = "s3cr3t@example.com"
@@ -362,7 +363,7 @@ def batch_of(
         (Extractor("header", ("h",)), 1_250),
         (Extractor("header", ("h",), normalizer=normalizer("trim")), 850),
         (Extractor("json", ("id", "tenant")), 1_250),
-        (Extractor("json", ("items.0",)), 1_250),
+        (Extractor("json", ("items.0",)), 2_500),
     ],
 )
 def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
@@ -375,20 +376,48 @@ def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
 @pytest.mark.parametrize(
     "number", ["1.5", "-2.0", "1e18", "-1e30", "9.3e18", "-0.0", "123456789012345.0"]
 )
-def test_a_float_is_told_without_another_reader(
-    number: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The slow, exact parser is asked only where an integer may be meant."""
-    monkeypatch.setattr(json, "loads", None)
+def test_a_float_is_no_key(number: str) -> None:
+    """A number with a point or an exponent is no integer, however large it is."""
     with pytest.raises(MalformedError, match=r"^the field id is not an integer$"):
         json_reader(["id"])(b'{"id": %s}' % number.encode())
 
 
-def test_several_large_integers_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many fields need the exact parser, a text goes through it once."""
-    asked: list[bytes] = []
-    parse = json.loads
-    monkeypatch.setattr(json, "loads", lambda text: asked.append(text) or parse(text))  # type: ignore[func-returns-value]
+def test_several_large_integers() -> None:
+    """Each of several fields may be an integer beyond 64 bits."""
     key = json_reader(["a", "b"])(b'{"a": %d, "b": -%d}' % (10**20, 10**21))
     assert key == b"\x15\0\0\0%d\x17\0\0\0-%d" % (10**20, 10**21)
-    assert len(asked) == 1
+
+
+def test_the_first_field_that_is_missing_is_named() -> None:
+    """If several fields are no keys, the reason names the first of them; rows beside it keep their keys."""
+    texts = Column.of(
+        [b'{"a":1,"b":2}', b'{"a":1.5}', b'{"a":1}', None, b"{", b'{"a":"\\t","b":""}']
+    )
+    keys, malformed = json_keys(["a", "b"], texts)
+    assert list(keys) == [b"\1\0\0\0001\1\0\0\0002", *[None] * 4, b"\1\0\0\0\t\0\0\0\0"]
+    assert malformed == {
+        1: "the field a is not an integer",
+        2: "the field b is missing",
+        3: "the value is null",
+        4: "the value is not valid JSON",
+    }
+
+
+@pytest.mark.parametrize(
+    ("extractor", "long"),
+    [
+        (Extractor("json", ("id",)), True),
+        (Extractor("json", ("id", "tenant")), True),
+        (Extractor("value"), False),
+        (Extractor("value", normalizer=normalizer("lowercase")), True),
+        (Extractor("key", normalizer=normalizer("lowercase")), False),
+        (Extractor("header", ("h",), normalizer=normalizer("lowercase")), False),
+    ],
+)
+def test_many_bytes_are_read_beside_the_loop(extractor: Extractor, long: bool) -> None:
+    """A batch goes to a thread if more than BYTES_A_TURN bytes of it are read, however few its events are."""
+    quarter, half = (b'{"id":"%s"}' % (b"a" * (BYTES_A_TURN // part - 9)) for part in (4, 2))
+    assert not extractor.takes_long_for(batch_of([quarter, None, quarter]))
+    assert extractor.takes_long_for(batch_of([half, half + b" "])) is long
+    by_key = Extractor("key", normalizer=normalizer("lowercase"))
+    assert by_key.takes_long_for(batch_of([b"", b""], keys=[half, half + b" "]))

@@ -18,14 +18,29 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import NULL, Column, EventBatch
-from streamdedup.keys.extract import Extractor, json_keys, json_reader
-from streamdedup.keys.formats import json_column
-from streamdedup.keys.formats.json_column import DEPTH_MAX, INTEGER_BYTES_MAX, located
-from streamdedup.keys.formats.json_text import NUMBER_BYTES_MAX
+from streamdedup.keys.extract import Extractor, json_keys
+from streamdedup.keys.formats import json_column, json_exact
+from streamdedup.keys.formats.json_column import DEPTH_MAX as PLAIN_DEPTH_MAX
+from streamdedup.keys.formats.json_column import INTEGER_BYTES_MAX, located
+from streamdedup.keys.formats.json_kinds import Kind
+from streamdedup.keys.formats.json_text import SHORT_BYTES_MAX
 from streamdedup.keys.hashing import ROWS_A_CALL
 from streamdedup.keys.words import BYTES_A_CALL
+from tests.keys.exact import exact_reader, steps_of
 
-FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")
+FIELDS = (
+    "id",
+    "user.id",
+    "/a.b/é",
+    "/",
+    "0",
+    "user.0",
+    "user.user.id",
+    "1.0",
+    "user.1.id",
+    "0.0.1",
+    "/a~1b",
+)
 AFTER = (b'"}', b'"}]}', b"0}", b'd":7}', b"\xa9", b"", b" ", b"}", b'e"', b',"id":1}')
 
 ORDINARY = [
@@ -71,6 +86,30 @@ ODD = [
     b'"id"',
     b"7",
     b'{"x":"\\ud83e\\udd89","id":"owl"}',
+    b'{"id":"\\ud83e\\udd89\\uD83E\\uDD89 \\u0000\\u007f\\u0080\\u07ff\\u0800\\uFFFF"}',
+    b'{"id":"\\"\\\\\\/\\b\\f\\n\\r\\t","user":{"id":"\\t","0":"\\n"}}',
+    b'{"a.b":{"\\u00e9":"escaped","\\u00E9":"again"}}',
+    b'{"a.b":{"\\u00e":1,"\\u00e9 ":2,"\\u00e9":3}}',
+    b'{"a\\/b":1,"a/b":2,"a\\u002fb":3}',
+    b'{"\\u0075ser":{"\\u0069d":"a"},"user":{"i\\u0064":"b","x":1}}',
+    b'{"user":{"id":"a"},"\\u0075ser":{}}',
+    b'{"user":{"user":{"id":1},"user":2}}',
+    b'{"user":{"user":{"id":1}},"user":{"user":{"id":"b","id":[]}}}',
+    b'["a","b"]',
+    b'["a",["b"],["c"]]',
+    b'[["a",["b"],"c"],["d","e"],["f"]]',
+    b"[[[1,2],[3,4]],[5,6],7]",
+    b'[[[],"z"],["y"],["x"],["w"]]',
+    b"[[[1]],[[[2]]]]",
+    b'[{"1":"a"},{"0":"b"},{"0":"c"}]',
+    b'[{},[[[9]],8],["c"]]',
+    b'{"1":["a"],"0":[["b","c"],"d"]}',
+    b'{"0":[[0,"\\n"]],"0":[[1,"\\t"]]}',
+    b'{"user":["a",{"id":"b"},{"id":"c"}]}',
+    b'{"user":[{"id":"a"},[{"id":"b"},{"id":"c"}]]}',
+    b'{"user":["a",{"id":"b"}],"user":["c"]}',
+    b'{"user":["a",{"id":"b","id":{"id":1}},{}]}',
+    b'{"user":["\\u0061","\\u0062"],"0":"\\u0063"}',
 ]
 WRONG = [
     b"",
@@ -146,7 +185,7 @@ WRONG = [
 @pytest.mark.parametrize("text", ORDINARY, ids=range(len(ORDINARY)))
 def test_ordinary_texts_are_taken(text: bytes) -> None:
     """What producers write is found by the kernel, wherever the key stands, also with escapes and accents beside it."""
-    assert list(located(("id",), Column.of([text]))) == [json_reader(["id"])(text)]
+    assert list(located(("id",), Column.of([text]))) == [exact_reader("id")(text)]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -179,8 +218,7 @@ def test_a_path_of_any_names_is_followed() -> None:
     text = '{"a.b":{"x":1,"é":"pointer"},"":"no name","0":"digit","user":{"0":"ten"}}'.encode()
     expected = {"/a.b/é": b"pointer", "/": b"no name", "0": b"digit", "user.0": b"ten"}
     for field, key in expected.items():
-        steps = field[1:].split("/") if field[0] == "/" else field.split(".")
-        assert list(located(steps, Column.of([text]))) == [key]
+        assert list(located(steps_of(field), Column.of([text]))) == [key]
 
 
 # --- that it never differs from the exact reader ---
@@ -255,7 +293,7 @@ def test_every_escape_of_four_digits() -> None:
 
 def test_the_limits() -> None:
     """Around the depth, the digits of a key and the length of a number at which the exact reader takes over."""
-    depths = [1, int(DEPTH_MAX) - 1, int(DEPTH_MAX), 1022, 1023, 1024, 1100]
+    depths = [1, int(PLAIN_DEPTH_MAX) - 1, int(PLAIN_DEPTH_MAX), 1022, 1023, 1024, 1100]
     deep = [b'{"x":%s%s,"id":1}' % (b"[" * depth, b"]" * depth) for depth in depths]
     deep += [b'{"x":%s0%s,"id":1}' % (b'{"id":' * depth, b"}" * depth) for depth in depths]
     assert (_agree("id", deep).sizes >= 0).tolist() == [True, True, *[False] * 5] * 2
@@ -267,18 +305,136 @@ def test_the_limits() -> None:
     found = located(("id",), Column.of(whole)).sizes
     assert found.max() == INTEGER_BYTES_MAX
     assert np.count_nonzero(found < 0) == 3 + 4  # of more than 308 characters
-    most = int(NUMBER_BYTES_MAX)
+    most = int(SHORT_BYTES_MAX)
     sizes = [most - 5, most - 4, most - 3, most, most + 1, 307, 308, 309, 400]
     forms = (b"%s", b"-%s", b"%se99", b"%se-99", b"%se100", b"0.%s", b"%s.5", b"%se0099")
     _agree("id", [b'{"id":1,"x":%s}' % (form % (b"9" * size)) for form in forms for size in sizes])
 
 
+def test_the_deepest_nesting() -> None:
+    """Around the level at which a text is no JSON any more, of arrays, of objects and of both."""
+    for depth in (*range(60, 68), *range(125, 131), *range(1020, 1028)):
+        around = [
+            (b"[" * depth, b"]" * depth),
+            (b'{"id":' * depth, b"}" * depth),
+            (b'[{"id":' * (depth // 2), b"}]" * (depth // 2)),
+            (b'{"id":[' * (depth // 2), b"]}" * (depth // 2)),
+            (b'{"id":"a","x":' * (depth - 1) + b"[", b"]" + b"}" * (depth - 1)),
+            (b'{"x":' * (depth - 1) + b"{", b"}" + b',"id":"b"}' * (depth - 1)),
+            (b'{"x":[],"id":"\\n","x":' + b"[" * (depth - 1), b"]" * (depth - 1) + b"}"),
+        ]
+        texts = [head + tail for head, tail in around]
+        texts += [text[:-1] for text in texts] + [text[:-1] + b"]" for text in texts]
+        texts += [b'{"id":"b","x":%s}' % text for text in texts] + [text + b"]" for text in texts]
+        _agree("id", texts)
+        paths = "/".join(["", *["id"] * depth]), "/".join(["", *["0"] * depth])
+        for path, (head, tail) in zip(paths, (around[1], around[0]), strict=True):
+            _agree(
+                path, [head + inner + tail for inner in (b"7", b'"\\n"', b"[]", b"{}", b"", b"]")]
+            )
+
+
+INFINITE = 2**1024 - 2**970  # the least number that a double rounds to infinity
+
+
+def _written(number: int) -> Iterator[bytes]:
+    """The number in many forms: as it is, with a point, an exponent, zeros around it."""
+    digits = str(number)
+    yield digits.encode()
+    for places in (1, 5, len(digits) - 1):
+        for zeros in (0, 3, 400):
+            head, tail = digits[:places], digits[places:] + "0" * zeros
+            yield f"{head}.{tail or '0'}e{len(digits) - places}".encode()
+            yield f"{digits}{'0' * zeros}e-{zeros:05}".encode()
+            yield f"0.{'0' * zeros}{digits}E+{len(digits) + zeros}".encode()
+            yield f"-{digits}.{'0' * zeros}0".encode()
+            yield f"-{digits}.{'9' * (zeros + 1)}".encode()
+
+
+def test_numbers_beside_the_largest_double() -> None:
+    """In each form, a number is finite for the kernels exactly if it is for a parser that rounds it."""
+    near = (INFINITE - 1, INFINITE, INFINITE + 1, INFINITE - 2**970, 10**308, 10**309 - 1, 10**309)
+    numbers = [form for number in near for form in _written(number)]
+    _agree("id", [b'{"id":1,"x":%s}' % number for number in numbers])
+    _agree("id", [b'{"id":%s}' % number for number in numbers])
+    _agree("id", [b'{"id":-%d}' % number for number in near])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "-"]),
+            st.from_regex(r"(0|[1-9][0-9]{0,20})", fullmatch=True),
+            st.sampled_from(["", "0", "9"]),
+            st.integers(0, 330),
+            st.from_regex(r"(\.0{0,330}[0-9]{1,30})?", fullmatch=True),
+            st.from_regex(r"([eE][+-]?0{0,5}[0-9]{1,20})?|[eE]-?[23][0-9]{2}", fullmatch=True),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+@settings(deadline=None, max_examples=100)
+def test_any_numbers(parts: list[tuple[str, str, str, int, str, str]]) -> None:
+    """Numbers of any length, with any exponent, as the key and beside it."""
+    numbers = [
+        f"{sign}{digits}{(digits != '0') * more * count}{fraction}{exponent}".encode()
+        for sign, digits, more, count, fraction, exponent in parts
+    ]
+    _agree("id", [b'{"id":%s}' % number for number in numbers])
+    _agree("id", [b'{"id":"\\n","x":[%s]}' % number for number in numbers])
+
+
+def test_every_pair_of_escapes_at_the_edges() -> None:
+    """Halves of characters are taken only if a first one precedes a second one, in either case of their letters."""
+    edges = (0x0, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xD800, 0xDBFF, 0xDC00, 0xDFFF, 0xE000, 0xFFFF)
+    pairs = [b"\\u%04x\\u%04X" % (one, two) for one in edges for two in edges]
+    triples = [pair + b"\\u%04x" % code for pair in pairs for code in (0xD800, 0xDC00, 0x41)]
+    cut = [pair[:size] for pair in pairs[72:108] for size in range(1, 12)]
+    for pieces in (pairs, triples, cut):
+        _agree("id", [b'{"id":"a%sz"}' % piece for piece in pieces])
+        _agree("id", [b'{"%s":1,"id":2}' % piece for piece in pieces])
+
+
+def test_every_escape_in_a_key_and_in_a_name() -> None:
+    """Each code of 16 bits, and each letter after a backslash, is the character that Python reads."""
+    _agree("id", [b'{"id":"\\u%04x"}' % code for code in range(1 << 16)])
+    _agree("id", [b'{"id":"\\%s"}' % bytes([letter]) for letter in range(256)])
+    for code in (0, 0x22, 0x5C, 0x7F, 0x80, 0x7FF, 0x800, 0xFFFF, 0x10000, 0x10FFFF):
+        name = chr(code)
+        escaped = json.dumps(name)
+        texts = [f'{{{escaped}:"a"}}', f'{{{escaped[:-1]}x":"a"}}', f'{{"x{escaped[1:]}:"a"}}']
+        found = _agree(f"/{name}", [text.encode() for text in texts])
+        assert not (found.sizes >= 0).any() or code == 0x7F  # the plain kernel leaves them
+
+
 BLANKS = st.sampled_from(["", "", "", " ", "\n", "\t\r", "  "])
 PIECES = st.sampled_from(
-    [*"aid0.~/é€🦉", "user", "\\n", '\\"', "\\\\", "\\u0069", "\\ud83e\\udd89", "\x7f"]
+    [
+        *"aid0.~/é€🦉",
+        "user",
+        "\\n",
+        '\\"',
+        "\\\\",
+        "\\u0069",
+        "\\ud83e\\udd89",
+        "\\ud83e",
+        "\\udd89",
+        "\x7f",
+    ]
 )
 STRINGS = st.lists(PIECES, max_size=4).map(lambda pieces: '"' + "".join(pieces) + '"')
-NAMES = st.sampled_from(['"id"', '"id"', '"user"', '"user"', '"0"', '""', '"a.b"', '"é"']) | STRINGS
+ESCAPED_NAMES = [
+    '"\\u0069d"',
+    '"i\\u0064"',
+    '"us\\u0065r"',
+    '"\\u0030"',
+    '"a\\u002eb"',
+    '"\\u00e9"',
+    '"a\\/b"',
+]
+PLAIN_NAMES = ['"id"', '"id"', '"user"', '"user"', '"0"', '"1"', '""', '"a.b"', '"é"', '"a/b"']
+NAMES = st.sampled_from(PLAIN_NAMES) | st.sampled_from(ESCAPED_NAMES) | STRINGS
 NUMBERS = st.from_regex(
     r"-?(0|[1-9][0-9]{0,22})(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,3})?", fullmatch=True
 )
@@ -299,7 +455,7 @@ def _containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         lambda members: f"{{{','.join(members)}}}"
     )
     arrays = st.lists(value, min_size=1, max_size=3).map(lambda elements: f"[{','.join(elements)}]")
-    return objects | objects | arrays | BLANKS.map(lambda blank: f"{{{blank}}}")
+    return objects | objects | arrays | arrays | BLANKS.map(lambda blank: f"{{{blank}}}")
 
 
 DOCUMENTS = _containers(st.recursive(SCALARS, _containers, max_leaves=8)).map(str.encode)
@@ -373,6 +529,8 @@ def read_alone() -> None:
     for piece in sorted(pieces):
         located(("user", "id"), Column.of([piece]))
         located(("id",), Column.of([piece]))
+        for steps in (("user", "id"), ("id",), ("0", "0")):
+            _all_exact(steps, Column.of([piece]))
     with pytest.raises(IndexError):  # the check is on
         json_column.fill(*_faulty())
     print(len(pieces))
@@ -399,9 +557,10 @@ def _faulty() -> Any:
     ("start", "size"), [(0, 100), (-1, 5), (7, 2), (90, 1), (2, -7), (2**62, 2**62)]
 )
 def test_a_row_beyond_the_buffer_is_left_alone(start: int, size: int) -> None:
-    """Rows that lie outside the buffer are not read by the kernel, and harm no other."""
+    """Rows that lie outside the buffer are not read by the kernels, and harm no other."""
     column = Column(b'{"id":1}', np.array([start, 0]), np.array([size, 8]))
     assert list(located(("id",), column)) == [None, b"1"]
+    assert list(json_exact.read(("id",), column)[0]) == [None, b"1"]
 
 
 # --- columns ---
@@ -501,8 +660,8 @@ def test_data_of_a_schema_registry_is_told_as_such(
 
 
 def _agree(field: str, texts: Sequence[bytes]) -> Column:
-    """What the kernel finds in `texts`; where it finds something it is what the exact reader reads there."""
-    read, steps = json_reader([field]), _steps(field)
+    """What the plain kernel finds in `texts`; it and the exact one find what Python code reads there, and no more."""
+    read, steps = exact_reader(field), steps_of(field)
     starts = np.cumsum(
         [0, *(len(text) + len(AFTER[i % len(AFTER)]) for i, text in enumerate(texts))]
     )
@@ -510,6 +669,7 @@ def _agree(field: str, texts: Sequence[bytes]) -> Column:
     column = Column(buffer, starts[:-1], np.array([len(text) for text in texts], dtype=np.int64))
     found = located(steps, column)
     keys, reasons = json_keys([field], column)
+    exact = _all_exact(steps, column)
     for row, (text, key, whole) in enumerate(zip(texts, found, keys, strict=True)):
         try:
             expected, reason = read(text), None
@@ -517,8 +677,12 @@ def _agree(field: str, texts: Sequence[bytes]) -> Column:
             expected, reason = None, str(malformed)
         assert key is None or key == expected, text
         assert (whole, reasons.get(row)) == (expected, reason), text
+        assert exact[row] == expected, text
     return found
 
 
-def _steps(field: str) -> list[str]:
-    return field[1:].split("/") if field.startswith("/") else field.split(".")
+def _all_exact(steps: Sequence[str], column: Column) -> list[bytes | None]:
+    """The keys of all rows by the exact kernels, which otherwise read only what the plain one leaves."""
+    found, kinds = json_exact.read(steps, column)
+    rows = np.flatnonzero(kinds == Kind.ESCAPED)
+    return list(found.replaced(rows, json_exact.decoded(found.take(rows))))

@@ -15,6 +15,6 @@ def list_file(path: Path, keys: Iterable[bytes]) -> Path:
     """Put a list of `keys`, as they are, at `path`."""
     held = exact(sorted(keys))
     counts = EntryCounts(len(held), 0, 0, 0)
-    told: Any = {"name": "spam", "built_at": 1, "normalizing": Normalizing(), "counts": counts}
-    files.save(KeyList.of(held, None, **told), path)
+    given: Any = {"name": "spam", "built_at": 1, "normalizing": Normalizing(), "counts": counts}
+    files.save(KeyList.of(held, None, **given), path)
     return path

@@ -106,7 +106,7 @@ def test_csv_is_read_by_a_column(column: str, ending: str, lists: Commands) -> N
     assert holds(listed, "j@x.com", 'q"q', "@d")
     assert len(listed.addresses) == 3 + (column == "2")  # the first line is data then
     rejected = (lists.directory / "out.list.rejects").read_text()
-    assert rejected == f"{path}\t7\tthe line has fewer columns\tshort\n"
+    assert rejected == f"{path}\t7\tthe line has too few columns\tshort\n"
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.ndjson.gz", "in.jsonl.zst"])
@@ -135,7 +135,7 @@ def test_inputs_of_all_formats_make_one_list(lists: Commands) -> None:
 
 
 def test_a_format_may_be_told(lists: Commands) -> None:
-    """Where the name says another one, or none."""
+    """If the name says another one, or none."""
     path = written(lists.directory / "in.txt", ["x;y,a"])
     assert lists("build", path, "-o", "o.list", "--format", "csv", "--column", "2").status == 0
     assert holds(load(lists.directory / "o.list"), "a")
@@ -222,7 +222,7 @@ def test_the_order_of_entries_does_not_matter(kind: str, tmp_path: Path) -> None
 def test_a_list_of_many_parts_is_built_in_any_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the hash splits it, as that of more than four million entries."""
+    """Also if the hash splits it, as it does with more than four million entries."""
     monkeypatch.setattr("streamdedup.filters.fuse.fuse.PART_KEYS", 300)
     one = built(tmp_path, ADDRESSES)
     assert one.addresses.header()["parts"] == 7
@@ -239,7 +239,7 @@ def test_standard_input_makes_the_same_list_as_a_file(
     path = written(lists.directory / "in.txt", ADDRESSES)
     assert lists("build", path, "-o", "file.list").status == 0
     said = lists("build", "-", "-o", "in.list", stdin=path.read_bytes())
-    assert "needs about 440.0 MB of memory, the filter, and 14 bytes for each entry" in said.errors
+    assert "needs about 440 MB of memory, the filter, and 14 bytes for each entry" in said.errors
     assert tables(load(lists.directory / "in.list")) == tables(load(lists.directory / "file.list"))
 
 
@@ -462,7 +462,7 @@ def test_a_list_goes_only_where_a_file_can_be(lists: Commands) -> None:
 
 
 def test_a_check_misses_what_is_not_in_the_file(tmp_path: Path) -> None:
-    """An entry that came to the inputs, an address or a domain, is told by its line; so is a damaged file."""
+    """A new entry of the inputs, an address or a domain, is reported by its line; so is a damaged file."""
     made, path = recipe(normalizing=PROVIDER), tmp_path / "out.list"
     built(tmp_path, ["a@x.com", "@y.com"], normalizing=PROVIDER)
     given = inputs(tmp_path / "in.txt")
@@ -586,12 +586,12 @@ def test_what_is_available_is_what_the_control_group_leaves(
 
 
 def test_more_than_is_available_is_refused_with_both_figures() -> None:
-    """And as much is taken; where nobody knows, it is tried."""
+    """Exactly as much is accepted. If the available memory is unknown, the build is tried."""
     needed = memory.needs("bloom", 1_000_000, 0, 0.01)
     needed.refuse_above(needed.total_bytes)
     needed.refuse_above(None)
     with pytest.raises(
-        ConfigError, match=r"needs about 301\.2 MB of memory.*, and 301\.2 MB are available"
+        ConfigError, match=r"needs about 301 MB of memory.*, and 301 MB are available"
     ):
         needed.refuse_above(needed.total_bytes - 1)
 
@@ -620,13 +620,13 @@ class _Terminal(io.StringIO):
         self._is_one = is_one
 
     def isatty(self) -> bool:
-        """As told."""
+        """Whether this stands for a terminal."""
         return self._is_one
 
 
 @pytest.mark.parametrize("is_one", [True, False], ids=["terminal", "file"])
 def test_progress_tells_rate_and_time_left_five_times_a_second(is_one: bool) -> None:
-    """On a terminal in one line that is written again; at the end the totals, which are told in any case."""
+    """On a terminal in one line that is written again; at the end come the totals, which are written in any case."""
     now = [0.0]
     out = _Terminal(is_one=is_one)
     progress = BuildProgress(out, live=True, clock=lambda: now[0])
@@ -641,7 +641,7 @@ def test_progress_tells_rate_and_time_left_five_times_a_second(is_one: bool) -> 
     assert "reading: 100 lines, 1.0 kB in 1.0 s (100 lines/s)\n" in out.getvalue()
 
 
-def test_progress_that_nobody_sees_is_not_told() -> None:
+def test_progress_that_nobody_sees_is_not_written() -> None:
     """But for the totals."""
     now = [0.0]
     out = _Terminal(is_one=False)
@@ -655,7 +655,7 @@ def test_progress_that_nobody_sees_is_not_told() -> None:
 
 
 def test_memory_is_stated_before_anything_is_read(lists: Commands) -> None:
-    """And the totals are told after: of what was counted, read and checked."""
+    """The totals of what was counted, read and checked come after each step."""
     written(lists.directory / "in.txt", ADDRESSES)
     said = lists("build", "in.txt", "-o", "out.list", "--check", "--progress")
     order = [

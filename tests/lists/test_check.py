@@ -86,8 +86,18 @@ def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:
     assert "give --hash-key-file" in said.errors
 
 
-@pytest.mark.parametrize("data", [b"", b"secret", b"\xff" * 32], ids=["empty", "short", "bytes"])
-def test_a_secret_that_is_none_is_refused_and_not_shown(data: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "cannot be read from key, which is empty"),
+        (b"secret", "; key holds something else"),
+        (b"\xff" * 32, "cannot be read from key as UTF-8"),
+    ],
+    ids=["empty", "short", "bytes"],
+)
+def test_a_secret_that_is_none_is_refused_and_not_shown(
+    data: bytes, said: str, tmp_path: Path
+) -> None:
     """The message names the file."""
     (tmp_path / "key").write_bytes(data)
     done = subprocess.run(
@@ -98,7 +108,8 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(data: bytes, tmp_path: P
         check=False,
     )
     assert done.returncode == 2
-    assert "--hash-key-file: 'key': " in done.stderr
+    assert "argument --hash-key-file: " in done.stderr
+    assert said in done.stderr
     assert "secret" not in done.stderr
 
 
@@ -123,7 +134,7 @@ def test_what_is_no_list_is_refused(part: str, lists: Commands) -> None:
 
 
 def test_options_stand_anywhere(lists: Commands) -> None:
-    """Before, between and behind files and keys, of every command of lists; what is no option is still told."""
+    """Before, between and after files and keys, in every command of lists. What is no option is still reported."""
     built(lists.directory, ["a"])
     for name in ("one", "two"):
         (lists.directory / f"{name}.txt").write_text(f"{name}\n")
@@ -203,7 +214,7 @@ def test_inspect_tells_all_of_the_header(lists: Commands) -> None:
 
 
 def test_inspect_says_when_checksums_do_not_hold(lists: Commands) -> None:
-    """With status 1, and what the header tells all the same."""
+    """With status 1, and with what the header says all the same."""
     built(lists.directory, ["a"])
     path = lists.directory / "out.list"
     data = bytearray(path.read_bytes())

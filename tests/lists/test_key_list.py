@@ -117,7 +117,7 @@ def test_a_strict_list_tells_aliases_apart(tmp_path: Path) -> None:
 
 
 def test_an_address_goes_before_its_domain(tmp_path: Path) -> None:
-    """Where both are listed, the more exact one is told."""
+    """If both are listed, the more exact one is reported."""
     listed = built(tmp_path, ["@example.com", "a@example.com"], normalizing=PROVIDER)
     assert matched(listed, "a@example.com", "b@example.com") == [Match.ADDRESS, Match.DOMAIN]
 
@@ -182,7 +182,7 @@ def test_a_list_stands_on_the_file(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tables are the file's pages, read-only and shared, without a copy: so all workers of a machine share them."""
-    monkeypatch.setattr(key_list, "COPIED_BYTES_MAX", 0)  # where it is not a small one
+    monkeypatch.setattr(key_list, "COPIED_BYTES_MAX", 0)  # as if it were not a small one
     listed = built(tmp_path, ["a@x.com", "@y.com"], kind=kind, normalizing=PROVIDER)
     maps = Path("/proc/self/maps")
     if not maps.exists():
@@ -202,7 +202,7 @@ def printed(program: str, path: Path) -> str:
 
 
 def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
-    """As `cp` does for a moment: who has loaded it has a copy, where a mapped file would end the process."""
+    """As `cp` does for a moment. A process that has loaded the list has a copy; a mapped file would end the process."""
     built(tmp_path, ["a@x.com"])
     program = (
         "import os, sys; from streamdedup.lists import load; from streamdedup.events import Column\n"
@@ -213,7 +213,7 @@ def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
 
 
 def test_a_list_that_is_replaced_stays_with_those_who_have_it(tmp_path: Path) -> None:
-    """A build publishes by a rename: who loaded the old one goes on with it, who loads anew has the new one."""
+    """A build publishes by a rename. A process with the old list goes on with it; the next load gives the new one."""
     old = built(tmp_path, ["old"])
     new = built(tmp_path, ["new"])
     assert matched(old, "old", "new") == [Match.ADDRESS, Match.NONE]
@@ -279,7 +279,7 @@ def test_damage_to_a_table_is_what_verification_finds(tmp_path: Path) -> None:
 
 
 def test_a_list_is_not_loaded_as_a_filter(tmp_path: Path) -> None:
-    """A program that tries is told by what it is loaded, since its keys may have to be normalized."""
+    """The error names the function that loads a list, since the keys may have to be normalized."""
     built(tmp_path, ["a"])
     for mmap in (False, True):
         with pytest.raises(
@@ -323,15 +323,15 @@ def test_keys_of_another_normalizer_are_refused(
     found = normalizer(asks, rules)
     with pytest.raises(ConfigError) as refused:
         listed.refuse_unless(found)
-    told = str(refused.value)
+    message = str(refused.value)
     for part in (str(tmp_path / "out.list"), PROVIDER.id, found.id if found else "'none'"):
-        assert part in told
-    assert "build it again" in told
-    assert "key.normalize: email" in told
+        assert part in message
+    assert "build it again" in message
+    assert "key.normalize: email" in message
 
 
 def test_a_list_of_another_versions_normalizer_is_refused(tmp_path: Path) -> None:
-    """Where rules or letters changed since it was built, its own header says so."""
+    """If rules or letters changed since it was built, its own header says so."""
     listed = built(tmp_path, ["a@x.com"], normalizing=PROVIDER)
     older = replace(listed, facts=replace(listed.facts, normalize="email 0, of long ago"))
     files.save(older, tmp_path / "older.list")

@@ -31,7 +31,7 @@ EMAIL = normalizer("email")
 def test_the_last_change_of_a_key_counts(
     changes: list[tuple[tuple[int, int], int]], asked: list[tuple[int, int]], latest_max: int
 ) -> None:
-    """Whatever was told of it before, how often the latest were put to the many, and who shares a half with it.
+    """Whatever changed it before, however often the latest were merged into the many, and whichever key shares a half.
 
     Each overlay says for ever what it said when it was made.
     """
@@ -41,17 +41,17 @@ def test_the_last_change_of_a_key_counts(
     for digest, change in changes:
         collected.apply(np.array([digest], dtype=np.uint64), change)
         expected[digest] = change
-        told = [expected.get(asked_for, UNCHANGED) for asked_for in asked]
-        made.append((collected.overlay(), told, sum(map(bool, expected.values()))))
-    for overlay, told, count in made:
-        assert overlay.look_up(array).tolist() == told
+        answers = [expected.get(asked_for, UNCHANGED) for asked_for in asked]
+        made.append((collected.overlay(), answers, sum(map(bool, expected.values()))))
+    for overlay, answers, count in made:
+        assert overlay.look_up(array).tolist() == answers
         assert len(overlay) == count
     held = sum(map(bool, expected.values()))
     assert [collected.more_than(held + n) for n in (-1, 0)] == [True, False]
 
 
 def test_an_overlay_stays_as_it_is() -> None:
-    """A batch is judged by one version, whatever comes meanwhile."""
+    """A batch is judged by one version, whatever changes come before its end."""
     changes = Changes()
     digest = MURMUR3.digests([b"a"])
     before = changes.overlay()
@@ -63,7 +63,7 @@ def test_an_overlay_stays_as_it_is() -> None:
 
 
 def test_many_changes_are_found_among_many_keys() -> None:
-    """Of 10,000 that were changed each is told, and none of 10,000 others, nor any that was taken back."""
+    """Each of 10,000 changed keys is found, none of 10,000 others, and none whose change was taken back."""
     array = MURMUR3.digests([b"%d" % n for n in range(20_000)])
     changes = Changes(latest_max=3000)
     changes.apply(array[:10_000:2], REMOVED)
@@ -71,10 +71,10 @@ def test_many_changes_are_found_among_many_keys() -> None:
         changes.apply(array[n : n + 1], ADDED)
     changes.apply(array[:100], UNCHANGED)
     overlay = changes.overlay()
-    told = overlay.look_up(array)
-    assert told[:100].tolist() == [UNCHANGED] * 100
-    assert told[100:10_000].tolist() == [REMOVED, ADDED] * 4950
-    assert not told[10_000:].any()
+    answers = overlay.look_up(array)
+    assert answers[:100].tolist() == [UNCHANGED] * 100
+    assert answers[100:10_000].tolist() == [REMOVED, ADDED] * 4950
+    assert not answers[10_000:].any()
     assert len(overlay) == 9900
 
 

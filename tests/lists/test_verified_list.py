@@ -1,4 +1,4 @@
-"""Claims about a list with its exact store: it blocks what is on it and nobody else, and counts where it would have."""
+"""Claims about a list with its exact store: it blocks only what is on it, and counts the list's false positives."""
 
 import asyncio
 import gc
@@ -24,9 +24,8 @@ from streamdedup.lists import KeyList, load
 from streamdedup.lists.build.builder import build
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.changed_list import ChangedList
-from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.exact_store import ExactStore, place_of
 from streamdedup.lists.overlay import ADDED, REMOVED, Changes
-from streamdedup.lists.store_facts import place_of
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.metrics.counts import Meters, Tally
 from streamdedup.rules.lists import Answer, Lists, ListsInForce, Match, Matcher, NeedsStore
@@ -121,12 +120,12 @@ def admit(shard: Shard) -> None:
 
 
 def test_it_matches_what_is_on_it_and_nothing_else(listed: KeyList, store: ExactStore) -> None:
-    """Where the list alone errs for a fifth of the others; as a list it has its name and version."""
+    """The list alone errs for a fifth of the others. The verified list has its name and version."""
     verified = VerifiedList(listed, store)
     assert set(asked(listed, ON_IT)) == set(asked(verified, ON_IT)) == {Match.ADDRESS}
     assert set(asked(verified, OTHERS)) == {Match.NONE}
     assert 60 < np.count_nonzero(asked(listed, OTHERS)) < 200
-    assert set(asked(verified, BELOW)) == {Match.DOMAIN}  # also where the list says: address
+    assert set(asked(verified, BELOW)) == {Match.DOMAIN}  # also if the list says: address
     assert Match.ADDRESS in asked(listed, BELOW)
     assert (verified.name, verified.version) == (listed.name, listed.version)
     again = changed(listed, {})
@@ -144,10 +143,10 @@ def test_each_answer_is_told_beside_what_matches(listed: KeyList, store: ExactSt
     raw = [key.encode() for key in keys]
     matches, answers = VerifiedList(listed, store).verify(Column.of(raw), MURMUR3.digests(raw))
     assert matches.dtype == answers.dtype == np.uint8
-    told = CONFIRMED, FALSE_POSITIVE, ABSENT, ABSENT, FALSE_POSITIVE
+    expected = CONFIRMED, FALSE_POSITIVE, ABSENT, ABSENT, FALSE_POSITIVE
     if positives(listed, ["a@junk.example"]):
-        told = CONFIRMED, FALSE_POSITIVE, ABSENT, FALSE_POSITIVE, FALSE_POSITIVE
-    assert answers.tolist() == list(told)
+        expected = CONFIRMED, FALSE_POSITIVE, ABSENT, FALSE_POSITIVE, FALSE_POSITIVE
+    assert answers.tolist() == list(expected)
     assert matches.tolist() == [Match.ADDRESS, 0, 0, Match.DOMAIN, Match.DOMAIN]
 
 
@@ -286,7 +285,7 @@ def in_force(tmp_path: Path, *overrides: str) -> Lists:
 
 
 def test_the_store_is_opened_with_its_list(tmp_path: Path) -> None:
-    """From beside it, or from where the configuration says; the log tells how many keys it has."""
+    """From beside it, or from where the configuration says; the log has the number of its keys."""
     made(tmp_path, [*ON_IT, *DOMAINS])
     with capture_logs() as lines:
         lists = in_force(tmp_path)
@@ -304,9 +303,12 @@ def test_a_store_that_does_not_do_ends_the_start(tmp_path: Path) -> None:
     """Missing, of another list, of no use, or damaged: by name, and with what to do."""
     listed = made(tmp_path, ON_IT)
     place = tmp_path / "block.list.exact"
-    (table,) = place.rglob("*.sst")
-    table.write_bytes(table.read_bytes()[::-1])
-    with pytest.raises(SnapshotError, match=r"the checksum of \S+\.sst does not hold; build the l"):
+    store = place / listed.version
+    whole = store.read_bytes()
+    store.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    with pytest.raises(
+        SnapshotError, match=r"chunk 0 of 1 is damaged: the checksum .*; build the l"
+    ):
         in_force(tmp_path)
     (place / listed.version).rename(place / "2026-01-01T00:00:00Z-00000000")
     with pytest.raises(ConfigError, match=r"holds only version 2026-01-01T\S+; build .* drop$"):
@@ -326,7 +328,7 @@ def test_a_store_that_does_not_do_ends_the_start(tmp_path: Path) -> None:
 async def test_a_store_that_comes_after_its_list_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list is refused once, told once, and tried again and again; nobody has to touch it."""
+    """The list is refused once, logged once, and tried again and again; nobody has to touch it."""
     (tmp_path / "other").mkdir()
     made(tmp_path, ON_IT)
     version = made(tmp_path / "other", [*ON_IT, "new@example.com"]).version

@@ -42,12 +42,12 @@ def peak():  # in bytes; Linux has the parent's in ru_maxrss, too
 
 
 def no_stdin() -> BinaryIO:
-    """Stand in for standard input where nobody may ask for it."""
+    """Stand in for standard input in a test that must not read it."""
     raise AssertionError("nobody reads standard input here")
 
 
 def quiet() -> BuildProgress:
-    """Tell nobody anything."""
+    """Return a progress that writes nothing."""
     return BuildProgress(None, live=False)
 
 

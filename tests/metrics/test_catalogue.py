@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamdedup.events import Column, EventBatch, Verdict
+from streamdedup.events import Column, Damage, EventBatch, Verdict
 from streamdedup.metrics import catalogue
 from streamdedup.metrics.catalogue import METRICS, PROCESS, Metric, reference_markdown
 from streamdedup.metrics.counts import Histogram, Meters, ShardMeters
@@ -137,6 +137,32 @@ def test_a_doubt_takes_back_all_that_is_in_hand() -> None:
     meters.take_back("left")
     assert (meters.ledger.consumed, meters.ledger.difference) == (3, 0)
     assert (meters.doubts["timeout"], sum(meters.taken_back.values())) == (1, 3)
+
+
+def damage(first: int, last: int) -> Damage:
+    """A record batch that cannot be read."""
+    return Damage(
+        reason="", first_offset=first, last_offset=last, raw=memoryview(b""), is_checked=True
+    )
+
+
+def test_what_is_skipped_is_counted_by_the_committed_offset_and_has_no_verdict() -> None:
+    """Once, however often it is taken back; `in_flight` and the difference know nothing of it."""
+    meters = ShardMeters()
+    meters.read(batch([0, 1]))
+    meters.skip(damage(2, 5))
+    meters.skip(damage(6, 6))
+    meters.take_back("full", 6)
+    decide(meters, 2)
+    meters.commit(6)
+    assert (meters.ledger.batches_skipped, meters.ledger.offsets_skipped) == (1, 4)
+    meters.skip(damage(6, 6))
+    meters.doubt("timeout")
+    assert (meters.in_flight, meters.ledger.difference) == (0, 0)
+    meters.skip(damage(6, 6))
+    meters.commit(7)
+    assert (meters.ledger.batches_skipped, meters.ledger.offsets_skipped) == (2, 5)
+    assert (meters.ledger.consumed, sum(meters.taken_back.values())) == (2, 0)
 
 
 def test_what_a_full_filter_could_not_take_is_taken_back_from_its_offset_on() -> None:

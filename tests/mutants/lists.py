@@ -1,6 +1,8 @@
 """How the rules of lists are broken, and what is promised of a list's exact store."""
 
 import asyncio
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,16 @@ from streamdedup.delivery.decide import Decider
 from streamdedup.delivery.shard import Decided, Shard, screen, verdicts_without_rules
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Mask
-from streamdedup.filters.exact.digest_map import Rows, _0, _1, _is_below, _merge, _put
+from streamdedup.filters.exact.digest_map import (
+    Rows,
+    _0,
+    _1,
+    _merge,
+    _put,
+    first_not_below,
+    is_at,
+    is_below,
+)
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.normalizers.email import EXACT, EmailNormalizer
@@ -20,7 +31,7 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import BuildProgress
-from streamdedup.lists.store_facts import check_files, refuse_other
+from streamdedup.lists.sorted_digests import BLOCK_ROWS, SortedDigests, _search
 from streamdedup.rules.lists import (
     NO_LISTS,
     BlockedRows,
@@ -31,6 +42,8 @@ from streamdedup.rules.lists import (
     ScreenResult,
 )
 from streamdedup.snapshot import files
+from streamdedup.snapshot.format import Sums
+from streamdedup.snapshot.read import ScanningReader, SnapshotReader
 from streamdedup.worker.list_files import Loaded
 from streamdedup.worker.lists import ListLoader, _File
 from tests.mutants.mutant import Mutant
@@ -113,14 +126,27 @@ MUTANTS = (
     Mutant(
         "any-store-does",
         "a store belongs to one list, whatever its name",
-        lambda: replaced(refuse_other, lambda *_: None),
+        lambda: replaced(ExactStore.refuse_other, lambda *_: None),
         ("test_the_store_of_another_list_is_refused",),
     ),
     Mutant(
         "store-not-checked",
         "a damaged byte of a store is never trusted (invariant 9)",
-        lambda: replaced(check_files, lambda *_: None),
-        ("test_a_damaged_file_is_refused_by_name",),
+        lambda: replaced(ScanningReader._compare, _reading_only),
+        ("test_a_damaged_byte_anywhere_is_found",),
+    ),
+    Mutant(
+        "block-not-verified",
+        "a byte of a store that is damaged later is never trusted (invariant 9)",
+        lambda: replaced(SortedDigests._read, _believing_the_disk),
+        ("test_a_block_that_changes_after_the_store_was_opened_is_not_trusted",),
+    ),
+    Mutant(
+        "last-block-to-its-end",
+        "what fills up the last block of a store is no digest",
+        lambda: recompiled(_search, _through_whole_blocks),
+        ("test_the_last_block_may_be_of_any_length",),
+        fresh_kernels=True,
     ),
     Mutant(
         "store-before-gone",
@@ -164,7 +190,7 @@ def _kept_at_the_end(newer: Rows, older: Rows, rows: Rows) -> np.uint64:
     i, j, to = _0, _0, _0
     newer_end, older_end = np.uint64(newer.shape[0]), np.uint64(older.shape[0])
     while i < newer_end or j < older_end:
-        if i == newer_end or (j < older_end and _is_below(older, j, newer[i, 0], newer[i, 1])):
+        if i == newer_end or (j < older_end and is_below(older, j, newer[i, 0], newer[i, 1])):
             _put(rows, to, older, j)
             j += _1
             to += _1
@@ -199,6 +225,28 @@ def _forgetting(self: ListLoader, file: _File, reason: str, *, is_new: bool) -> 
 
 def _believing(_self: ExactStore, digests: Digests) -> Mask:
     return np.ones(len(digests), dtype=np.bool_)
+
+
+def _reading_only(self: SnapshotReader, sums: Sums) -> None:
+    self._take(sums.nbytes)
+
+
+def _believing_the_disk(self: SortedDigests, blocks: Sequence[int]) -> Digests:
+    rows = np.zeros((len(blocks), BLOCK_ROWS, 2), dtype="<u8")
+    for into, block in zip(rows, blocks, strict=True):
+        os.preadv(self._fd, [into.data], self._index.start + block * into.nbytes)
+    return rows.reshape(-1, 2)
+
+
+def _through_whole_blocks(
+    rows: Digests, _ends: Integers, places: Integers, digests: Digests, found: Mask
+) -> None:
+    for row in range(digests.shape[0]):
+        a, b = digests[row, 0], digests[row, 1]
+        start = np.uint64(places[row] * BLOCK_ROWS)
+        end = start + np.uint64(BLOCK_ROWS)
+        at = first_not_below(rows, start, end, a, b)
+        found[row] = at < end and is_at(rows, at, a, b)
 
 
 async def _on_the_loop(

@@ -8,10 +8,12 @@ import numpy as np
 
 from streamdedup.delivery.commit import Committer
 from streamdedup.delivery.emit import Emitter
+from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.shard import Shard, verdicts_without_rules
 from streamdedup.delivery.transactions import Transaction
 from streamdedup.events import Integers, Verdicts
 from streamdedup.kafka import sink
+from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter
 from streamdedup.kafka.topics import Topic, Topology
@@ -44,6 +46,12 @@ MUTANTS = (
         "what is rejected never enters pending (rule 8)",
         lambda: replaced(verdicts_without_rules, _rejected_judged),
         ("test_what_is_rejected_never_waits",),
+    ),
+    Mutant(
+        "own-clock-believed",
+        "what is rejected for its time is so by the broker's clock (rule 8)",
+        lambda: replaced(LeaderClocks.present, _present_here),
+        ("test_no_event_and_no_letter_is_judged_by_a_wrong_clock[-7200000]",),
     ),
     Mutant(
         "unjudged-waits",
@@ -118,6 +126,10 @@ def _encode_without_output(self: Note) -> str:
 def _rejected_judged(keys: Keys, rejected: Any) -> tuple[Verdicts, Integers]:
     verdicts, rows = verdicts_without_rules(keys, rejected)
     return verdicts, np.union1d(rows, np.array(rejected, np.int64))
+
+
+def _present_here(self: LeaderClocks, _partition: int) -> Span:
+    return Span.at(self._clock._now_ms())
 
 
 def _unjudged_judged(keys: Keys, rejected: Any) -> tuple[Verdicts, Integers]:

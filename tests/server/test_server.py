@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -31,6 +32,11 @@ HOST = "127.0.0.1"
 # --- HTTP ---
 
 
+def page() -> Page:
+    """A page that is made at once."""
+    return Page(HTTPStatus.OK, "text\n")
+
+
 def failing() -> Page:
     """A page that quotes a key where it must not."""
     raise KeyError("jane.doe@example.org")
@@ -39,7 +45,7 @@ def failing() -> Page:
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     """A server of two pages, one of which fails."""
-    made = Listener(HOST, 0, {"/page": lambda: Page(HTTPStatus.OK, "text\n"), "/fails": failing})
+    made = Listener(HOST, 0, {"/page": page, "/fails": failing})
     yield made
     made.close()
 
@@ -143,34 +149,30 @@ def test_who_is_slow_is_dropped(
 
 
 def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound they are closed at once; when others have gone, there is room again."""
+    """Beyond the bound the one that waits longest is closed; when others have gone, there is room again."""
     monkeypatch.setattr(listener_module, "CONNECTIONS_MAX", 2)
-    entered, go_on = threading.Semaphore(0), threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
 
     def slow() -> Page:
-        entered.release()
+        entered.set()
         go_on.wait(DEADLINE_S)
         return Page(HTTPStatus.OK, "slow\n")
 
-    made = Listener(HOST, 0, {"/slow": slow})
-    slow_ones = [threading.Thread(target=ask, args=(made.port, "/slow")) for _ in range(2)]
-    for thread in slow_ones:
-        thread.start()
-        assert entered.acquire(timeout=DEADLINE_S)
-    with pytest.raises(OSError):
-        ask(made.port, "/slow")
-    go_on.set()
-    for thread in slow_ones:
-        thread.join()
-    wait_until(lambda: _answers(made.port), DEADLINE_S, lambda: "no room came back")
+    made = Listener(HOST, 0, {"/slow": slow, "/page": page}, kept=("/slow",))
+    with ThreadPoolExecutor() as clients:
+        first = clients.submit(ask, made.port, "/slow")
+        assert entered.wait(DEADLINE_S)
+        others = [clients.submit(ask, made.port, "/slow")]
+        wait_until(lambda: len(made._answering) == 2, DEADLINE_S, lambda: "it is not heard")
+        others.append(clients.submit(ask, made.port, "/slow"))
+        with pytest.raises(ConnectionError):
+            first.result(DEADLINE_S)
+        assert ask(made.port, "/page")[0] == 200
+        go_on.set()
+        answers = sum(other.exception(DEADLINE_S) is None for other in others)
+        assert answers == 1
+        assert ask(made.port, "/slow")[0] == 200
     made.close()
-
-
-def _answers(port: int) -> bool:
-    try:
-        return ask(port, "/slow")[0] == 200
-    except OSError:
-        return False
 
 
 def test_a_port_that_is_taken_is_refused(listener: Listener) -> None:

@@ -20,11 +20,11 @@ class TestContradictions:
                 ["key.from=header", "key.field=null"],
                 "key.field: is required with key.from: header; name the header",
             ),
-            (["key.from=key"], "key.field = 'id': means nothing with key.from: key; delete it"),
-            (["key.from=value"], "key.field = 'id': means nothing with key.from: value"),
+            (["key.from=key"], "key.field: means nothing with key.from: key; delete it"),
+            (["key.from=value"], "key.field: means nothing with key.from: value"),
             (["key.from=header", "key.field=[a, b]"], "must be one name, not a list"),
-            (["key.field=/a~b"], "holds the wrong JSON Pointer '/a~b'; write ~0 for ~"),
-            (["key.field=[id, /a~2]"], "holds the wrong JSON Pointer '/a~2'"),
+            (["key.field=/a~b"], "holds a wrong JSON Pointer; write ~0 for ~"),
+            (["key.field=[id, /a~2]"], "holds a wrong JSON Pointer"),
             (
                 ["key.on_malformed=dead_letter"],
                 "key.on_malformed = 'dead_letter': needs sink.dead_letter_topic",
@@ -91,14 +91,14 @@ class TestContradictions:
                 "STREAMDEDUP_FILTER__HASH_KEY to 32 hexadecimal digits (16 random bytes), as from: "
                 "openssl rand -hex 16; or filter.hash_key_file to a file that holds them",
             ),
-            (["sink.topic=events"], "sink.topic = 'events': must differ from source.topic"),
+            (["sink.topic=events"], "sink.topic: must differ from source.topic"),
             (
                 ["sink.duplicates_topic=events-unique"],
-                "sink.duplicates_topic = 'events-unique': must differ from sink.topic",
+                "sink.duplicates_topic: must differ from sink.topic",
             ),
             (
                 ["sink.dead_letter_topic=events"],
-                "sink.dead_letter_topic = 'events': must differ from source.topic",
+                "sink.dead_letter_topic: must differ from source.topic",
             ),
         ],
     )

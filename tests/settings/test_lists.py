@@ -34,7 +34,7 @@ class TestLists:
         lines = problems(file, f"{which}.file=/nowhere/x.list", "sink.topic=events")
         assert any(
             line.startswith(
-                f"--set: {which}.file = '/nowhere/x.list': cannot be read: No such file or directory; name a file"
+                f"--set: {which}.file: cannot be read: No such file or directory; name a file"
             )
             for line in lines
         )
@@ -46,7 +46,7 @@ class TestLists:
         command += ["--set", "blocklist.file=/nowhere/x.list"]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 2
-        assert "blocklist.file = '/nowhere/x.list': cannot be read" in done.stderr
+        assert "blocklist.file: cannot be read" in done.stderr
 
     @pytest.mark.parametrize("leaf", ["allowlist.file", "sink.blocked_topic"])
     def test_what_goes_with_a_block_list_means_nothing_without(self, file: Path, leaf: str) -> None:
@@ -62,7 +62,7 @@ class TestLists:
         (line,) = problems(file, "blocklist.on_positive=verify")
         assert "blocklist.on_positive = 'verify': means nothing without blocklist.file" in line
         (line,) = problems(file, listed, "blocklist.exact=/var/lib/x.exact")
-        assert "blocklist.exact = '/var/lib/x.exact': means nothing with blocklist.on_pos" in line
+        assert "blocklist.exact: means nothing with blocklist.on_pos" in line
         settings = read(file, listed, "blocklist.on_positive=verify", "blocklist.exact=~/x.exact")
         assert settings.blocklist.exact == Path.home() / "x.exact"
         assert read(file, listed).blocklist.on_positive == "drop"

@@ -82,7 +82,7 @@ class TestNoFilter:
         """So there is no topic for them."""
         file.write_text(ONLY_SCREENS)
         (line,) = problems(file, listed, "sink.duplicates_topic=again")
-        assert "sink.duplicates_topic = 'again': means nothing with filter.kind: none" in line
+        assert "sink.duplicates_topic: means nothing with filter.kind: none" in line
 
     def test_a_later_null_takes_back_the_filter_but_not_the_hash(
         self, file: Path, listed: str

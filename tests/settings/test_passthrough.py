@@ -48,11 +48,11 @@ UNKNOWN_OPTIONS = [
 ]
 
 WRONG_OPTIONS = [
-    ("consumer.session_timeout_ms=soon", "= 'soon': is not a duration"),
+    ("consumer.session_timeout_ms=soon", ": is not a duration"),
     ("consumer.fetch_max_bytes=64M", "= '64M': has the unknown unit 'M'; did you mean MiB?"),
-    ("consumer.client_rack=[a]", "= ['a']: must be a text"),
+    ("consumer.client_rack=[a]", "= a list: must be a text"),
     ("producer.transaction_timeout_ms=-5", "= '-5': out of range, must be 0 or more"),
-    ("producer.transaction_timeout_ms={a: b}", "= {'a': 'b'}: is not a duration"),
+    ("producer.transaction_timeout_ms={a: b}", "= a mapping: is not a duration"),
 ]
 
 
@@ -73,7 +73,9 @@ class TestPassThrough:
     def test_an_unknown_option_brings_the_nearest(self, file: Path, option: str, hint: str) -> None:
         """Kafka's names, misspellings and options of the other client are told apart."""
         (line,) = problems(file, f"kafka.{option}=hunter2")
-        assert line.startswith(f"--set: kafka.{option}: ")
+        hidden = ("consumer.zzz", "consumer.topics")  # they resemble no option
+        shown = "consumer.********" if option in hidden else option
+        assert line.startswith(f"--set: kafka.{shown}: ")
         assert hint in line
         assert "hunter2" not in line
 

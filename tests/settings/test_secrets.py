@@ -1,6 +1,5 @@
 """Secrets, and the options by which Kafka is reached securely."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,7 +98,7 @@ class TestSecurity:
             "filter.error_rate=2",
             KAFKA__SASL_PLAIN_PASSWORD="hunter2",  # noqa: S106
         )
-        assert "kafka.sasl_plain_password = ********: means nothing with" in message
+        assert "kafka.sasl_plain_password: means nothing with" in message
         message += refusal(file, KAFKA__SASL_PASSWORD="hunter2")  # noqa: S106
         assert "did you mean STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD" in message
         assert "hunter2" not in message
@@ -129,7 +128,7 @@ class TestSecurity:
                     "kafka.sasl_mechanism=OAUTHBEARER",
                     "kafka.sasl_oauth_token_provider=my.tokens:make",
                 ],
-                ["kafka.sasl_plain_username = 'me': means nothing with kafka.sasl_mechanism"],
+                ["kafka.sasl_plain_username: means nothing with kafka.sasl_mechanism"],
             ),
             (
                 ["kafka.sasl_plain_username=me"],
@@ -140,7 +139,7 @@ class TestSecurity:
             ),
             (
                 ["kafka.ssl_cafile=PEM"],
-                ["kafka.ssl_cafile = 'PEM': means nothing with kafka.security_protocol: PLAIN"],
+                ["kafka.ssl_cafile: means nothing with kafka.security_protocol: PLAIN"],
             ),
             (
                 ["kafka.ssl_check_hostname=no"],
@@ -156,7 +155,7 @@ class TestSecurity:
             ),
             (
                 ["kafka.security_protocol=SSL", "kafka.ssl_password_file=PEM"],
-                ["kafka.ssl_password_file = 'PEM': means nothing without kafka.ssl_keyfile"],
+                ["kafka.ssl_password_file: means nothing without kafka.ssl_keyfile"],
             ),
         ],
     )
@@ -167,8 +166,8 @@ class TestSecurity:
         lines = problems(file, *(text.replace("PEM", str(pem)) for text in overrides))
         assert len(lines) == len(expected)
         for line, part in zip(lines, expected, strict=True):
-            name = re.sub(r"'[^']*some\.p[^']*'|'[^']*\.\.\.", "'PEM'", line)  # a long one is cut
-            assert part in name
+            assert part in line
+            assert str(pem) not in line
 
     def test_a_secret_is_set_once(self, file: Path, pem: Path) -> None:
         """With both the variable and the file, nobody could tell which is used."""
@@ -207,7 +206,7 @@ class TestSecurity:
         path = tmp_path / "hash-key"
         path.write_text(wrong)
         (line,) = problems(file, "filter.hash=siphash", FILTER__HASH_KEY=wrong)
-        assert "filter.hash_key = ********: must be 32 hexadecimal digits (16 random" in line
+        assert "filter.hash_key: must be 32 hexadecimal digits (16 random" in line
         assert "as from: openssl rand -hex 16" in line
         (other,) = problems(file, "filter.hash=siphash", f"filter.hash_key_file={path}")
         assert "; hash-key holds something else" in other
@@ -218,9 +217,9 @@ class TestSecurity:
         digits = "0123456789abcdef" * 2
         pem.write_text(digits)
         (line,) = problems(file, FILTER__HASH_KEY=digits)
-        assert "filter.hash_key = ********: means nothing with filter.hash: murmur3; unset" in line
+        assert "filter.hash_key: means nothing with filter.hash: murmur3; unset" in line
         (line,) = problems(file, f"filter.hash_key_file={pem}")
-        assert "filter.hash_key_file = " in line
+        assert "filter.hash_key_file: " in line
         assert "set filter.hash: siphash" in line
         twice = ["filter.hash=siphash", f"filter.hash_key_file={pem}"]
         (line,) = problems(file, *twice, FILTER__HASH_KEY=digits)

@@ -159,6 +159,10 @@ class Oracle:
             place = _place(event)
             kind = kind_of(event, is_listed=self._plan.is_listed(event.key))
             wanted = blocked if kind is Kind.BLOCKED else dead
+            if kind is Kind.REJECTED and self._plan.is_listed(event.key) and blocked[place]:
+                wanted = (
+                    blocked  # screened before the broker's time was known, which alone rejects it
+                )
             if kind is Kind.JUDGED and event.key is not None:
                 if event.key not in keys and not drops_late:
                     raise BreachError(f"partition {partition}: the key at {event.offset} was lost")

@@ -296,6 +296,32 @@ async def test_without_topic_ids_the_fingerprint_tells_a_topic_that_was_made_aga
     assert lost_and_doubled(deployment) == (0, 0, 300)
 
 
+@pytest.mark.broker
+@pytest.mark.parametrize("on_gap", ["stop", "accept"])
+async def test_without_topic_ids_an_output_that_was_deleted_whole_stops(
+    deployment: Deployment, start: Start, on_gap: str
+) -> None:
+    """Nothing is left by which the snapshot could be told from that of a topic that was made again and trimmed.
+
+    With `accept` it goes on, and the keys of what was deleted pass once more.
+    """
+    deployment.config["sink"]["on_gap"] = on_gap
+    deployment.feed(keyed(range(100), 1))
+    await start(deployment, connect=without_ids).through(100)
+    delete_records(deployment.bootstrap, deployment.sink, {0: -1})
+    deployment.feed(keyed(range(105), 1))
+    worker = start(deployment, connect=without_ids)
+    if on_gap == "accept":
+        worker = await worker.through(105)
+        assert len(read_all(deployment.bootstrap, deployment.sink)) == 105
+    else:
+        said = await worker.stopped()
+        assert "begins at offset 101" in said
+        assert "set sink.on_gap: accept" in said
+    (refused,) = worker.lines("snapshot_refused")
+    assert "the broker reports no topic ids" in refused["reason"]
+
+
 @contextmanager
 def _down(broker: ProcessBroker) -> Any:
     broker.stop()

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from streamdedup.commands.audit.extents import Extent
 from streamdedup.commands.audit.match import Matches
+from streamdedup.commands.audit.time_check import TimeCheck
+from streamdedup.kafka.broker_clock import DIFFERENCE_S_MAX
 from streamdedup.settings import Settings
 
-FINDINGS = ("lost", "missing", "wrongly_dropped", "doubled", "foreign")
+FINDINGS = ("lost", "missing", "wrongly_dropped", "doubled", "foreign", "wrongly_rejected")
 _EMITTED_BEFORE = ("lost", "missing", "wrongly_dropped")
 
 
@@ -53,6 +55,25 @@ def limits_of(
             "keys_across_partitions",
             "each partition is judged by itself, as the worker does: a key that came in two partitions is in the output"
             " of both, and is not counted here (docs/partitioning.md)",
+        )
+
+
+def limits_of_times(settings: Settings, check: TimeCheck) -> Iterator[Limit]:
+    """Yield what is not known about the events that were rejected for their time."""
+    output, letters = settings.sink.topic, settings.sink.dead_letter_topic
+    if check.unknown:
+        yield Limit(
+            "rejections_unchecked",
+            f"events were rejected for their time, and it is not known what time it was on the broker: {letters} has"
+            f" neither transactions nor LogAppendTime, or the limits of {output} are not known (DescribeConfigs)",
+            () if check.wrong else ("wrongly_rejected",),
+        )
+    if abs(check.worker_ahead_s) > DIFFERENCE_S_MAX:
+        side = "ahead of" if check.worker_ahead_s > 0 else "behind"
+        yield Limit(
+            "clock_differed",
+            f"the worker's clock was {abs(check.worker_ahead_s):,.0f} s {side} the broker's when it rejected events for"
+            " their time; set the wrong one right (NTP)",
         )
 
 

@@ -39,6 +39,7 @@ class Matches:
     lost: int = 0  # events that pass unjudged, or must become dead letters, and are in no topic
     doubled: int = 0
     foreign: int = 0
+    wrongly_rejected: int = 0  # by their time, although the output takes them by the broker's clock
     # Events of emitted keys that are due, but neither in the output nor among the duplicates.
     unaccounted: int = 0
     examples: dict[str, list[int]] = field(default_factory=dict)
@@ -115,7 +116,7 @@ def match(
 
 
 def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
-    """Yield shorter parts, with all rows of a digest still in one part."""
+    """Cut the parts into pieces of about PIECE_ROWS rows. The rows of a digest stay in one piece."""
     for rows in parts:
         start = 0
         while start < len(rows):
@@ -128,7 +129,7 @@ def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
 def _match_keys(found: Matches, groups: _Groups, due_from: int) -> None:
     due = (groups.count[DUE] > 0) & (groups.last[DUE] >= due_from)
     emitted, dropped = groups.count[EMITTED], groups.count[DROPPED]
-    # Marked as blocked. A lost event of such a key cannot be told from a blocked one.
+    # Events that shadow mode marked as blocked. If one of such a key is lost, it looks like another blocked one.
     withheld = groups.count[WITHHELD]
     missing = due & (emitted + withheld == 0)
     wrongly = missing & (dropped > 0)
@@ -142,11 +143,11 @@ def _match_keys(found: Matches, groups: _Groups, due_from: int) -> None:
 
 
 def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
-    """Compare events that pass unjudged. The output may hold them more often than the input: once for each reading."""
+    """Compare events that pass unjudged. The output may have a copy for each reading of the input."""
     due = np.where(groups.last[DUE_UNJUDGED] >= due_from, groups.count[DUE_UNJUDGED], 0)
     emitted = groups.count[EMITTED_UNJUDGED]
     short = np.maximum(due - emitted, 0)
-    if due_from:  # some of several equal events may be below it
+    if due_from:  # of several equal events, some may be below `due_from`
         short = np.where(emitted > 0, 0, np.minimum(short, 1))
     found.note("lost", int(short.sum()), groups.last[DUE_UNJUDGED][short > 0])
     # In shadow mode, such events pass instead of becoming dead letters.
@@ -161,7 +162,8 @@ def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
 def _remembered(emitted: Rows, generations: int) -> Mask:
     """Return which rows were emitted although the window still held their key. Rows are sorted by digest and offset.
 
-    It held the key if an earlier row of the same digest has a generation that is live at the row's own reach.
+    The window held the key if an earlier row of the same digest has a generation less than `generations` below the
+    row's reach (window_time.py has the terms).
     """
     if not len(emitted):
         return np.zeros(0, dtype=np.bool_)

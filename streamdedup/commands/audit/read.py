@@ -19,6 +19,7 @@ from streamdedup.commands.audit.rows import (
     Sorter,
     rows_of,
 )
+from streamdedup.commands.audit.time_check import Claim, TimeCheck
 from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import DeliveryError
@@ -33,6 +34,8 @@ from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 
 STALL_S_MAX = 60.0
+# The headers of a letter that name its event.
+_PLACE = ("streamdedup.topic", "streamdedup.partition", "streamdedup.offset")
 OnProgress = Callable[[str, int], None]  # gets the topic and how many more of its events were read
 
 
@@ -82,6 +85,7 @@ class PartitionReader:
         *,
         sorter: Sorter,
         clock: Clock | None,
+        time_check: TimeCheck | None,
         on_progress: OnProgress,
     ) -> None:
         self._cluster, self._hash, self._settings = cluster, recipe.hash, recipe.settings
@@ -94,6 +98,7 @@ class PartitionReader:
         self._extractor = recipe.extractor()
         self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
         self._remembers = self._settings.filter.remembers
+        self._time_check, self._claims = time_check, list[Claim]()
         self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
         self.sorts = Sorts()
 
@@ -131,6 +136,9 @@ class PartitionReader:
         try:
             async for batch in batches:
                 take(batch)
+                if self._claims and self._time_check:
+                    await self._time_check.check(self._claims)
+                    self._claims = []
                 self._on_progress(topic, len(batch))
         except TrimmedError as error:
             raise DeliveryError(
@@ -140,16 +148,15 @@ class PartitionReader:
             await batches.aclose()
 
     def _letter(self, letters: _Letters, batch: EventBatch) -> None:
-        origin = {
-            "streamdedup.topic": self._settings.source.topic.encode(),
-            "streamdedup.partition": b"%d" % self._extent.partition,
-        }
+        origin = self._settings.source.topic.encode(), b"%d" % self._extent.partition
+        places = zip(*(headers_of(batch.headers, name) for name in _PLACE), strict=True)
         offsets = []
-        for headers in batch.headers:
-            told = dict(headers)
-            offset = told.get("streamdedup.offset") or b""
-            if offset.isdigit() and all(told.get(name) == is_ for name, is_ in origin.items()):
+        check = self._time_check if letters is self._letters else None
+        for row, (topic, partition, offset) in enumerate(places):
+            if offset is not None and offset.isdigit() and (topic, partition) == origin:
                 offsets.append(int(offset))
+                if check and (claim := check.claim(batch, row, offsets[-1])):
+                    self._claims.append(claim)
         letters.add(np.array(offsets, dtype=np.int64))
 
     def _due(self, batch: EventBatch) -> None:

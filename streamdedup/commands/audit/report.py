@@ -44,6 +44,7 @@ class PartitionCounts:
     explained_max: int | None
     doubled: int | None
     foreign: int | None
+    wrongly_rejected: int | None
     offsets: Mapping[str, Sequence[int]]
     limits: tuple[Limit, ...] = ()
 
@@ -175,6 +176,13 @@ def _breaches(
             f" {_where(sink, partitions, 'foreign')}"
         )
 
+    if total.wrongly_rejected:
+        yield (
+            f"{counted(total.wrongly_rejected, 'event')} rejected for their time, although {sink} takes them by the"
+            f" broker's clock: the worker's clock was wrong, or the limits of {sink} were changed since;"
+            f" {_where(source, partitions, 'wrongly_rejected')}"
+        )
+
 
 def _beyond_chance(
     partitions: Sequence[PartitionCounts], total: PartitionCounts
@@ -250,11 +258,16 @@ _COLUMNS = {
     "lost": "lost",
     "doubled": "doubled",
     "foreign": "foreign",
+    "wrongly_rejected": "wrongly rejected",
 }
 
 
 def _table(rows: Sequence[PartitionCounts]) -> Iterator[str]:
-    seldom = ("blocked", "unjudged")  # these columns are shown only if they count anything
+    seldom = (
+        "blocked",
+        "unjudged",
+        "wrongly_rejected",
+    )  # these columns are shown only if they count anything
     columns = {
         n: t for n, t in _COLUMNS.items() if n not in seldom or any(getattr(c, n) for c in rows)
     }

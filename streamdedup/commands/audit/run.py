@@ -7,18 +7,25 @@ letters.
 from collections.abc import Callable
 
 from streamdedup.commands.audit.extents import Extent, fixed, topology_of
-from streamdedup.commands.audit.limits import FINDINGS, Limit, began_at_latest, limits_of
+from streamdedup.commands.audit.limits import (
+    FINDINGS,
+    Limit,
+    began_at_latest,
+    limits_of,
+    limits_of_times,
+)
 from streamdedup.commands.audit.match import Matches, first_read, match
 from streamdedup.commands.audit.read import PartitionReader, Sorts
 from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
+from streamdedup.commands.audit.time_check import TimeCheck
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.filters.window.clock import Clock
 from streamdedup.filters.window.rules import rules_for
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
-from streamdedup.kafka.topics import sink_topics
+from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.settings import Settings
 
 SORT_BYTES = 16 << 20  # with the client's buffers and the rest, the process stays below 256 MB
@@ -65,11 +72,13 @@ class _Audit:
                 f"the group {self._settings.kafka.group_id} has committed nothing on {self._settings.source.topic}, so"
                 " there is nothing to audit; check kafka.group_id and source.topic, or run the worker first"
             )
-        found = [await self._partition(recipe, extent) for extent in extents]
+        found = [await self._partition(recipe, extent, topology) for extent in extents]
         return judged(self._settings, recipe.shard_capacity, found)
 
-    async def _partition(self, recipe: Recipe, extent: Extent) -> PartitionCounts:
-        clock = self._clock(recipe)
+    async def _partition(
+        self, recipe: Recipe, extent: Extent, topology: Topology
+    ) -> PartitionCounts:
+        clock, time_check = self._clock(recipe), self._time_check(extent, topology)
         until = extent.committed
         until = extent.found.input_start if until is None else until
         read = 0
@@ -82,7 +91,13 @@ class _Audit:
 
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
             reader = PartitionReader(
-                recipe, self._cluster, extent, sorter=sorter, clock=clock, on_progress=progress
+                recipe,
+                self._cluster,
+                extent,
+                sorter=sorter,
+                clock=clock,
+                time_check=time_check,
+                on_progress=progress,
             )
             await reader.read(until)
             due_from = self._due_from(extent, sorter)
@@ -98,7 +113,20 @@ class _Audit:
             name: await self._cluster.first_offset(name, extent.partition) for name in side_topics
         }
         limits = tuple(limits_of(self._settings, extent, starts, matches))
+        if time_check:
+            matches.note("wrongly_rejected", len(time_check.wrong), time_check.wrong_offsets)
+            limits = (*limits, *limits_of_times(self._settings, time_check))
         return counts_of(self._settings, extent, reader.sorts, matches, limits)
+
+    def _time_check(self, extent: Extent, topology: Topology) -> TimeCheck | None:
+        sink = self._settings.sink
+        if not sink.dead_letter_topic:
+            return None
+        output, letters = topology[sink.topic], topology[sink.dead_letter_topic]
+        end = extent.ends[letters.name]
+        return TimeCheck(
+            self._settings, self._cluster, output, letters, partition=extent.partition, end=end
+        )
 
     def _clock(self, recipe: Recipe) -> Clock | None:
         options = self._settings.filter

@@ -8,7 +8,7 @@ from streamdedup.commands.plan.compare import Comparison, grouped
 from streamdedup.commands.plan.sample import Sample
 from streamdedup.commands.plan.speed import TABLE_BYTES_MAX
 from streamdedup.filters.sizing import TABLE_HASHES_MAX, false_positive_table
-from streamdedup.units import counted
+from streamdedup.units import counted, sized
 
 COLUMN_GAP = "  "
 
@@ -79,7 +79,7 @@ def _head(plan: Comparison) -> Iterator[str]:
     bound = plan.bound_bits
     yield (
         f"{counted(job.keys, 'key')} ({job.keys_from}) at an error rate of {job.error_rate:g}:"
-        f" at least log2(1/{job.error_rate:g}) = {bound:.2f} bits a key, {_memory(bound * job.keys / 8)}"
+        f" at least log2(1/{job.error_rate:g}) = {bound:.2f} bits a key, {sized(bound * job.keys / 8)}"
     )
     if job.partitions:
         yield (
@@ -124,7 +124,7 @@ def _cells(plan: Comparison, row: Row) -> list[str]:
     return [
         row.kind,
         f"{bits:,.1f}",
-        _memory(plan.memory_bytes(row)),
+        sized(plan.memory_bytes(row)),
         f"{bits / plan.bound_bits:,.2f}",
         str(row.size.hashes),
         f"{row.size.error:.3g}",
@@ -140,7 +140,7 @@ def _foot(plan: Comparison) -> Iterator[str]:
     yield f"pick {plan.pick.kind}: {'; '.join(plan.pick.because)}."
     if plan.job.partitions:
         picked = next(row for row in plan.rows if row.kind == plan.pick.kind)
-        yield f"  a worker with all partitions needs {_memory(plan.memory_bytes(picked))} for its filters"
+        yield f"  a worker with all partitions needs {sized(plan.memory_bytes(picked))} for its filters"
     for kind, when in plan.pick.instead.items():
         yield f"  or {kind} {when}"
     for reason, kinds in grouped(plan.left_out).items():
@@ -149,17 +149,6 @@ def _foot(plan: Comparison) -> Iterator[str]:
         f"add, contains: ns a key on one core of this machine, in batches, tables up to {TABLE_BYTES_MAX >> 20} MiB;"
         " pause: how long a snapshot stops the worker"
     )
-
-
-def _memory(size_bytes: float) -> str:
-    for unit, worth in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= worth:
-            return (
-                f"{size_bytes / worth:.3g} {unit}"
-                if size_bytes < 1000 * worth
-                else f"{size_bytes / worth:,.0f} {unit}"
-            )
-    return f"{size_bytes:.0f} B"
 
 
 def _pause(seconds: float | None) -> str:

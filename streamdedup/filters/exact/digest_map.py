@@ -48,7 +48,7 @@ class DigestMap(NamedTuple):
     def merged_into(self, older: "DigestMap") -> "DigestMap":
         """Return the map of both, in which our rows win, without the rows that have no effect any more.
 
-        The kernel releases the GIL, so other threads run meanwhile.
+        The kernel releases the GIL, so other threads run during the merge.
         """
         rows = np.empty((len(self.rows) + len(older.rows), 3), dtype=np.uint64)
         return DigestMap.over(rows[: _merge(self.rows, older.rows, rows)])
@@ -96,7 +96,7 @@ def _merge(newer: Rows, older: Rows, rows: Rows) -> np.uint64:
     i, j, to = _0, _0, _0
     newer_end, older_end = np.uint64(newer.shape[0]), np.uint64(older.shape[0])
     while i < newer_end or j < older_end:
-        if i == newer_end or (j < older_end and _is_below(older, j, newer[i, 0], newer[i, 1])):
+        if i == newer_end or (j < older_end and is_below(older, j, newer[i, 0], newer[i, 1])):
             _put(rows, to, older, j)
             j += _1
             to += _1
@@ -123,11 +123,11 @@ def _look_up(
     for row in range(np.uint64(digests.shape[0])):
         a, b = digests[row, 0], digests[row, 1]
         at = _place(newer, newer_starts, a, b)
-        if _is_at(newer, at, a, b):
+        if is_at(newer, at, a, b):
             found[row] = np.uint8(newer[at, 2])
             continue
         at = _place(older, older_starts, a, b)
-        if _is_at(older, at, a, b):
+        if is_at(older, at, a, b):
             found[row] = np.uint8(older[at, 2])
 
 
@@ -135,23 +135,32 @@ def _look_up(
 def _place(rows: Rows, starts: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
     """Return how many rows are below a digest."""
     bucket = upper_half(a, np.uint64(starts.shape[0]) - _1)
-    low, high = starts[bucket], starts[bucket + _1]
-    while low < high:
-        middle = (low + high) >> _1
-        if _is_below(rows, middle, a, b):
-            low = middle + _1
-        else:
-            high = middle
-    return np.uint64(low)
+    return first_not_below(rows, starts[bucket], starts[bucket + _1], a, b)
 
 
 @inlined
-def _is_below(rows: Rows, row: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+def first_not_below(
+    rows: Rows, low: np.uint64, high: np.uint64, a: np.uint64, b: np.uint64
+) -> np.uint64:
+    """Return the first of the rows from `low` on that is not below the digest (a, b); `high` if all before it are."""
+    while low < high:
+        middle = (low + high) >> _1
+        if is_below(rows, middle, a, b):
+            low = middle + _1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def is_below(rows: Rows, row: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+    """Return whether that row of `rows` is below the digest (a, b)."""
     return bool(rows[row, 0] < a or (rows[row, 0] == a and rows[row, 1] < b))
 
 
 @inlined
-def _is_at(rows: Rows, row: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+def is_at(rows: Rows, row: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+    """Return whether there is such a row, and it is the digest (a, b)."""
     return bool(row < np.uint64(rows.shape[0]) and rows[row, 0] == a and rows[row, 1] == b)
 
 

@@ -173,7 +173,7 @@ class Chain(DigestFilter):
         for buffer in made.buffers():
             touch_pages(buffer)
         self._parked[due] = made
-        if due < len(self._stages):  # `add_many` has made it meanwhile
+        if due < len(self._stages):  # `add_many` has made it while this thread did
             self._parked.pop(due, None)
 
     def add_many(self, digests: Digests) -> Mask:

@@ -202,7 +202,7 @@ def decided(
     """The flags of a key at its time, the watermark after it, the generation of that, and the key's own generation.
 
     The key is `present` if a generation holds it that is live at the key's own time, or at the watermark if that is
-    later. So a key is new again once its window has passed, even if no other key came meanwhile. `newest` is whether
+    later. So a key is new again once its window has passed, even if no other key came in that time. `newest` is whether
     the current generation holds the key: by count such a key is not renewed, because only other keys let time pass.
     """
     own = generation_of(clock, time, current)

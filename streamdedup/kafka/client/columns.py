@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from streamdedup.events import Column, EventBatch, Origin
 from streamdedup.kafka.client import responses
-from streamdedup.kafka.records.decoding import PendingDecode, first_of, origins
+from streamdedup.kafka.records.decoding import PendingDecode, first_of, origins, sound_columns
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records.records import EventConsumer, to_batch
@@ -35,8 +35,8 @@ from streamdedup.kafka.records.wire import (
     DamagedBatchError,
     RecordBatch,
     Records,
+    Unpacked,
     check_first,
-    columns_of,
     decode,
     is_abort,
     record_batches,
@@ -76,6 +76,8 @@ class ColumnarConsumer(EventConsumer):
         while True:
             polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
             [found] = polled.get(where, [None])
+            if isinstance(found, EventBatch) and found.damage is not None:
+                raise DamagedBatchError(found.damage.reason, found.damage)
             if not isinstance(found, PendingDecode):
                 return found or None
             await found.done()
@@ -235,15 +237,27 @@ class _PartitionColumns(fetcher.PartitionRecords):
     def _decoded(
         self, together: Sequence[RecordBatch], behind: int
     ) -> Iterator[EventBatch | PendingDecode]:
-        """Yield the events of consecutive record batches, as many at once as one turn of the loop may decompress."""
+        """Yield the events of consecutive record batches, as many at once as one turn of the loop may decompress.
+
+        In the place of a batch that cannot be read, yield one of no events, with its damage.
+        """
         while together:
-            if parts := first_of(together):
-                records = columns_of(parts)
-            else:
-                large = PendingDecode(together[0])
-                while not large.is_done:
-                    yield large
-                records = large.records
+            parts: Sequence[Unpacked] = first_of(together)
+            try:
+                if parts:
+                    parts, records = sound_columns(parts)
+                else:
+                    large = PendingDecode(together[0])
+                    while not large.is_done:
+                        yield large
+                    records = large.records
+            except DamagedBatchError as error:
+                if error.damage is None:
+                    raise
+                first, together = together[0], together[1:]
+                self.next_fetch_offset = first.last_offset + 1 if together else behind
+                yield EventBatch.skipped(self._tp.topic, self._tp.partition, error.damage)
+                continue
             count = len(parts) or 1
             taken, together = together[:count], together[count:]
             yield from self._cut(taken, records, taken[-1].last_offset + 1 if together else behind)
@@ -258,8 +272,8 @@ class _PartitionColumns(fetcher.PartitionRecords):
         row = int(np.searchsorted(records.offsets, self.next_fetch_offset))
         count = len(records.offsets)
         size_bytes = np.cumsum(records.bodies.sizes)
-        ends = np.cumsum([batch.count for batch in together])
-        large = origins(together, size_bytes)
+        ends = np.cumsum(records.counts)
+        large = origins(together, records, size_bytes)
         while row < count:
             most = self._events_max(self._tp)
             fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))

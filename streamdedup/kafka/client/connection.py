@@ -243,13 +243,13 @@ def _sasl(options: KafkaOptions) -> dict[str, Any]:
 
 
 def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
-    where = f"kafka.sasl_oauth_token_provider {options.sasl_oauth_token_provider!r}"
+    where = "kafka.sasl_oauth_token_provider"
     module, _, name = (options.sasl_oauth_token_provider or "").partition(":")
     try:
         provider = getattr(import_module(module), name)()
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"{where}: {error}; give package.module:factory of something that can be imported"
+            f"{where}: {_missing_in(module, error)}; give package.module:factory of something that can be imported"
         ) from None
     except Exception as error:
         raise ConfigError(
@@ -257,7 +257,16 @@ def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
         ) from error
     if not isinstance(provider, AbstractTokenProvider):
         raise ConfigError(
-            f"{where} returned a {type(provider).__name__};"
-            " the factory must return an aiokafka.abc.AbstractTokenProvider"
+            f"{where}: the factory returned a {type(provider).__name__};"
+            " it must return an aiokafka.abc.AbstractTokenProvider"
         )
     return provider
+
+
+def _missing_in(module: str, error: ImportError | AttributeError) -> str:
+    """Return what is missing, without quoting the option: a user with a password looks like a module with a factory."""
+    if isinstance(error, AttributeError):
+        return "the module has no such factory, or the factory raised AttributeError"
+    if error.name and not f"{module}.".startswith(f"{error.name}."):
+        return f"the module needs {error.name}, which cannot be imported"
+    return "the module cannot be imported"

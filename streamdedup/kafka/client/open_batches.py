@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from aiokafka.producer.message_accumulator import BatchBuilder
+from typing_extensions import override
 
 from streamdedup.events import EventBatch, Integers, Origin
 from streamdedup.kafka.records.encoding import BatchEncoder, EncodedBatch, verbatim
@@ -16,6 +17,17 @@ from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.records.wire import RecordBatch
 
 RECORD_BYTES_MAX = 21  # of a record before its body: size, attributes, time, offset
+# After 2**31 - 1 Kafka counts on from 0. aiokafka counts on from -2**31, as an integer of 32 bits does, and the broker
+# refuses that. The numbers differ in the highest bit only, however often they have come round.
+SEQUENCE_BITS = 0x7FFF_FFFF
+
+
+class AppendedBatch(BatchBuilder):
+    """aiokafka's record batch, to which records are appended, with Kafka's sequence numbers."""
+
+    @override
+    def _set_producer_state(self, producer_id: int, epoch: int, sequence: int) -> None:
+        super()._set_producer_state(producer_id, epoch, sequence & SEQUENCE_BITS)
 
 
 class ReadyBatch:
@@ -48,7 +60,7 @@ class ReadyBatch:
         """Take no record and return None, like a full batch."""
 
     def _set_producer_state(self, producer_id: int, epoch: int, sequence: int) -> None:
-        self._state = (producer_id, epoch, sequence)
+        self._state = (producer_id, epoch, sequence & SEQUENCE_BITS)
 
     def _build(self) -> bytearray:
         self._batch.stamp(*self._state)
@@ -63,7 +75,7 @@ class OpenBatches:
 
     def __init__(self, codec: int, *, transactional: bool) -> None:
         self._codec, self._transactional = codec, transactional
-        self._builders: dict[str, BatchBuilder] = {}
+        self._builders: dict[str, AppendedBatch] = {}
         self._encoders: dict[str, BatchEncoder] = {}
 
     @property
@@ -114,8 +126,8 @@ class OpenBatches:
         if builder is not None and builder.record_count():
             yield builder
 
-    def _builder(self, size_max: int) -> BatchBuilder:
-        return BatchBuilder(size_max, self._codec, is_transactional=int(self._transactional))
+    def _builder(self, size_max: int) -> AppendedBatch:
+        return AppendedBatch(size_max, self._codec, is_transactional=int(self._transactional))
 
     def _encoded(
         self, topic: str, batch: EventBatch, rows: Integers, size_max: int

@@ -8,6 +8,7 @@ snappy: 250, 90, 52 %. gzip at level 1: 680, 370, 33 % (at level 6: 4,360, 370, 
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import cramjam
@@ -24,11 +25,15 @@ GZIP_LEVEL = LZ4_LEVEL = ZSTD_LEVEL = 1
 EXPANSION = 10  # the first guess; a buffer that is not written to costs no memory
 GUESS_BYTES_MIN = 1 << 16
 GROWTH = 16
+NO_ROOM = "failed to write whole buffer"  # what cramjam says of a buffer that is too small
 
 # Its version, and the oldest version that can read it.
 XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_MAGIC = XERIAL_HEAD[:8]
 XERIAL_BLOCK_BYTES = 1 << 15
+XERIAL_BLOCKS_MAX = (
+    RECORDS_BYTES_MAX // XERIAL_BLOCK_BYTES
+)  # more are smaller than Java's, and cost time
 _SIZE = struct.Struct(">i")
 
 
@@ -36,13 +41,20 @@ class CodecError(StreamdedupError):
     """Records that do not decompress, or to more than the limit. The message contains nothing of the data."""
 
 
+class AboveLimitError(CodecError):
+    """Records that decompress to more than `bytes_max`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"its records are above the limit of {bytes_max} bytes decompressed")
+
+
 def decompress(
     codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX
 ) -> bytes | memoryview:
     """Return the records of a batch that was compressed with `codec`, 0 to 4.
 
-    CodecError if they cannot be decompressed, or take more than `bytes_max`; no more than that is ever allocated for
-    them.
+    CodecError if they cannot be decompressed, or are framed in a way that only `framings` reads. AboveLimitError if
+    they take more than `bytes_max`; no more than that is ever allocated for them.
     """
     if codec == NONE:
         return data
@@ -64,30 +76,31 @@ def _grown(
 ) -> memoryview:
     """Decompress into a buffer of a guessed size; if that fails, try again with a larger one, up to `bytes_max`.
 
-    None of the libraries accepts a limit, and each reports a buffer that is too small only in its own words. So
-    damaged data is tried again, too. That is rare, and a buffer that is not written to costs no memory.
+    None of the libraries accepts a limit, and each reports a buffer that is too small only in words. So damaged data is
+    tried again, too. That is rare, and a buffer that is not written to costs no memory.
     """
     size = min(max(EXPANSION * len(data), GUESS_BYTES_MIN), bytes_max)
     while True:
         room = np.empty(size, dtype=np.uint8).data
         try:
             return room[: decompress_into(data, room)]
-        except cramjam.DecompressionError:
+        except cramjam.DecompressionError as error:
             if size == bytes_max:
-                raise CodecError(f"its records are damaged, or {_above(bytes_max)}") from None
+                if NO_ROOM in str(error):
+                    raise AboveLimitError(bytes_max) from None
+                raise
         size = min(GROWTH * size, bytes_max)
-
-
-def _above(bytes_max: int) -> str:
-    return f"above the limit of {bytes_max} bytes decompressed"
 
 
 def _unsnap(data: memoryview, bytes_max: int) -> bytes | memoryview:
     """Decompress the frames of xerial's snappy-java, which Java's clients write, or one block without a frame."""
-    blocks = list(_blocks(data)) if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [data]
+    framed = data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC
+    blocks = list(islice(_blocks(data), XERIAL_BLOCKS_MAX + 1)) if framed else [data]
+    if len(blocks) > XERIAL_BLOCKS_MAX:
+        raise CodecError(f"its records are in more than {XERIAL_BLOCKS_MAX} blocks")
     size = sum(map(cramjam.snappy.decompress_raw_len, blocks))
     if size > bytes_max:
-        raise CodecError(f"its records are {_above(bytes_max)}")
+        raise AboveLimitError(bytes_max)
     parts = [memoryview(cramjam.snappy.decompress_raw(block)) for block in blocks]
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

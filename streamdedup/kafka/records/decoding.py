@@ -16,6 +16,7 @@ from streamdedup.kafka.records.wire import (
     RecordBatch,
     Records,
     Unpacked,
+    columns_of,
     decode,
     unpack,
 )
@@ -26,31 +27,51 @@ LOOP_BYTES_MAX = 2 << 20  # decompressed in one turn: 1 ms by lz4, 7 ms by gzip
 def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
     """Unpack the first of `batches`, until LOOP_BYTES_MAX are reached.
 
-    The list is empty if the first batch alone is above that limit, or is damaged.
+    The list is empty if the first batch alone is above that limit, is damaged, or is framed in a way that takes long
+    to read.
     """
     parts: list[Unpacked] = []
     size_bytes = 0
     for batch in batches:
-        if size_bytes > LOOP_BYTES_MAX:
+        if max(size_bytes, len(batch.raw)) > LOOP_BYTES_MAX:
             break
         try:
-            parts.append(unpack(batch, LOOP_BYTES_MAX))
+            parts.append(unpack(batch, LOOP_BYTES_MAX, regular_only=True))
         except DamagedBatchError:
             break
         size_bytes += parts[-1].end - parts[-1].start
     return parts
 
 
-def origins(batches: Sequence[RecordBatch], size_bytes: Integers) -> list[Origin]:
+def sound_columns(parts: Sequence[Unpacked]) -> tuple[Sequence[Unpacked], Records]:
+    """Return those of `parts` that come before the first damaged one, and their records.
+
+    DamagedBatchError if the very first is damaged.
+    """
+    while True:
+        try:
+            return parts, columns_of(parts)
+        except DamagedBatchError as error:
+            sound = [
+                one
+                for one in parts
+                if error.damage and one.batch.last_offset < error.damage.first_offset
+            ]
+            if not sound:
+                raise
+            parts = sound
+
+
+def origins(batches: Sequence[RecordBatch], records: Records, size_bytes: Integers) -> list[Origin]:
     """Return those of `batches` that are large enough to be written as they are, with the rows of their events.
 
-    `size_bytes` (n,) is the running total of the body sizes of all rows.
+    `records` are theirs; `size_bytes` (n,) is the running total of the body sizes of all rows.
     """
-    behind = np.cumsum([0, *(batch.count for batch in batches)])
+    behind = np.concatenate(([0], np.cumsum(records.counts)))
     bodies = np.diff(np.concatenate(([0], size_bytes))[behind])
     return [
         Origin(int(behind[at]), int(behind[at + 1]), batches[at])
-        for at in np.flatnonzero(bodies >= VERBATIM_BYTES_MIN).tolist()
+        for at in np.flatnonzero((bodies >= VERBATIM_BYTES_MIN) & records.regular).tolist()
     ]
 
 
@@ -74,7 +95,7 @@ class PendingDecode:
         return self._task.result()
 
     async def done(self) -> None:
-        """Wait until decoding has ended. If the caller is cancelled meanwhile, it may wait again."""
+        """Wait until decoding has ended. If the call is cancelled, decoding goes on, and another call waits for it."""
         if self._task is None:
             self._task = asyncio.create_task(asyncio.to_thread(decode, [self._batch]))
         await asyncio.wait([self._task])

@@ -81,6 +81,7 @@ def warm_up() -> None:
     decode([head for batch in encoder.finish() for head in record_batches(bytes(batch.data))])
     headers = RawHeaders(Column.of([b"\0"]))
     headers.located("")
+    headers.counts()
     headers.appended(Column.of([b"\0"]), row, [()], row, {})
 
 

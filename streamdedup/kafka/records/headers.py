@@ -11,13 +11,12 @@ import numpy as np
 from aiokafka.record.util import encode_varint
 from typing_extensions import override
 
-from streamdedup.events import NULL, Column, HeaderColumn, Headers, Integers
+from streamdedup.events import REPLACEMENT, UNREAD, Column, HeaderColumn, Headers, Integers
 from streamdedup.kafka.records import walk, write
 from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys import cells
 from streamdedup.keys.hashing import frozen
 
-REPLACEMENT = "\ufffd"  # read in place of bytes in a name that are not UTF-8
 COUNT_GROWTH_BYTES = 4  # by which the varint of the header count may grow, at most
 NUMBER_BYTES_MAX = 21  # the size, a sign, 19 digits
 
@@ -49,14 +48,31 @@ class RawHeaders(HeaderColumn):
 
     @override
     def located(self, name: str) -> Column:
-        # The kernel does not distinguish a null header from one that is missing.
         wanted = name.encode("utf-8", "surrogatepass")
         # Different bytes read as this name, so the kernel cannot compare.
         if REPLACEMENT in wanted.decode(errors="replace"):
             count = len(self)
-            return Column(b"", np.zeros(count, np.int64), np.full(count, NULL, np.int64))
+            return Column(b"", np.zeros(count, np.int64), np.full(count, UNREAD, np.int64))
         name_bytes = frozen(np.frombuffer(wanted, dtype=np.uint8), np.uint8)
         return cells.located(self._column, partial(walk.last_header, name_bytes))
+
+    @property
+    def starts(self) -> Integers:
+        """Where in the buffer the headers of each row begin, with their count, (n,)."""
+        return self._column.starts
+
+    @override
+    def counts(self) -> Integers:
+        column, counts = self._column, np.empty(len(self), dtype=np.int64)
+        buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
+        starts, sizes = (frozen(numbers, np.int64) for numbers in (column.starts, column.sizes))
+        walk.count_headers(buffer, starts, sizes, counts)
+        return counts
+
+    @property
+    @override
+    def sizes(self) -> Integers:
+        return self._column.sizes
 
     def appended(
         self,
@@ -116,6 +132,11 @@ def _appended(
     return Column(out.tobytes(), starts, sizes)
 
 
+def size_of(headers: Headers) -> int:
+    """Return the bytes that these headers take in a record, with their count."""
+    return len(_size(len(headers))) + len(_written(headers))
+
+
 def _written(headers: Headers) -> bytes:
     """Encode the headers, without their count."""
     return b"".join(_sized(part) for name, value in headers for part in (name.encode(), value))
@@ -123,6 +144,10 @@ def _written(headers: Headers) -> bytes:
 
 def _sized(part: bytes | None) -> bytes:
     """Encode a name or value: its size, or -1 for null, and its bytes."""
+    return _size(-1 if part is None else len(part)) + (part or b"")
+
+
+def _size(number: int) -> bytes:
     size = bytearray()
-    encode_varint(-1 if part is None else len(part), size.append)
-    return bytes(size) + (part or b"")
+    encode_varint(number, size.append)
+    return bytes(size)

@@ -56,11 +56,6 @@ def marked_rows(headers: Sequence[Headers]) -> Integers:
     return np.flatnonzero(headers_of(headers, MARK).sizes >= 0)
 
 
-def is_marked(headers: Headers) -> bool:
-    """Return whether these headers of an event include a mark."""
-    return _last(headers, MARK) is not None
-
-
 def appended(
     batch: EventBatch,
     rows: Integers,

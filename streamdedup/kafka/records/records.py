@@ -25,7 +25,8 @@ class EventConsumer(AIOKafkaConsumer):
     ) -> EventBatch | None:
         """Return the next events of one partition, at most `events_max`; None if none arrive within `timeout_ms`.
 
-        DamagedBatchError, in the consumer that reads columns, if the fetched bytes contradict their format.
+        DamagedBatchError, in the consumer that reads columns, if the fetched bytes contradict their format. The next
+        call may then return what follows the damage.
         """
         most = min(events_max, CHUNK_EVENTS)
         polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=most)

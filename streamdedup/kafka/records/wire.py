@@ -22,12 +22,14 @@ a size, a count or an offset delta, and at most ten for a timestamp delta.
 
 A record is: a varint of the number of bytes after it, one byte of attributes, timestamp delta, offset delta, and its
 body. The body is: size of the key (-1 is null), key, size of the value (-1 is null), value, number of headers, and for
-each header: size of the name, name, size of the value (-1 is null), value.
+each header: size of the name, name, size of the value (-1 is null), value. As in Java, every negative size of a key or
+value is read as null, and bits of a varint beyond the 32nd (64th of a time) are dropped.
 """
 
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
@@ -35,9 +37,17 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.events import Column, Integers
+from streamdedup.events import Column, Damage, Integers
 from streamdedup.kafka.records import walk
-from streamdedup.kafka.records.codecs import NAMES, NONE, RECORDS_BYTES_MAX, CodecError, decompress
+from streamdedup.kafka.records.codecs import (
+    NAMES,
+    NONE,
+    RECORDS_BYTES_MAX,
+    AboveLimitError,
+    CodecError,
+    decompress,
+)
+from streamdedup.kafka.records.framings import reread
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
 HEAD_BYTES = HEAD.size  # 61
@@ -48,14 +58,24 @@ TRANSACTIONAL = 1 << 4
 MAGIC_AT = 16
 RECORDS_MAX = 1 << 21  # of one batch: each record takes 72 bytes as columns, however small it is
 
+PIECE_BYTES = 1 << 20
+
 _LENGTH = struct.Struct(">qi")
+_CRC, _CRC_AT = struct.Struct(">I"), 17
 _CODEC, _APPENDED, _CONTROL = 7, 1 << 3, 1 << 5
 _MARKER = struct.Struct(">hh")  # the key of a control record: version and type
 _ABORT = 0
 
 
 class DamagedBatchError(StreamdedupError):
-    """A record batch contradicts the format. The message names its base offset and the fault, and no data."""
+    """A record batch contradicts the format. The message names its base offset and the fault, and no data.
+
+    `damage` is None if it is not certain where the batch ends.
+    """
+
+    def __init__(self, message: str, damage: Damage | None = None) -> None:
+        super().__init__(message)
+        self.damage = damage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +111,9 @@ class Records:
 
     A `body` is the part of a record that does not depend on its place: from the size of its key to its end.
     `header_starts` is where in the body the count of headers begins. Timestamps are ms since 1970, -1 for none.
+
+    `counts` (k,) is how many of the records each batch has. `regular` (k,) is whether it has no others, and is framed
+    as every client reads it.
     """
 
     offsets: Integers
@@ -99,6 +122,8 @@ class Records:
     values: Column
     bodies: Column
     header_starts: Integers
+    counts: Integers
+    regular: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -116,7 +141,12 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
             raise _damaged(base, f"its length is {length}")
         if end > len(view):
             return
-        batch = _parsed(view[at:end], at)
+        try:
+            batch = _parsed(view[at:end], at)
+        except DamagedBatchError as error:
+            if error.damage is None and (following := _sound_base(view, end)) > base >= 0:
+                raise _damaged_from(base, following - 1, view[at:end], str(error)) from None
+            raise
         if base <= after:
             raise _damaged(base, f"it comes after offset {after}")
         yield batch
@@ -130,8 +160,33 @@ def check_first(data: bytes) -> None:
         raise _damaged(base, f"its length is {length}, and {len(data)} bytes are present")
 
 
-def _damaged(base_offset: int, what: str) -> DamagedBatchError:
-    return DamagedBatchError(f"the record batch at offset {base_offset} is damaged: {what}")
+def _damaged(base_offset: int, what: str, batch: RecordBatch | None = None) -> DamagedBatchError:
+    message = f"the record batch at offset {base_offset} is damaged: {what}"
+    if batch is None:
+        return DamagedBatchError(message)
+    return _damaged_from(batch.base_offset, batch.last_offset, batch.raw, message, is_checked=True)
+
+
+def _damaged_from(
+    first: int, last: int, raw: memoryview, message: str, *, is_checked: bool = False
+) -> DamagedBatchError:
+    damage = Damage(
+        reason=message, first_offset=first, last_offset=last, raw=raw, is_checked=is_checked
+    )
+    return DamagedBatchError(message, damage)
+
+
+def _sound_base(view: memoryview, at: int) -> int:
+    """Return the base offset of the record batch at `at`; -1 if it is not complete and sound."""
+    if len(view) - at < HEAD_BYTES or view[at + MAGIC_AT] != MAGIC:
+        return -1
+    base, length = _LENGTH.unpack_from(view, at)
+    raw = view[at : at + LENGTH_END + length]
+    is_sound = (
+        len(raw) == LENGTH_END + length >= HEAD_BYTES
+        and crc32c(raw[CRC_FROM:]) == _CRC.unpack_from(raw, _CRC_AT)[0]
+    )
+    return int(base) if is_sound else -1
 
 
 def _parsed(raw: memoryview, position: int) -> RecordBatch:
@@ -141,14 +196,9 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
     if crc32c(raw[CRC_FROM:]) != crc:
         raise _damaged(base, "its CRC-32C does not match")
     codec = attributes & _CODEC
-    if codec >= len(NAMES):
-        raise _damaged(base, f"codec {codec} is unknown")
-    if base < 0 or delta < 0 or not 0 <= count <= delta + 1:
+    if base < 0 or delta < 0:
         raise _damaged(base, f"{count} records up to offset delta {delta}")
-    # A batch that compaction emptied has no bytes after its head.
-    if not count and len(raw) > HEAD_BYTES:
-        raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes")
-    return RecordBatch(
+    batch = RecordBatch(
         base_offset=base,
         last_offset=base + delta,
         codec=codec,
@@ -163,6 +213,14 @@ def _parsed(raw: memoryview, position: int) -> RecordBatch:
         raw=raw,
         position=position,
     )
+    if codec >= len(NAMES):
+        raise _damaged(base, f"codec {codec} is unknown", batch)
+    if not 0 <= count <= delta + 1:
+        raise _damaged(base, f"{count} records up to offset delta {delta}", batch)
+    # A batch that compaction emptied has no bytes after its head.
+    if not count and len(raw) > HEAD_BYTES:
+        raise _damaged(base, f"0 records in {len(raw) - HEAD_BYTES} bytes", batch)
+    return batch
 
 
 def is_abort(batch: RecordBatch) -> bool:
@@ -178,31 +236,46 @@ def is_abort(batch: RecordBatch) -> bool:
 
 
 class Unpacked(NamedTuple):
-    """A record batch, and its decompressed records, which lie in `data` from `start` to `end`."""
+    """A record batch, and its decompressed records, which lie in `data` from `start` to `end`.
+
+    `is_regular` is whether it is framed as every client reads it.
+    """
 
     batch: RecordBatch
     data: bytes | memoryview
     start: int
     end: int
+    is_regular: bool = True
 
 
-def unpack(batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX) -> Unpacked:
+def unpack(
+    batch: RecordBatch, bytes_max: int = RECORDS_BYTES_MAX, *, regular_only: bool = False
+) -> Unpacked:
     """Decompress the records of a batch. DamagedBatchError if that fails or if there are too many records.
 
-    DamagedBatchError, too, if the records were compressed and take more than `bytes_max`.
+    DamagedBatchError, too, if the records were compressed and take more than `bytes_max`, or are not framed as every
+    client reads them and `regular_only` is set. To read those others takes long.
     """
     if batch.count > RECORDS_MAX:
         what = f"{batch.count} records are above the limit of {RECORDS_MAX}"
-        raise _damaged(batch.base_offset, what)
+        raise _damaged(batch.base_offset, what, batch)
     whole, is_plain = batch.raw.obj, batch.codec == NONE or not batch.count
     if is_plain and isinstance(whole, bytes):
         start, end = batch.position + HEAD_BYTES, batch.position + len(batch.raw)
         return Unpacked(batch, whole, start, end)
+    is_regular = True
     try:
-        data = decompress(batch.codec, batch.records, bytes_max)
+        try:
+            data = decompress(batch.codec, batch.records, bytes_max)
+        except AboveLimitError:
+            raise
+        except CodecError:
+            if regular_only:
+                raise
+            data, is_regular = reread(batch.codec, batch.records, bytes_max), False
     except CodecError as error:
-        raise _damaged(batch.base_offset, str(error)) from None
-    return Unpacked(batch, data, 0, len(data))
+        raise _damaged(batch.base_offset, str(error), batch) from None
+    return Unpacked(batch, data, 0, len(data), is_regular)
 
 
 def decode(batches: Sequence[RecordBatch]) -> Records:
@@ -213,15 +286,23 @@ def decode(batches: Sequence[RecordBatch]) -> Records:
 def columns_of(batches: Sequence[Unpacked]) -> Records:
     """Return the records of consecutive batches. DamagedBatchError if one contradicts its head.
 
-    Batches that lie uncompressed in the same `bytes` object are not copied; others are joined into a new one.
+    A record whose offset is not above those before it in its batch is left out, as Java's consumer does. Batches that
+    lie uncompressed in the same `bytes` object are not copied; others are joined into a new one.
     """
     buffer, spans = _joined([one for one in batches if one.batch.count])
-    rows = sum(span.batch.count for span in spans)
-    table = np.empty((walk.COLUMNS, rows), dtype=np.int64)
+    counts = np.array([one.batch.count for one in batches], dtype=np.int64)
+    regular = np.array([one.is_regular for one in batches], dtype=np.bool_)
+    table = np.empty((walk.COLUMNS, int(counts.sum())), dtype=np.int64)
     numbers, row = np.frombuffer(buffer, dtype=np.uint8), 0
     for span in spans:
         _walk(numbers, table, row, span)
         row += span.batch.count
+    taken = table[walk.BODY_SIZE] != walk.LEFT_OUT
+    if not taken.all():
+        table = table[:, taken]
+        before, ends = np.concatenate(([0], np.cumsum(taken))), np.cumsum(counts)
+        held = before[ends] - before[ends - counts]
+        counts, regular = held, regular & (held == counts)
     keys, values, bodies = (
         Column(buffer, table[column], table[column + 1])
         for column in (walk.KEY, walk.VALUE, walk.BODY)
@@ -233,6 +314,8 @@ def columns_of(batches: Sequence[Unpacked]) -> Records:
         values=values,
         bodies=bodies,
         header_starts=table[walk.HEADERS],
+        counts=counts,
+        regular=regular,
     )
 
 
@@ -250,11 +333,20 @@ def _joined(batches: Sequence[Unpacked]) -> tuple[bytes, list[_Span]]:
     if isinstance(source, bytes) and all(one.data is source for one in batches):
         return source, _checked([_Span(one.batch, one.start, one.end) for one in batches])
     parts, spans, at = [], [], 0
-    for batch, data, start, end in batches:
+    for batch, data, start, end, _ in batches:
         parts.append(memoryview(data)[start:end])
         spans.append(_Span(batch, at, at + end - start))
         at += end - start
-    return b"".join(parts), _checked(spans)
+    return _copied(parts), _checked(spans)
+
+
+def _copied(parts: Sequence[memoryview]) -> bytes:
+    """Join `parts`, in pieces, so that other threads get a turn: one copy of 100 MB would hold the GIL for 50 ms."""
+    whole = BytesIO()
+    for part in parts:
+        for at in range(0, len(part), PIECE_BYTES):
+            whole.write(part[at : at + PIECE_BYTES])
+    return whole.getvalue()
 
 
 def _checked(spans: list[_Span]) -> list[_Span]:
@@ -264,7 +356,8 @@ def _checked(spans: list[_Span]) -> list[_Span]:
     """
     for batch, start, end in spans:
         if batch.count * walk.RECORD_BYTES_MIN > end - start:
-            raise _damaged(batch.base_offset, f"{batch.count} records in {end - start} bytes")
+            what = f"{batch.count} records in {end - start} bytes"
+            raise _damaged(batch.base_offset, what, batch)
     return spans
 
 
@@ -272,26 +365,27 @@ def _walk(numbers: npt.NDArray[np.uint8], table: Integers, row: int, span: _Span
     """Fill the columns of one batch, in calls that are short."""
     batch, position, end = span
     append_ms = batch.last_ms if batch.is_appended else -1
-    rows = row + batch.count
+    rows, before = row + batch.count, batch.base_offset - 1
     while row < rows:
-        row, position = walk.walk(
+        row, position, before = walk.walk(
             numbers,
             position,
             end,
             table,
             row,
             rows,
+            before,
             batch.base_offset,
             batch.last_offset,
             batch.first_ms,
             append_ms,
         )
-        if position == walk.DISORDER:
-            raise _damaged(batch.base_offset, "the offsets in it do not ascend")
+        if position == walk.BEYOND_LAST:
+            raise _damaged(batch.base_offset, "a record has an offset above its last one", batch)
         if position == walk.MISFIT:
-            raise _damaged(batch.base_offset, "a record does not fit into it")
+            raise _damaged(batch.base_offset, "a record does not fit into it", batch)
     if position != end:
-        raise _damaged(batch.base_offset, "it contains more than its records")
+        raise _damaged(batch.base_offset, "it contains more than its records", batch)
 
 
 def read_headers(buffer: bytes, start: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
@@ -322,5 +416,6 @@ def _varint(buffer: bytes, at: int) -> tuple[int, int]:
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
+            number &= 0xFFFFFFFF  # what does not fit is dropped, as in Java
             return (number >> 1) ^ -(number & 1), at
         shift += 7

@@ -1,8 +1,8 @@
 """Finds the keys of a column of JSON texts in place, without a copy, as far as they are plain.
 
-The kernel checks the whole text by RFC 8259, so it accepts no text that the exact reader
-(`extract.json_reader`) refuses. It leaves a null for each row that is not plain, is wrong, or has no key.
-The exact reader then decides what its key is, or why it has none.
+The kernel checks the whole text by RFC 8259, so it accepts no text that the exact reader (`json_exact`)
+refuses. It leaves a null for each row that is not plain, is wrong, or has no key. The exact reader then
+decides what its key is, or why it has none.
 """
 
 from collections.abc import Sequence
@@ -120,7 +120,7 @@ def _found(
             if depth == matched + _1:
                 if escaped or at >= NOWHERE:
                     return NOWHERE, NOWHERE
-                if _is_step(names, name_ends, matched, buffer, name, name_end):
+                if is_step(names, name_ends, matched, buffer, name, name_end):
                     if seen >> matched & _1:
                         return NOWHERE, NOWHERE
                     seen |= _1 << matched
@@ -133,7 +133,7 @@ def _found(
             depth += _1
             objects = objects << _1 | np.uint64(first == OPEN_OBJECT)
             at = past_blanks(buffer, at + _1, end)
-            if byte(buffer, at, end) != _closing(objects):
+            if byte(buffer, at, end) != closing(objects):
                 continue
         elif is_key:
             key, key_end, at = _key(buffer, at, end)
@@ -158,7 +158,7 @@ def _to_next(
         found = byte(buffer, at, end)
         if found == COMMA:
             return past_blanks(buffer, at + _1, end), depth, objects
-        if found != _closing(objects):
+        if found != closing(objects):
             return NOWHERE, depth, objects
         depth -= _1
         objects >>= _1
@@ -167,12 +167,13 @@ def _to_next(
 
 
 @inlined
-def _closing(objects: np.uint64) -> np.uint8:
+def closing(objects: np.uint64) -> np.uint8:
+    """Return what closes the innermost container, whose bit is the lowest of `objects`: 1 is an object."""
     return CLOSE_OBJECT if objects & _1 else CLOSE_ARRAY
 
 
 @inlined
-def _is_step(
+def is_step(
     names: Bytes,
     name_ends: Integers,
     step: np.uint64,
@@ -180,6 +181,7 @@ def _is_step(
     start: np.uint64,
     end: np.uint64,
 ) -> bool:
+    """Return whether the name from `start` to `end`, which has no escapes, is that of the step."""
     at, stop = np.uint64(name_ends[step]), np.uint64(name_ends[step + _1])
     if end - start != stop - at:
         return False

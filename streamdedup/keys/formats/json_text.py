@@ -1,33 +1,38 @@
 """The lexical grammar of JSON (RFC 8259) for kernels: each function goes from the start of a token to its end.
 
-A position is NOWHERE if the token is wrong, or if the exact reader must decide about it: a surrogate, a
-long number. All functions also accept NOWHERE as a position. They read no byte at or after `end`.
+A position is NOWHERE if the token is wrong: it breaks the grammar, is no UTF-8, is half of a surrogate pair,
+or a number beyond the largest double. All functions also accept NOWHERE as a position. They read no byte at
+or after `end`.
 """
 
 import numpy as np
 
-from streamdedup.kernel import inlined
+from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.words import Bytes, word
 
 Rest = tuple[np.uint8, ...]
 
 NOWHERE = np.uint64(1 << 63)  # beyond the end of every text, even if a few bytes are added to it
-# The longest number that the kernel accepts: with an exponent of at most two digits it is a finite double.
-NUMBER_BYTES_MAX = np.uint64(100)
-EXPONENT_DIGITS_MAX = np.uint64(2)
+# A number that is no longer, with an exponent of at most two digits, is a finite double: nothing else is asked.
+SHORT_BYTES_MAX = np.uint64(100)
+SHORT_EXPONENT_MAX = np.uint64(2)
+# The digits of the least number that rounds to infinity: half a step above the largest double (IEEE 754).
+INFINITE = np.frombuffer(str(2**1024 - 2**970).encode(), dtype=np.uint8)
+EXPONENT_MAX = 1 << 56  # an exponent is read no further: no text has as many digits
 
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
-_56 = np.uint64(56)
+_10, _12, _16, _18, _24, _56, _63 = (np.uint64(number) for number in (10, 12, 16, 18, 24, 56, 63))
 _ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _QUOTES, _BACKSLASHES, _SPACES = (np.uint64(0x0101010101010101 * ord(char)) for char in '"\\ ')
 
 QUOTE, COMMA, COLON, MINUS, ZERO = (np.uint8(ord(char)) for char in '",:-0')
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY = (np.uint8(ord(char)) for char in "{}[]")
-_BACKSLASH, _PLUS, _POINT = (np.uint8(ord(char)) for char in "\\+.")
-_A, _D, _E, _F, _N, _T, _U, _EIGHT, _NINE = (np.uint8(ord(char)) for char in "adefntu89")
+BACKSLASH, _PLUS, POINT = (np.uint8(ord(char)) for char in "\\+.")
+_A, _B, _E, _F, _N, _R, _T, _U, NINE = (np.uint8(ord(char)) for char in "abefnrtu9")
 _SPACE = np.uint8(ord(" "))
 _BLANKS = tuple(np.uint8(ord(char)) for char in " \n\r\t")
 _ESCAPED = tuple(np.uint8(ord(char)) for char in '"\\/bfnrt')
+_BACK, _FEED, _LINE, _RETURN, _TAB = (np.uint8(ord(char)) for char in "\b\f\n\r\t")
 _RUE, _LSE, _ULL = (tuple(np.uint8(ord(char)) for char in rest) for rest in ("rue", "lse", "ull"))
 _TO_LOWER_CASE = np.uint8(0x20)  # the bit by which letters differ from capitals
 _NO_BYTE = np.uint8(0)  # what is read beyond the text; JSON never contains it
@@ -36,6 +41,11 @@ _NO_BYTE = np.uint8(0)  # what is read beyond the text; JSON never contains it
 # 3-7).
 _TWO, _THREE, _FOUR, _FOUR_LAST = (np.uint8(byte) for byte in (0xC2, 0xE0, 0xF0, 0xF4))
 _BEFORE_SURROGATES = np.uint8(0xED)
+# Codes of 16 bits that are halves of a character, and how UTF-8 is made of codes (Unicode 15, tables 3-5, 3-6).
+_SURROGATE_BITS, _HIGH, _LOW, _LOW_BITS = (np.uint64(c) for c in (0xFC00, 0xD800, 0xDC00, 0x3FF))
+_80_CODE, _800_CODE, _BEYOND = (np.uint64(code) for code in (0x80, 0x800, 0x10000))
+_TWO_HEAD, _THREE_HEAD, _FOUR_HEAD = (np.uint64(byte) for byte in (0xC0, 0xE0, 0xF0))
+_TEN = np.uint8(10)
 _80, _90, _A0, _C0 = (np.uint8(byte) for byte in (0x80, 0x90, 0xA0, 0xC0))
 
 
@@ -75,7 +85,7 @@ def string(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, boo
         found = byte(buffer, at, end)
         if found == QUOTE:
             return at, escaped
-        if found == _BACKSLASH:
+        if found == BACKSLASH:
             escaped = True
             at = _past_escape(buffer, at, end)
         elif found >= _80:
@@ -116,8 +126,9 @@ def past_integer(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def _past_number(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    start, at = at, past_integer(buffer, at, end)
-    if byte(buffer, at, end) == _POINT:
+    """Return the position after a number that is finite as a double."""
+    start, at, is_short = at, past_integer(buffer, at, end), True
+    if byte(buffer, at, end) == POINT:
         digits, at = at + _1, _past_digits(buffer, at + _1, end)
         if at == digits:
             return NOWHERE
@@ -127,14 +138,70 @@ def _past_number(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
         if sign in (MINUS, _PLUS):
             at += _1
         digits, at = at, _past_digits(buffer, at, end)
-        if at == digits or at - digits > EXPONENT_DIGITS_MAX:
+        if at == digits:
             return NOWHERE
-    return at if at - start <= NUMBER_BYTES_MAX else NOWHERE
+        is_short = bool(at - digits <= SHORT_EXPONENT_MAX)
+    if is_short and at - start <= SHORT_BYTES_MAX:
+        return at
+    return at if at < NOWHERE and _is_finite(buffer, start, at) else NOWHERE
+
+
+@kernel
+def _is_finite(buffer: Bytes, start: np.uint64, end: np.uint64) -> bool:
+    """Return whether the number from `start` to `end`, which is right by the grammar, is finite as a double.
+
+    It is 0.d1 d2 ... * 10^`scale` with d1 from 1 to 9, or 0. INFINITE is that with as many digits as its scale.
+    """
+    at, first, scale, is_fraction = start, end, np.int64(0), False
+    while at < end and buffer[at] | _TO_LOWER_CASE != _E:
+        char = buffer[at]
+        if char == POINT:
+            is_fraction = True
+        elif char != MINUS:
+            if first == end and char != ZERO:
+                first = at
+            if first == end:
+                scale -= is_fraction
+            else:
+                scale += not is_fraction
+        at += _1
+    if first == end:
+        return True  # it is 0, whatever its exponent is
+    scale += _exponent(buffer, at, end)
+    if scale != INFINITE.shape[0]:
+        return bool(scale < INFINITE.shape[0])
+    return _is_below_infinite(buffer, first, at)
+
+
+@kernel
+def _exponent(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.int64:
+    """Return the exponent that begins with its letter at `at`, 0 if there is none; at most some EXPONENT_MAX."""
+    exponent, is_minus = np.int64(0), False
+    while at < end and exponent < EXPONENT_MAX:
+        char = buffer[at]
+        is_minus |= char == MINUS
+        if ZERO <= char <= NINE:
+            exponent = exponent * 10 + np.int64(char - ZERO)
+        at += _1
+    return -exponent if is_minus else exponent
+
+
+@kernel
+def _is_below_infinite(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+    """Return whether the digits from `at` to `end`, among which may be a point, are below those of INFINITE."""
+    for limit in INFINITE:
+        if at < end and buffer[at] == POINT:
+            at += _1
+        char = buffer[at] if at < end else ZERO
+        if char != limit:
+            return bool(char < limit)
+        at += _1
+    return False
 
 
 @inlined
 def _past_digits(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    while at < end and ZERO <= buffer[at] <= _NINE:
+    while at < end and ZERO <= buffer[at] <= NINE:
         at += _1
     return at
 
@@ -158,7 +225,7 @@ def _past_ordinary(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
         at += _8
     while at < end:
         found_one = buffer[at]
-        if found_one < _SPACE or found_one >= _80 or found_one in (QUOTE, _BACKSLASH):
+        if found_one < _SPACE or found_one >= _80 or found_one in (QUOTE, BACKSLASH):
             break
         at += _1
     return at
@@ -166,20 +233,90 @@ def _past_ordinary(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def _past_escape(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Return the position after an escape. NOWHERE for a surrogate, which the exact reader must read."""
+    """Return the position after an escape; two escapes that are a surrogate pair are one."""
     kind = byte(buffer, at + _1, end)
     if kind == _U:
-        first, second = byte(buffer, at + _2, end), byte(buffer, at + _3, end)
-        rest = _is_hex(byte(buffer, at + _4, end)) and _is_hex(byte(buffer, at + _5, end))
-        is_surrogate = first | _TO_LOWER_CASE == _D and second >= _EIGHT
-        is_right = _is_hex(first) and _is_hex(second) and rest and not is_surrogate
-        return at + _6 if is_right else NOWHERE
+        return _past_code(buffer, at, end)
     return at + _2 if kind in _ESCAPED else NOWHERE
+
+
+@kernel
+def _past_code(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Return the position after an escape of four digits, or of two such escapes that are a surrogate pair."""
+    if not _are_hex(buffer, at + _2, end):
+        return NOWHERE
+    code = _code(buffer, at + _2)
+    if code & _SURROGATE_BITS != _HIGH:
+        return at + _6 if code & _SURROGATE_BITS != _LOW else NOWHERE
+    follows = byte(buffer, at + _6, end) == BACKSLASH and byte(buffer, at + _7, end) == _U
+    if not follows or not _are_hex(buffer, at + _8, end):
+        return NOWHERE
+    return at + _12 if _code(buffer, at + _8) & _SURROGATE_BITS == _LOW else NOWHERE
+
+
+@inlined
+def unescaped(buffer: Bytes, at: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Return what stands at `at` in a string that is right: its UTF-8, how many bytes that is, the position after it.
+
+    The bytes are in one word, the first lowest. Outside an escape, they are the one byte at `at`.
+    """
+    char = buffer[at]
+    if char != BACKSLASH:
+        return np.uint64(char), _1, at + _1
+    kind = buffer[at + _1]
+    if kind != _U:
+        return np.uint64(_meant(kind)), _1, at + _2
+    code, behind = _code(buffer, at + _2), at + _6
+    if code & _SURROGATE_BITS == _HIGH:
+        low = _code(buffer, at + _8)
+        code, behind = _BEYOND + ((code & _LOW_BITS) << _10) + (low & _LOW_BITS), at + _12
+    if code < _80_CODE:
+        return code, _1, behind
+    last = _80_CODE | code & _63
+    if code < _800_CODE:
+        return _TWO_HEAD | code >> _6 | last << _8, _2, behind
+    before = _80_CODE | code >> _6 & _63
+    if code < _BEYOND:
+        return _THREE_HEAD | code >> _12 | before << _8 | last << _16, _3, behind
+    second = _80_CODE | code >> _12 & _63
+    return _FOUR_HEAD | code >> _18 | second << _8 | before << _16 | last << _24, _4, behind
+
+
+@inlined
+def _meant(kind: np.uint8) -> np.uint8:
+    """Return the byte that a backslash and the letter `kind` stand for."""
+    if kind == _N:
+        return _LINE
+    if kind == _T:
+        return _TAB
+    if kind == _R:
+        return _RETURN
+    if kind == _B:
+        return _BACK
+    return _FEED if kind == _F else kind
+
+
+@inlined
+def _code(buffer: Bytes, at: np.uint64) -> np.uint64:
+    """Return the number that four hexadecimal digits are."""
+    code = _0
+    for digit in range(4):
+        char = buffer[at + np.uint64(digit)]
+        low = char - ZERO if char <= NINE else (char | _TO_LOWER_CASE) - _A + _TEN
+        code = code << _4 | np.uint64(low)
+    return code
+
+
+@inlined
+def _are_hex(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+    """Return whether four hexadecimal digits stand at `at`."""
+    first = _is_hex(byte(buffer, at, end)) and _is_hex(byte(buffer, at + _1, end))
+    return first and _is_hex(byte(buffer, at + _2, end)) and _is_hex(byte(buffer, at + _3, end))
 
 
 @inlined
 def _is_hex(char: np.uint8) -> bool:
-    return bool(ZERO <= char <= _NINE or _A <= char | _TO_LOWER_CASE <= _F)
+    return bool(ZERO <= char <= NINE or _A <= char | _TO_LOWER_CASE <= _F)
 
 
 @inlined

@@ -29,10 +29,10 @@ from streamdedup.lists.exact_store import EXACT_KIND
 from streamdedup.lists.facts import EntryCounts, check_name
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
-from streamdedup.lists.progress import BuildProgress, sized
+from streamdedup.lists.progress import BuildProgress
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
-from streamdedup.units import counted
+from streamdedup.units import counted, sized
 
 # Without --capacity, the digests of standard input are kept until all have been read, so their number is limited.
 UNCOUNTED_MAX = 100_000_000

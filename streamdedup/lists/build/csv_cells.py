@@ -1,6 +1,6 @@
-"""Read entries from one column of CSV. Python's own reader does it in strict mode: stray quotes make a bad line.
+"""Read entries from one column of CSV, by Python's own reader in strict mode: a line with stray quotes is bad.
 
-A record may span several lines, up to LINE_BYTES_MAX bytes in all. It has the number of its first line.
+A record may span several lines, up to LINE_BYTES_MAX bytes in all. Messages name it by its first line's number.
 """
 
 import csv
@@ -16,7 +16,7 @@ from streamdedup.lists.build.entries import NOT_UTF8, TOO_LONG, Entries
 from streamdedup.lists.build.inputs import CHUNK_BYTES, Input
 
 NO_CSV = "the line is not CSV: its quotes do not match, or a field is too long"
-TOO_SHORT = "the line has fewer columns"
+TOO_SHORT = "the line has too few columns"
 
 
 class _TooLongError(Exception):
@@ -24,7 +24,7 @@ class _TooLongError(Exception):
 
 
 class _Lines:
-    """The lines as text, one after the other. Keeps the first line of the record being read, and its number."""
+    """The lines of `blocks` as text. `first` is the first line of the record being read, `number` its number."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._lines = (line or b"" for block in blocks for line in block.lines)
@@ -45,7 +45,7 @@ class _Lines:
         return line.decode("utf-8", "surrogateescape") + "\n"
 
     def begin(self) -> None:
-        """Note that a record ends here; the next line begins another."""
+        """Begin a record: its first line is the next line."""
         self._size_bytes = self.number = 0
 
 
@@ -60,7 +60,7 @@ class _Piece:
     size_bytes: int = 0
 
     def add(self, cell: bytes | None, reason: str, lines: _Lines) -> None:
-        """Add a cell, or the reason why this line has none."""
+        """Add the cell of the record that `lines` has just read, or the reason why it has none."""
         if reason:
             self.bad[len(self.cells)] = reason
         self.cells.append(None if reason else cell)
@@ -69,13 +69,13 @@ class _Piece:
         self.size_bytes += len(lines.first) + len(cell or b"") + 1
 
     def entries(self) -> Entries:
-        """Return all of them as columns."""
+        """Return the entries as columns."""
         numbers = np.array(self.numbers, dtype=np.int64)
         return Entries(Column.of(self.cells), Column.of(self.lines), numbers, self.bad)
 
 
 def csv_entries(given: Input, blocks: Iterable[Block]) -> Iterator[Entries]:
-    """Yield the cells of the column that `given` names, without the header line if there is one."""
+    """Yield the cells of the column that `given` names; not its name in the header line."""
     lines = _Lines(blocks)
     reader = csv.reader(lines, strict=True)
     column = _column(given, reader)
@@ -89,9 +89,9 @@ def csv_entries(given: Input, blocks: Iterable[Block]) -> Iterator[Entries]:
 
 
 def _column(given: Input, reader: Iterator[list[str]]) -> int:
-    """Return the index of the column, from 0.
+    """Return the index of the column, counted from 0; `given.column` is its name, or its number, counted from 1.
 
-    The supposed header line may be data, so no message quotes it.
+    A name is looked up in the first line. That line may be data, so no message quotes it.
     """
     if given.column.isdecimal():
         if int(given.column) == 0:

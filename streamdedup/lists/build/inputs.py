@@ -79,7 +79,7 @@ class Input:
             yield self.stdin().read
             return
         try:
-            file = Path(self.name).open("rb")  # noqa: SIM115 - closed below: errors of reading are not those of opening
+            file = Path(self.name).open("rb")  # noqa: SIM115 - closed below; a `with` here would report errors of reading as errors of opening
         except OSError as error:
             raise ConfigError(
                 f"{self.name}: {error.strerror}; name a readable file, or - for standard input"
@@ -101,9 +101,9 @@ def inputs_of(
     column: str | None = None,
     field: str | None = None,
 ) -> list[Input]:
-    """Return the inputs with these names. With `format_` None, the names' endings give the formats.
+    """Return the inputs with these names. If `format_` is None, each name's ending gives its format.
 
-    ConfigError if the options do not fit the inputs.
+    `column` is for CSV, `field` for JSON lines. ConfigError if one is missing, or if no input has its format.
     """
     if names.count(STDIN) > 1:
         raise ConfigError("standard input (-) can be read only once; name it once")
@@ -129,7 +129,7 @@ def inputs_of(
 
 
 def size_bytes(inputs: Sequence[Input]) -> int | None:
-    """Return the bytes of all inputs together; None if only reading can find that out."""
+    """Return the bytes of all inputs together; None if one is compressed or standard input: its size is unknown."""
     if any(given.packing or given.name == STDIN for given in inputs):
         return None
     return sum(Path(given.name).stat().st_size for given in inputs if Path(given.name).exists())

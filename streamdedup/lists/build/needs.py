@@ -8,7 +8,7 @@ from shutil import disk_usage
 from streamdedup.errors import ConfigError
 from streamdedup.filters import STATIC
 from streamdedup.filters.footprint import footprint
-from streamdedup.lists.progress import sized
+from streamdedup.units import sized
 
 # Python, its imports, the compiler of the kernels, and pieces of the inputs.
 BESIDES_BYTES = 300_000_000
@@ -18,12 +18,12 @@ HALF_BYTES = 8
 PART_BYTES = 140_000_000
 # For each domain entry: its digest, a sorted copy, and its place in the table.
 DOMAIN_BYTES = 64
-# Digests on their way to an exact store, and RocksDB's index of them.
-EXACT_BYTES = 100_000_000
+# Digests on their way to an exact store.
+EXACT_BUFFER_BYTES = 100_000_000
 # One byte for this many entries: a 256th of the entries is sorted at a time, with 64 bytes each.
 EXACT_PART = 4
-# For each entry on disk: 16 bytes until it is in the store, and its share of the store.
-EXACT_DISK_BYTES = 42
+# For each entry on disk: its digest in the store, and once more until the store is complete.
+EXACT_DISK_BYTES = 33
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
@@ -83,7 +83,7 @@ def needs(
         besides_bytes += entries * HALF_BYTES + PART_BYTES
     if not exact:
         return Needs(filter_bytes, besides_bytes)
-    besides_bytes += EXACT_BYTES + entries // EXACT_PART
+    besides_bytes += EXACT_BUFFER_BYTES + entries // EXACT_PART
     return Needs(filter_bytes, besides_bytes, entries * EXACT_DISK_BYTES)
 
 

@@ -14,10 +14,9 @@ from streamdedup.filters.base import Mask
 from streamdedup.lists.build.builder import BuildRequest
 from streamdedup.lists.build.inputs import Input, size_bytes
 from streamdedup.lists.build.keys import KeyedEntries
-from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.exact_store import ExactStore, place_of
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.progress import BuildProgress
-from streamdedup.lists.store_facts import place_of
 from streamdedup.rules.lists import Match
 
 

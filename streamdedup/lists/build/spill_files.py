@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from streamdedup.errors import SnapshotError
 from streamdedup.keys.hashing import Digests
 from streamdedup.snapshot.files import blaming
 
@@ -24,6 +25,7 @@ class Spill:
         self._directory = directory
         self._held: list[Digests] = []
         self._rows = 0
+        self._written = np.zeros(PARTS, dtype=np.int64)  # rows in each file
 
     def add(self, digests: Digests) -> None:
         """Take the rows of `digests` (n, 2)."""
@@ -37,12 +39,17 @@ class Spill:
         """Yield all digests, (n, 2), in pieces. One of the 256 files at a time is in memory, and is then deleted."""
         self._spill()
         for part in range(PARTS):
-            path = self._path(part)
-            if not path.exists():
+            if not self._written[part]:
                 continue
+            path = self._path(part)
             with blaming("read", path, INSTEAD):
-                rows = np.fromfile(path, dtype=np.uint64).reshape(-1, 2)
+                words = np.fromfile(path, dtype=np.uint64)
                 path.unlink()
+            if len(words) != 2 * self._written[part]:
+                raise SnapshotError(
+                    f"cannot use {path}: it has changed since it was written; check its disk, or {INSTEAD}"
+                )
+            rows = words.reshape(-1, 2)
             yield _distinct(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
 
     def _spill(self) -> None:
@@ -56,6 +63,7 @@ class Spill:
         for part, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start < end:
                 self._append(self._path(part), rows[start:end].tobytes())
+                self._written[part] += end - start
 
     def _append(self, path: Path, text: bytes) -> None:
         with blaming("write", path, INSTEAD), os.fdopen(os.open(path, _OPEN, 0o600), "wb") as file:

@@ -7,27 +7,25 @@ start with that list.
 
 import fcntl
 import os
-import re
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from streamdedup.errors import SnapshotError, StreamdedupError
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists.build.spill_files import INSTEAD, Spill
-from streamdedup.lists.exact_store import rows_of
+from streamdedup.lists.exact_store import VERSION, Owner, place_of
 from streamdedup.lists.facts import Facts
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import BuildProgress
-from streamdedup.lists.rocks import rocks_errors, rocksdict, table_options
-from streamdedup.lists.store_facts import FACTS, VERSION, Owner, Sized, StoreFacts, place_of
+from streamdedup.lists.sorted_digests import ROW
 from streamdedup.snapshot import files
+from streamdedup.snapshot.format import pieces
+from streamdedup.snapshot.header import DamagedFileError, Header
 
-TABLE_ROWS_MAX = 1 << 25  # rows of one of RocksDB's files: some 800 MB
 _WORK = ".building"
-_KEPT = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.sst", re.ASCII)
-_FULL = "make room on the disk, or " + INSTEAD
 
 
 class StoreBuilder:
@@ -38,7 +36,6 @@ class StoreBuilder:
     """
 
     def __init__(self, output: Path) -> None:
-        rocksdict()
         self._output, self.place = output, place_of(output)
         self._work = self.place / _WORK
         self._spill = Spill(self._work)
@@ -69,29 +66,31 @@ class StoreBuilder:
         self._spill.add(digests)
 
     def publish(self, listed: KeyList, progress: BuildProgress) -> Path:
-        """Write all digests taken, put them in place as the store of `listed`, and return its directory.
+        """Write all digests taken, put them in place as the store of `listed`, and return its path.
 
         SnapshotError if that fails.
         """
-        made = self._work / "store"
-        with rocks_errors("write", made, _FULL):
-            entries = self._write(made, progress)
-        with files.blaming("write", made, INSTEAD):
-            facts = StoreFacts(Owner.of(listed), entries, _sealed(made))
-        temporary = made / f"{FACTS}.tmp"
-        files.publish(os, temporary, made / FACTS, iter([facts.text()]), INSTEAD)
-        target = self.place / listed.version
-        with files.blaming("put in place", target, INSTEAD):
-            if target.exists():  # the same entries were built within the same second
-                target.rename(self._work / "before")
-            made.rename(target)
-            files.sync_directory(os, self.place)
+        progress.begin("storing", None)
+        with (
+            files.blaming("write", self._work, INSTEAD),
+            (self._work / "sorted").open("w+b") as rows,
+        ):
+            for digests in self._spill.ascending():
+                rows.write(digests.astype("<u8").tobytes())
+                progress.advance(digests.nbytes, len(digests))
+            rows.flush()
+            target = self.place / listed.version
+            content = _content(Owner.of_list(listed.header()), rows.fileno(), rows.tell())
+            files.publish(os, self._work / "store", target, content, INSTEAD)
             files.sync_directory(os, self.place.parent)
+        progress.end()
         return target
 
     def _take_lock(self) -> None:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(self._lock), self.place.stat()):
+                raise FileNotFoundError  # the build that had the lock removed the directory
         except OSError:
             raise SnapshotError(
                 f"another process is building the list of {self.place}; nothing was written; wait until it ends, or"
@@ -109,78 +108,27 @@ class StoreBuilder:
             if path.name == _WORK or old:
                 _remove(path)
 
-    def _write(self, made: Path, progress: BuildProgress) -> int:
-        """Write RocksDB's files; return the number of keys in them."""
-        tables = _Tables(self._work)
-        progress.begin("storing", None)
-        for digests in self._spill.ascending():
-            tables.add(digests)
-            progress.advance(digests.nbytes, len(digests))
-        tables.finish()
-        rocks = rocksdict()
-        rows = rocks.Rdict(str(made), table_options())
-        moving = rocks.IngestExternalFileOptions()
-        moving.set_move_files(True)
-        if tables.paths:
-            rows.ingest_external_file([str(path) for path in tables.paths], moving)
-        rows.close()
-        progress.end()
-        return tables.rows
+
+class _SortedFile:
+    """The bytes of an open file, of which each slice is read when it is asked for."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __getitem__(self, part: slice) -> bytes:
+        found = os.pread(self._fd, part.stop - part.start, part.start)
+        if len(found) != part.stop - part.start:
+            raise DamagedFileError("the sorted digests were cut short while they were copied")
+        return found
 
 
-class _Tables:
-    """RocksDB's files of sorted keys. Each has TABLE_ROWS_MAX rows, or up to one piece of digests more."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._writer: Any = None
-        self.paths: list[Path] = []
-        self.rows = self._rows_here = 0
-
-    def add(self, ascending: Digests) -> None:
-        """Add digests (n, 2), ascending, that are all greater than those before."""
-        if self._writer is None:
-            self._writer = self._begun()
-        writer = self._writer
-        for keys in rows_of(ascending):
-            for key in keys:
-                writer[key] = b""
-        self.rows += len(ascending)
-        self._rows_here += len(ascending)
-        if self._rows_here >= TABLE_ROWS_MAX:
-            self.finish()
-
-    def finish(self) -> None:
-        """Close the file being written."""
-        if self._writer is not None:
-            self._writer.finish()
-            self._writer = None
-
-    def _begun(self) -> Any:  # noqa: ANN401 - rocksdict may not be installed
-        path = self._directory / f"{len(self.paths):06d}.sst"
-        writer = rocksdict().SstFileWriter(table_options())
-        writer.open(str(path))
-        self.paths.append(path)
-        self._rows_here = 0
-        return writer
-
-
-def _sealed(made: Path) -> dict[str, Sized]:
-    """Make the files of a closed store private to their owner and flush them to disk; return their sizes and checksums.
-
-    It removes the files that only a writer needs: the lock; the logs, including that of writes, which is empty; and the
-    options, because a reader sets its own.
-    """
-    found = {}
-    for path in sorted(made.iterdir()):
-        if not _KEPT.fullmatch(path.name):
-            path.unlink()
-            continue
-        path.chmod(0o600)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        found[path.name] = Sized.of(path)
-    return found
+def _content(owner: Owner, fd: int, size_bytes: int) -> files.Content:
+    """Yield the store of `owner` in pieces; its digests, ascending, are the first `size_bytes` bytes of the file."""
+    of_store = owner.header(size_bytes // ROW.itemsize)
+    header = Header(
+        filter=of_store, buffer_sizes=(size_bytes,), saved_at=time.time(), writer=files.writer()
+    )
+    return pieces(header, [_SortedFile(fd)], lambda: (of_store, 0))
 
 
 def _remove(path: Path) -> None:

@@ -1,0 +1,52 @@
+"""How many headers an event of the input may have, and how many bytes: decided from sizes, before any header is read.
+
+A record of a few kB on the wire may hold millions of headers. An event above a limit goes on without its headers, so
+nothing after this can take long with them. A fold of the output has no such limit: what was emitted stays known.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamdedup.events import EventBatch, HeaderColumn, Headers, Integers
+from streamdedup.kafka.limits import bytes_most
+from streamdedup.kafka.options import SourceOptions
+from streamdedup.kafka.records.cuts import without_headers
+from streamdedup.kafka.records.headers import size_of
+
+TOO_MANY = "above source.headers_max"
+TOO_LARGE = "above source.headers_bytes_max"
+REASONS = frozenset((TOO_MANY, TOO_LARGE))
+HEADER_BYTES_MIN = 2  # the sizes of an empty name and an empty value
+
+
+def within_limits(batch: EventBatch, options: SourceOptions) -> tuple[EventBatch, dict[int, str]]:
+    """Return `batch` with no headers in the rows that are above a limit, and the reason for each such row."""
+    many, large = _above(batch, options)
+    reasons = dict.fromkeys(large.tolist(), TOO_LARGE) | dict.fromkeys(many.tolist(), TOO_MANY)
+    if not reasons:
+        return batch, reasons
+    return without_headers(batch, np.array(sorted(reasons), dtype=np.int64)), reasons
+
+
+def _above(batch: EventBatch, options: SourceOptions) -> tuple[Integers, Integers]:
+    """Return the rows with too many headers, and those with too large ones."""
+    headers, count_max, bytes_max = batch.headers, options.headers_max, options.headers_bytes_max
+    if not isinstance(headers, HeaderColumn):
+        return _objects_above(headers, count_max, bytes_max)
+    perhaps = np.flatnonzero(headers.sizes > HEADER_BYTES_MIN * count_max)
+    if len(perhaps):
+        perhaps = perhaps[headers.take(perhaps).counts() > count_max]
+    return perhaps, np.flatnonzero(headers.sizes > bytes_max)
+
+
+def _objects_above(
+    headers: Sequence[Headers], count_max: int, bytes_max: int
+) -> tuple[Integers, Integers]:
+    counts = np.fromiter(map(len, headers), np.int64, len(headers))
+    large = [
+        row
+        for row in np.flatnonzero((counts > 0) & (counts <= count_max)).tolist()
+        if bytes_most(headers[row]) > bytes_max and size_of(headers[row]) > bytes_max
+    ]
+    return np.flatnonzero(counts > count_max), np.array(large, dtype=np.int64)

@@ -1,0 +1,228 @@
+"""Claims about a worker whose own clock is wrong: that of the broker counts, and ours diverts nothing."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamdedup.commands.audit import audit
+from streamdedup.delivery.leader_clocks import LeaderClocks
+from streamdedup.delivery.services import wall_clock_ms
+from streamdedup.kafka.broker_clock import DIFFERENCE_S_MAX, Span
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from streamdedup.settings import load
+from tests.broker.base import Broker
+from tests.broker.topics import Event, alter_topic, delete_records, read_all
+from tests.deployment import Deployment
+from tests.local import LocalWorker, Start
+
+pytestmark = pytest.mark.broker
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+class Shifted:
+    """A wall clock that is wrong by `by_ms`."""
+
+    def __init__(self, by_ms: int) -> None:
+        self.by_ms = by_ms
+
+    def __call__(self) -> int:
+        """The time, ms since 1970."""
+        return wall_clock_ms() + self.by_ms
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition; topics that keep events for 7 days, and take none from more than an hour ahead."""
+    made = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    made.config["key"] = {"from": "json", "field": "id"}
+    return made.create(retention_ms=7 * DAY_MS, message_timestamp_after_max_ms=HOUR_MS)
+
+
+def good(numbers: range) -> list[Event]:
+    """Events of now."""
+    return [(0, None, b'{"id": %d}' % n, [], None) for n in numbers]
+
+
+def readyz(worker: LocalWorker) -> list[str]:
+    """The lines of the page."""
+    return pages(worker.worker.status, Pulse())["/readyz"]().text.splitlines()
+
+
+async def reported(worker: LocalWorker, says: Callable[[str], bool]) -> None:
+    """Wait for a line of /readyz."""
+    await worker.until(lambda: any(map(says, readyz(worker))), "such a line of /readyz")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("by_ms", [-2 * HOUR_MS, 2 * HOUR_MS, 8 * DAY_MS, -8 * DAY_MS])
+async def test_a_wrong_clock_diverts_nothing(
+    deployment: Deployment, start: Start, by_ms: int, guarantee: str
+) -> None:
+    """All good events pass, and the dead letter of a bad one is taken."""
+    deployment.config["delivery"]["guarantee"] = guarantee
+    letters = deployment.create_side_topic("dead_letter_topic")
+    worker = start(deployment, now_ms=Shifted(by_ms))
+    await worker.live()
+    deployment.feed([*good(range(200)), (0, b"bad", b"no json", [], None)])
+    await worker.consumed(201)
+    assert len(read_all(deployment.bootstrap, deployment.sink)) == 200
+    (letter,) = read_all(deployment.bootstrap, letters)
+    assert letter.key == b"bad"
+    unstamped = worker.lines("letters_unstamped")
+    assert len(unstamped) == (by_ms > HOUR_MS)
+    assert (letter.timestamp_ms in (None, -1)) == bool(unstamped)
+
+
+@pytest.mark.parametrize("by_ms", [-2 * HOUR_MS, 2 * HOUR_MS])
+async def test_a_wrong_clock_is_reported(deployment: Deployment, start: Start, by_ms: int) -> None:
+    """The log, /readyz and the metric have it once a marker was seen; before, /readyz says that none was."""
+    worker = start(deployment, now_ms=Shifted(by_ms))
+    await worker.live()
+    assert [line[:33] for line in readyz(worker)[1:]] == ["note: the broker's clock is unver"]
+    deployment.feed(good(range(5)))
+    await worker.consumed(5)
+    (line,) = await worker.logged("clock_differs")
+    assert abs(line["seconds"] - by_ms / 1000) < DIFFERENCE_S_MAX
+    side = "ahead of" if by_ms > 0 else "behind"
+    text = f"warning: this machine's clock is 7,200 s {side} the clock of broker {line['broker']}"
+    assert [one.partition(";")[0] for one in readyz(worker)[1:]] == [text]
+    clocks = worker.worker.status.clocks
+    assert clocks is not None
+    (seconds,) = clocks.differences_s([0]).values()
+    assert abs(seconds - by_ms / 1000) < DIFFERENCE_S_MAX
+
+
+async def test_a_clock_that_steps_diverts_nothing(deployment: Deployment, start: Start) -> None:
+    """While events come, both ways: all pass, each step is noticed, and the last one leaves no difference."""
+    deployment.create_side_topic("dead_letter_topic")
+    clock = Shifted(0)
+    worker = start(deployment, now_ms=clock)
+    await worker.live()
+    fed = 0
+    for by_ms in (2 * HOUR_MS, -2 * HOUR_MS, 0):
+        deployment.feed(good(range(fed, fed + 100)))
+        await worker.consumed(fed + 50)
+        clock.by_ms = by_ms
+        fed += 100
+        await worker.consumed(fed)
+    deployment.feed(good(range(fed, fed + 1)))
+    await worker.consumed(fed + 1)
+    assert len(read_all(deployment.bootstrap, deployment.sink)) == fed + 1
+    (line,) = worker.lines("clock_stepped")  # once a minute
+    assert line["seconds"] == pytest.approx(7200, abs=DIFFERENCE_S_MAX)
+    await worker.verified()
+    assert len(readyz(worker)) == 1
+
+
+async def test_what_is_too_far_ahead_by_the_brokers_clock_is_rejected(
+    deployment: Deployment, start: Start
+) -> None:
+    """Before its clock is known the broker refuses it, once; that shows its clock, so the others are not even sent."""
+    letters = deployment.create_side_topic("dead_letter_topic")
+    alter_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=HOUR_MS // 4)
+    worker = start(deployment, now_ms=Shifted(-DAY_MS))
+    await worker.live()
+    ahead_ms = int(time.time() * 1000) + HOUR_MS // 2
+    deployment.feed([(0, None, b'{"id": %d}' % n, [], ahead_ms) for n in range(20)])
+    await worker.consumed(20)
+    reasons = [
+        dict(letter.headers)["streamdedup.reason"]
+        for letter in read_all(deployment.bootstrap, letters)
+    ]
+    assert reasons == [f"stamped further ahead than {deployment.sink} allows".encode()] * 20
+    assert len(worker.lines("doubt")) == 1
+
+
+async def test_an_input_that_the_broker_stamps_shows_the_time_at_least_once(
+    deployment: Deployment, start: Start
+) -> None:
+    """There are no markers, but an event that was not there at the commit before shows the time."""
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    letters = deployment.create_side_topic("dead_letter_topic")
+    alter_topic(deployment.bootstrap, deployment.source, message_timestamp_type="LogAppendTime")
+    worker = start(deployment, now_ms=Shifted(-10 * DAY_MS))
+    await worker.live()
+    for number in range(3):
+        deployment.feed(good(range(number, number + 1)))
+        await worker.consumed(number + 1)
+    await worker.verified()
+    await reported(worker, lambda line: line.startswith("warning: this machine's clock is 86"))
+    alter_topic(deployment.bootstrap, deployment.source, message_timestamp_type="CreateTime")
+    old_ms = int(time.time() * 1000) - 8 * DAY_MS
+    deployment.feed([(0, None, b'{"id": "old"}', [], old_ms)])
+    await worker.consumed(4)
+    (letter,) = read_all(deployment.bootstrap, letters)
+    assert (dict(letter.headers)["streamdedup.reason"] or b"").startswith(b"older than")
+    assert abs((letter.timestamp_ms or 0) - time.time() * 1000) < HOUR_MS
+
+
+async def test_a_verdict_that_is_the_rule_is_reported(deployment: Deployment, start: Start) -> None:
+    """A fifth of the events without a key: one line in the log, one for each place on /readyz."""
+    deployment.create_side_topic("dead_letter_topic")
+    worker = start(deployment)
+    await worker.live()
+    bad: list[Event] = [(0, None, b"no json", [], None)] * 150
+    deployment.feed([*good(range(150)), *bad])
+    await worker.consumed(300)
+    lines = await worker.logged("verdict_prevails", 2)
+    assert [(line["partition"], line["verdict"], line["events"]) for line in lines] == [
+        (None, "malformed", 150),
+        (0, "malformed", 150),
+    ]
+    told = "150 of the last 300 events (50%) are malformed"
+    await reported(worker, lambda line: line == f"warning: {deployment.source}/0: {told}")
+    await reported(worker, lambda line: line == f"warning: {deployment.source}: {told}")
+
+
+# --- what an audit says of rejections ---
+
+
+async def test_an_audit_does_not_believe_a_wrong_clock(
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Good events that a worker rejected by its own clock, as workers did before, are a breach; a bad one is not."""
+    letters = deployment.create_side_topic("dead_letter_topic")
+    alter_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=HOUR_MS // 4)
+    clock = Shifted(-2 * HOUR_MS)
+    monkeypatch.setattr(LeaderClocks, "present", lambda *_: Span.at(clock()))
+    worker = start(deployment, now_ms=clock)
+    await worker.live()
+    ahead_ms = int(time.time() * 1000) + HOUR_MS // 2
+    deployment.feed([(0, None, b'{"id": "ahead"}', [], ahead_ms), *good(range(200))])
+    await worker.consumed(201)
+    await worker.stop()
+    assert len(read_all(deployment.bootstrap, letters)) == 201
+    report = await audit(load(deployment.write_config()))
+    assert (report.fine, report.total.rejected, report.total.wrongly_rejected) == (False, 201, 200)
+    assert report.partitions[0].offsets["wrongly_rejected"] == [1, 2, 3, 4, 5]
+    assert report.breaches[0].startswith("200 events rejected for their time, although")
+    (clock_differed,) = [note for note in report.notes if "clock was" in note]
+    assert clock_differed.startswith("all partitions: the worker's clock was 7,20")
+    assert "s behind the broker's" in clock_differed
+
+
+async def test_an_audit_of_letters_without_transactions_does_not_know(
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once there is no marker: it says so, unless the broker stamps the letters itself."""
+    deployment.config["delivery"]["guarantee"] = "at_least_once"
+    letters = deployment.create_side_topic("dead_letter_topic")
+    clock = Shifted(-2 * HOUR_MS)
+    monkeypatch.setattr(LeaderClocks, "present", lambda *_: Span.at(clock()))
+    for stamped, wrong in (("CreateTime", None), ("LogAppendTime", 10)):
+        alter_topic(deployment.bootstrap, letters, message_timestamp_type=stamped)
+        delete_records(deployment.bootstrap, letters, {0: wrong or 0})
+        worker = start(deployment, now_ms=clock)
+        await worker.live()
+        deployment.feed(good(range(10)))
+        await worker.consumed(10)
+        await worker.stop()
+        report = await audit(load(deployment.write_config()))
+        limits = {limit.name for limit in report.partitions[0].limits}
+        assert report.total.wrongly_rejected == wrong
+        assert ("rejections_unchecked" in limits) == (wrong is None)

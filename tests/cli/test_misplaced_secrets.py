@@ -1,0 +1,130 @@
+"""A secret in the place of an argument is not repeated by the message that refuses the command line."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from streamdedup.cli import main
+
+SECRET = "hunter2"  # noqa: S105 - the one that these tests look for
+WRONG = [
+    [SECRET],
+    ["run", SECRET],
+    ["run", "--password", SECRET],
+    ["run", f"--password={SECRET}"],
+    ["run", f"--{SECRET}"],
+    ["run", "--set", SECRET],
+    ["run", f"-x{SECRET}"],
+    ["config", SECRET],
+    ["demo", f"--x\ny={SECRET}"],
+    ["try", "--events", SECRET],
+    ["try", f"--json={SECRET}"],
+    ["audit", f"--json={SECRET} (choose from {SECRET})"],
+    ["reset", "--to", SECRET],
+    ["reset", f"--to=1{SECRET}"],
+    ["pipe", "--capacity", SECRET],
+    ["pipe", "--capacity", f"1{SECRET}"],
+    ["pipe", "--error-rate", SECRET],
+    ["pipe", "--kind", SECRET],
+    ["pipe", "--kind", f"{SECRET} (choose from {SECRET}) "],
+    ["pipe", "--normalize", SECRET],
+    ["pipe", "--max-size", SECRET],
+    ["pipe", "--key", SECRET],
+    ["pipe", "--key", f"user:{SECRET}"],
+    ["pipe", f"--ha={SECRET}x", f"--h={SECRET}"],
+    ["plan", "--window", SECRET],
+    ["plan", "--rate", f"1/{SECRET}"],
+    ["plan", f"--table={SECRET}"],
+    ["plan", "--keys", SECRET],
+    ["lists", SECRET],
+    ["lists", "build", f"--s={SECRET}", "in", "-o", "out"],
+    ["lists", "build", "in", "-o", "out", "--name", f"{SECRET}\n"],
+    ["lists", "build", "in", "-o", "out", "--bad-max", SECRET],
+    ["lists", "build", "in", "-o", "out", "--hash-key-file", SECRET],
+    ["lists", "build", "in", "-o", "out", "--format", SECRET],
+]
+
+
+OTHERS = ["12345678901234567890123456789012", f"12{SECRET}", "5SECRET", "aHVudGVyMi1odW50ZXIyCg=="]
+PLACES = [
+    ["pipe", "--capacity"],
+    ["pipe", "--error-rate"],
+    ["plan", "--rate"],
+    ["pipe", "--kind"],
+    ["lists"],
+    ["pipe", "--key"],
+    ["lists", "build", "in", "-o", "out", "--hash-key-file"],
+    ["run", "--set"],
+    ["run"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=lambda words: re.sub(r"\W+", "-", "_".join(words)))
+def test_a_wrong_argument_is_not_repeated(
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command ends with status 2, and names the argument."""
+    _refuses(arguments, SECRET, capsys, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("place", PLACES, ids="-".join)
+def test_an_argument_that_only_begins_like_a_number_is_not_repeated(
+    place: list[str],
+    other: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a number, a choice, a path and a text."""
+    _refuses([*place, other], other, capsys, tmp_path, monkeypatch)
+
+
+def _refuses(
+    arguments: list[str],
+    secret: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Check that a command line is refused, and that the secret is in no output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    (tmp_path / "in").write_text("a\n")
+    (tmp_path / "dedup.yaml").touch()
+    monkeypatch.setenv("STREAMDEDUP_CONFIG", "dedup.yaml")
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    said = capsys.readouterr()
+    assert status == 2
+    assert said.err
+    assert secret not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
+        (["pipe", "--kind", "bitter"], "argument --kind: invalid choice (choose from "),
+        (["pipe", "--kind", "0"], "argument --kind: invalid choice: '0' (choose from "),
+        (["pipe", "--no-such", "x"], "unrecognized arguments: --no-such\n"),
+        (["pipe", "x"], "unrecognized arguments\n"),
+        (["pipe", "--h=1"], "ambiguous option: it could match --"),
+        (["try", "--json=1"], "argument --json: takes no value\n"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_is_still_said(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The argument that is at fault, what was given if it cannot be a secret, and what it may be."""
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err

@@ -1,0 +1,150 @@
+"""Small real inputs, one file each in `corpus/TARGET`: `python -m tests.fuzz.corpus` writes them anew.
+
+Our own writers made them. Inputs that are fixtures of other tests are read from there: framings of record batches.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from streamdedup import filters
+from streamdedup.events import Column
+from streamdedup.filters.base import Filter, Removable, Static
+from streamdedup.filters.window.protocol import Windowed
+from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.encoding import BatchEncoder
+from streamdedup.keys.hashing import MURMUR3
+from streamdedup.snapshot.files import content_of
+from tests.filters.cases import CASES, STATIC_KINDS
+from tests.golden import FINGERPRINTED
+from tests.golden.lists import RECIPES, build
+from tests.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
+from tests.kafka.framings import FIXTURE, batch, record, varint
+from tests.keys.test_json_column import ODD, ORDINARY, WRONG
+
+DIRECTORY = Path(__file__).with_name("corpus")
+SIZE_BYTES_MAX = 200_000  # of all files
+SAVED_AT = 1_700_000_000.0
+KEYS = [f"key {number}" for number in range(40)]
+
+
+def read(target: str) -> list[bytes]:
+    """Return the inputs of a target, in an order that stays."""
+    files = [path.read_bytes() for path in sorted((DIRECTORY / target).iterdir())]
+    return files + (framings() if target == "record-batches" else [])
+
+
+def framings() -> list[bytes]:
+    """Return the record batches that Kafka's own code was asked about."""
+    return [bytes.fromhex(each["batch"]) for each in json.loads(FIXTURE.read_text())["framings"]]
+
+
+def write(directory: Path = DIRECTORY) -> None:
+    """Write the inputs of all targets."""
+    shutil.rmtree(directory, ignore_errors=True)
+    for target, inputs in _made().items():
+        (directory / target).mkdir(parents=True)
+        for name, data in inputs.items():
+            (directory / target / name).write_bytes(data)
+
+
+def _made() -> Mapping[str, Mapping[str, bytes]]:
+    entries = [
+        f"{entry}\n".encode() + value
+        for entry in filter(None, ENTRIES)
+        for value in VALUES[1:3]
+        if value
+    ]
+    lists, stores = _lists()
+    return {
+        "record-batches": dict(_batches()),
+        "headers": _numbered(_headers()),
+        "json": _numbered([*ORDINARY, *ODD, *WRONG]),
+        "list": lists,
+        "exact-store": stores,
+        "snapshot": dict(_snapshots()),
+        "note": _numbered([text.encode() for text in (*map(_encoded, NOTES), *OLD_NOTES)]),
+        "control": _numbered([*entries[::2], b"key"]),
+    }
+
+
+def _encoded(name: str) -> str:
+    return NOTES[name].encode()
+
+
+def _numbered(inputs: list[bytes]) -> dict[str, bytes]:
+    return {f"{number:03}": data for number, data in enumerate(inputs)}
+
+
+def _batches() -> Iterator[tuple[str, bytes]]:
+    body = record(0)[4:]
+    for name, codec in CODECS.items():
+        encoder = BatchEncoder(codec=codec, transactional=True, bytes_max=1 << 20)
+        encoder.add(Column.of([body] * 12), np.arange(12, dtype=np.int64))
+        (made,) = encoder.finish()
+        made.stamp(7, 1, 3)
+        yield name, bytes(made.data)
+    marker = record(0, key=varint(4) + b"\0\0\0\0", value=varint(6) + bytes(6))
+    control = 1 << 5 | 1 << 4
+    yield "control", batch(marker, flags=control, count=1)
+    yield "two", batch(record(0), count=1) + batch(record(0), count=1, base=8)
+    yield "emptied", batch(b"", count=0, last=4)
+
+
+def _headers() -> list[bytes]:
+    def cell(part: bytes | None) -> bytes:
+        return varint(-1) if part is None else varint(len(part)) + part
+
+    rows: list[list[tuple[bytes, bytes | None]]] = [
+        [],
+        [(b"h", b"of")],
+        [(b"h", None), (b"h", b"2"), (b"", b"")],
+        [("é".encode(), b"x" * 70), (b"\xff", b"y"), (b"streamdedup", b"duplicate")],
+        [(b"n" * 130, b"v")] * 3,
+    ]
+    far = [varint(number, 5, above=3) for number in (1, 1, -1)]  # bits above the 32nd are dropped
+    return [b"h".join((far[0] + far[1], far[2]))] + [
+        varint(len(row)) + b"".join(cell(part) for pair in row for part in pair) for row in rows
+    ]
+
+
+def _lists() -> tuple[dict[str, bytes], dict[str, bytes]]:
+    wanted = ("bloom", "fuse-siphash", "exact-email-strict", "bloom-email-store")
+    lists, stores = {}, {}
+    for recipe in (recipe for recipe in RECIPES if recipe.name in wanted):
+        with TemporaryDirectory() as directory:
+            made = build(recipe, Path(directory))
+            lists[recipe.name] = made.read_bytes()
+            if recipe.store:
+                (store,) = made.with_name(f"{made.name}.exact").iterdir()
+                stores[recipe.name] = store.read_bytes()
+    return lists, stores
+
+
+def _snapshots() -> Iterator[tuple[str, bytes]]:
+    """Yield a snapshot of each kind, and of a filter that has grown."""
+    seen = set[str]()
+    for case in CASES:
+        name = "grown" if case.growth > 1 else case.kind
+        if name not in seen:
+            seen.add(name)
+            yield name, _saved(case.build(len(KEYS), case.error_rates[0]))
+    for kind in STATIC_KINDS:
+        static: Static = filters.kind_of(kind)
+        yield kind, _saved(static.from_digests(MURMUR3.digests(KEYS), 0.01, MURMUR3))
+
+
+def _saved(made: Filter) -> bytes:
+    if isinstance(made, Windowed) and not made.clock.by_count:
+        made.add_many(made.digests(KEYS), np.arange(len(KEYS)))
+    elif isinstance(made, Removable) or hasattr(made, "add_many"):
+        made.add_many(made.digests(KEYS))
+    return b"".join(map(bytes, content_of(made, SAVED_AT, FINGERPRINTED, lambda: 1010)))
+
+
+if __name__ == "__main__":
+    write()

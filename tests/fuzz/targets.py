@@ -1,0 +1,274 @@
+"""The parsers of foreign bytes. Each target reads an input as the product does, and checks what was read.
+
+A target returns None, or raises one of its `refusals`, the errors that its parser documents. Any other error is a
+fault, an AssertionError among them: what was read contradicts itself, or another reader of ours.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import numpy as np
+
+from streamdedup.errors import ConfigError, MalformedError, SnapshotError
+from streamdedup.events import Column
+from streamdedup.filters.base import Addable, Removable
+from streamdedup.filters.window.protocol import Windowed
+from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.options import MARK
+from streamdedup.kafka.records.decoding import first_of, sound_columns
+from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.marks import marks_of
+from streamdedup.kafka.records.wire import (
+    DamagedBatchError,
+    Records,
+    check_first,
+    decode,
+    is_abort,
+    record_batches,
+)
+from streamdedup.keys.cells import each
+from streamdedup.keys.extract import json_keys
+from streamdedup.keys.hashing import Hash
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.keys.options import Normalization
+from streamdedup.lists import key_list
+from streamdedup.lists.control import read_change
+from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
+from streamdedup.snapshot.files import built
+from streamdedup.snapshot.read import CopyingReader, MappedReader, SnapshotReader
+from tests.filters.cases import HASH_KEY
+from tests.fuzz.mutations import Mutator, mutated, mutated_json, mutated_text
+from tests.fuzz.sealing import mutated_batches, mutated_file
+from tests.kafka.framings import batch, record
+from tests.keys.exact import exact_reader
+
+FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")
+AFTER = (b'"}', b'"}]}', b"0}", b'd":7}', b"\xa9", b"}", b',"id":1}')  # would complete what is cut
+HEADER_NAMES = (MARK, "h", "", "é", "\ufffd")
+NORMALIZERS: tuple[Normalization, ...] = ("none", "trim", "lowercase", "email")
+KEYS = ("a@b.example", "key 1", "", "x" * 100, "a@sub.b.example", "ü@bücher.example")
+OFFSET_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser, how inputs for it are made, and how many `make test` plays: what it plays in a second or two."""
+
+    run: Callable[[bytes], None]
+    refusals: tuple[type[Exception], ...]
+    inputs: int
+    mutator: Mutator = field(default=mutated)
+
+
+def record_batches_target(data: bytes) -> None:
+    """Read a fetched set of record batches: heads, records, and what can be skipped of them."""
+    try:
+        check_first(data)
+        batches = list(record_batches(data))
+        for one in batches:
+            if one.is_control:
+                is_abort(one)
+        at_once = first_of(batches)
+        records = decode(batches)
+    except DamagedBatchError as error:
+        if error.damage is not None:
+            assert 0 <= error.damage.first_offset <= error.damage.last_offset <= OFFSET_MAX
+            assert bytes(error.damage.raw) in data
+        raise
+    _check_records(records)
+    if at_once:
+        taken, first = sound_columns(at_once)
+        assert len(taken) == len(at_once)
+        assert list(first.bodies) == list(records.bodies)[: len(first)]
+
+
+def _check_records(records: Records) -> None:
+    """Check that all columns lie in their buffer, and that offsets ascend."""
+    size = len(records.bodies.buffer)
+    assert records.counts.sum() == len(records)
+    assert (np.diff(records.offsets) > 0).all()
+    for column in (records.keys, records.values, records.bodies):
+        there = column.sizes >= 0
+        assert (column.starts[there] >= 0).all()
+        assert (column.starts[there] + column.sizes[there] <= size).all()
+    ends = records.bodies.starts + records.bodies.sizes
+    assert (
+        (records.bodies.starts <= records.header_starts) & (records.header_starts <= ends)
+    ).all()
+    _check_headers(_headers_of(records))
+
+
+def _headers_of(records: Records) -> RawHeaders:
+    ends = records.bodies.starts + records.bodies.sizes
+    sizes = ends - records.header_starts
+    return RawHeaders(Column(records.bodies.buffer, records.header_starts, sizes))
+
+
+def _check_headers(headers: RawHeaders) -> None:
+    """Check that every row can be read, and that the kernel finds in it what the reader does."""
+    rows = list(headers)
+    for name in HEADER_NAMES:
+        for row, value in zip(rows, headers.located(name), strict=True):
+            last = next((cell for found, cell in reversed(row) if found == name), None)
+            assert value is None or value == last
+    marks_of(headers)
+
+
+def headers_target(data: bytes) -> None:
+    """Read the bytes as the headers of a record between others, whose sound ones can be appended to."""
+    rows = [record(0), record(1, headers=data), record(2)]
+    records = decode(list(record_batches(batch(b"".join(rows)))))
+    headers = _headers_of(records)
+    _check_headers(headers)
+    which, tail = np.zeros(len(records), dtype=np.int64), ((MARK, b"duplicate"), ("n", None))
+    numbers = {"offset": records.offsets}
+    _, longer = headers.appended(records.bodies, np.arange(len(records)), [tail], which, numbers)
+    for before, after, offset in zip(headers, longer, records.offsets, strict=True):
+        assert after == (*before, *tail, ("offset", b"%d" % offset))
+
+
+def json_target(data: bytes) -> None:
+    """Find keys in a text between others. The kernel and the exact reader agree about each, reasons included."""
+    texts = Column(
+        b"".join((AFTER[0], data, *AFTER)), np.array([len(AFTER[0])]), np.array([len(data)])
+    )
+    for name in FIELDS:
+        found, reasons = json_keys([name], texts)
+        exact, exact_reasons = each(_exact(name), texts)
+        assert (list(found), reasons) == (list(exact), exact_reasons)
+    json_keys(FIELDS[:2], texts, _normalizer("email"))
+
+
+def _exact(name: str) -> Callable[[bytes | None], bytes]:
+    read = exact_reader(name)
+    return lambda cell: read(cell or b"")
+
+
+def list_target(data: bytes) -> None:
+    """Load a list, mapped and copied, and ask it about keys."""
+    with _file(data) as path:
+        for verify in (True, False):
+            listed = key_list.load(path, hash_key=_hash_key(data), verify=verify)
+            keys = Column.of([key.encode() for key in KEYS])
+            listed.match(keys, listed.hash.of_column(keys))
+            listed.summary()
+            listed.header()
+            listed.refuse_unless(listed.normalizer())
+
+
+def store_target(data: bytes) -> None:
+    """Open an exact store, and ask it about digests, all of its own among them."""
+    with _file(data) as path:
+        store = ExactStore(path)
+        found = store.holds(Hash().digests(KEYS))
+        assert found.shape == (len(KEYS),)
+        assert store.entries * 16 <= len(data)
+
+
+def snapshot_target(data: bytes) -> None:
+    """Read a snapshot, copied and mapped. Use the filter as a worker does: look up, add, look up."""
+    copied = CopyingReader(_reading(data), len(data))
+    for reader in (copied, MappedReader(memoryview(data), verify=True)):
+        _use(reader, data)
+
+
+def _use(reader: SnapshotReader, data: bytes) -> None:
+    contents = reader.contents()
+    filter_: Any = built(contents, _hash_key(data))
+    digests = filter_.digests(KEYS)
+    assert filter_.contains_many(digests).shape == (len(KEYS),)
+    filter_.header()
+    _ = len(filter_), filter_.fill_ratio, filter_.error_rate_now, filter_.size_bytes
+    if isinstance(reader, MappedReader):
+        return
+    if isinstance(filter_, Windowed) and not filter_.clock.by_count:
+        filter_.add_many(digests, np.arange(len(digests), dtype=np.int64))
+    elif isinstance(filter_, Addable):
+        filter_.add_many(digests)
+        assert filter_.contains_many(digests).all()
+    if isinstance(filter_, Removable):
+        filter_.remove_many(digests)
+
+
+def note_target(data: bytes) -> None:
+    """Decode the metadata of a commit. A note has numbers that Kafka can have, and survives being written."""
+    note = Note.decode(data.decode(errors="replace"))
+    if note is None:
+        return
+    assert Note.decode(note.encode()) == note
+    numbers = (note.label, note.watermark, note.partitions, note.born, note.floor, note.since)
+    for number in numbers:
+        assert number is None or (type(number) is int and -OFFSET_MAX - 1 <= number <= OFFSET_MAX)
+
+
+def control_target(data: bytes) -> None:
+    """Read a message of a control topic, its key up to the first newline; under each normalizer."""
+    entry, line, value = data.partition(b"\n")
+    refused = 0
+    for name in NORMALIZERS:
+        try:
+            change = read_change(entry, value if line else None, _normalizer(name))
+        except MalformedError:
+            refused += 1
+            continue
+        assert change.change in (ADDED, REMOVED, UNCHANGED)
+        assert change.keys
+        assert all(change.keys)
+    if refused == len(NORMALIZERS):
+        raise MalformedError("no normalizer takes it")
+
+
+def _mutated_message(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    entry, line, value = data.partition(b"\n")
+    if random.random() < 0.5:
+        return mutated(random, entry, others) + line + value
+    return entry + b"\n" + mutated_json(random, value, others)
+
+
+@cache
+def _normalizer(name: Normalization) -> Normalizer | None:
+    return normalizer(name)
+
+
+def _hash_key(data: bytes) -> bytes:
+    """Return the key that the file needs, if its header still says so."""
+    return HASH_KEY if b'"hash":"siphash"' in data[: 1 << 14] else b""
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[Path]:
+    with NamedTemporaryFile(prefix="streamdedup-fuzz-") as file:
+        file.write(data)
+        file.flush()
+        yield Path(file.name)
+
+
+def _reading(data: bytes) -> Callable[[memoryview], None]:
+    rest = memoryview(data)
+
+    def read_into(view: memoryview) -> None:
+        nonlocal rest
+        view[:] = rest[: len(view)]
+        rest = rest[len(view) :]
+
+    return read_into
+
+
+TARGETS = {
+    "record-batches": Target(record_batches_target, (DamagedBatchError,), 10_000, mutated_batches),
+    "headers": Target(headers_target, (DamagedBatchError,), 10_000),
+    "json": Target(json_target, (), 3_000, mutated_text),
+    "list": Target(list_target, (SnapshotError, ConfigError), 2_000, mutated_file),
+    "exact-store": Target(store_target, (SnapshotError,), 2_000, mutated_file),
+    "snapshot": Target(snapshot_target, (SnapshotError, ConfigError), 2_000, mutated_file),
+    "note": Target(note_target, (), 10_000, mutated_json),
+    "control": Target(control_target, (MalformedError,), 3_000, _mutated_message),
+}
