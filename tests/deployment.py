@@ -49,8 +49,8 @@ class WorkerProcess:
             )
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """The log lines, or those of one event."""
-        lines = self._log.read_text("utf-8").splitlines()
+        """The log lines, or those of one event; not a last line that is still being written."""
+        *lines, _ = self._log.read_text("utf-8").split("\n")
         parsed = [json.loads(line) for line in lines if line.startswith("{")]
         return [line for line in parsed if name in (None, line["event"])]
 

@@ -81,7 +81,7 @@ class Stack:
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """The lines of one event in the worker's log, over all of its lives."""
-        lines = self.worker.logs().decode().splitlines()
+        *lines, _ = self.worker.logs().decode().split("\n")  # the last may still be written
         parsed = [json.loads(line) for line in lines if line.startswith("{")]
         return [line for line in parsed if line["event"] == name]
 
