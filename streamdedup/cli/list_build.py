@@ -98,7 +98,8 @@ def _add_keys(build: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--hash",
         choices=("murmur3", "siphash"),
-        help="the same as filter.hash of the worker; siphash if outsiders choose the keys (default: murmur3)",
+        help="siphash, with --hash-key-file, for a worker with filter.hash_key: if outsiders choose the keys; murmur3,"
+        " the default, for every other worker",
     )
     add_hash_key(build)
 
@@ -201,7 +202,7 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[N
     if tree is not None:
         return (
             Normalizing.of(tree.key.normalize, tree.key.email_rules),
-            Hash(tree.filter.hash, tree.filter.hash_key_bytes),
+            Hash.under(tree.filter.hash_key_bytes),
         )
     if arguments.email_preset and arguments.normalize != "email":
         raise ConfigError(

@@ -5,6 +5,7 @@ exactly, whatever the worker's filter is.
 """
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
+from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import Answer, ListsInForce, Match
 from streamdedup.settings import Settings
@@ -135,7 +137,7 @@ class _Trying:
             refuse_missing(topology, source, [source])
         count = topology[source].partitions
         recipe = Recipe(self._settings, count)
-        self._hash, self._extractor = recipe.hash, recipe.extractor()
+        self._hash, self._extractor = Hash.draw(os.urandom), recipe.extractor()
         lists = ListLoader(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
         await lists.begin()
         self._limits = self._limits_of(topology)
@@ -172,7 +174,7 @@ class _Trying:
         verdicts, rows = verdicts_without_rules(keys, list(rejected))
         column = keys.keys.take(rows)
         digests = self._hash.of_column(column)
-        blocked = self._lists.now.screen(rows, column, digests)
+        blocked = self._lists.now.screen(rows, column, digests, self._hash)
         verdicts[blocked.rows] = Verdict.BLOCKED
         found.matched.update(Match(match).name.lower() for match in blocked.matches.tolist())
         found.exempt += len(blocked.exempt)

@@ -14,7 +14,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard, screen
 from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transaction
-from streamdedup.delivery.turns import beside, digests_of, is_large, keys_of
+from streamdedup.delivery.turns import beside, digests_of, is_large, is_long, keys_of
 from streamdedup.events import EventBatch
 from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.source import UnreadableError
@@ -148,10 +148,10 @@ class Decider:
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | ScreenResult:
         """Return the lists in force; or, if asking them would hold up the loop, their answers for this batch."""
         lists = self._services.lists.now
-        takes_long = lists.block is not None and self._extractor.takes_long
-        if not (takes_long or lists.ask_a_disk):
+        takes_long = self._extractor.takes_long or is_long(keys.keys)
+        if lists.block is None or not (takes_long or lists.ask_a_disk):
             return lists
-        said = await asyncio.to_thread(screen, keys, rejected, lists, self._recipe.hash)
+        said = await asyncio.to_thread(screen, keys, rejected, lists)
         if not isinstance(said, NeedsStore):
             return said
         name = f"{self._recipe.settings.source.topic}/{partition}"

@@ -6,6 +6,8 @@ Then the output is read from the filter's label to its end.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.records.marks import marks_of
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
+from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import Identity, Snapshot
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 
@@ -85,7 +88,7 @@ class FoldedMemory(Memory):
         identity = self._recipe.identity(topology, self._partition, found.floor)
         shard = await self._remembered(identity)
         if shard is None or await self._is_outdone(shard, identity, found):
-            shard = await self._restore(identity, found)
+            shard = await self._restore(identity, found, topology)
         # The load above is outside: if a disk hangs, that shard must not keep other shards from folding.
         async with self._services.folds:
             await self._bridge(shard, found, topology)
@@ -159,7 +162,11 @@ class FoldedMemory(Memory):
 
     async def _remembered(self, identity: Identity) -> Shard | None:
         """Return the shard in memory, if its filter is the fold of this very log; else None."""
-        if self.shard is None or self._folded is None or identity.differences(self._folded):
+        if self.shard is None or self._folded is None:
+            return None
+        # Its hash is right: this process chose it. A snapshot without a secret may have been kept for want of the log.
+        own = replace(identity, hash=self._folded.hash, hash_check=self._folded.hash_check)
+        if own.differences(self._folded):
             return None
         held = await self._in_place_of(self._fingerprint)
         if reason := contradiction(self._fingerprint, held):
@@ -192,12 +199,7 @@ class FoldedMemory(Memory):
 
         The time of a window moves on as if the missing events had been folded. DeliveryError if a gap is not allowed.
         """
-        options, output = self._settings.filter, topology[self._settings.sink.topic]
-        note = found.committed.note if found.committed else None
-        watermark = note.watermark if note else None
-        outlived = options.by_event_time and is_outlived(
-            output, self._services.now_ms(), watermark, options.window_ms
-        )
+        outlived = self._is_outlived(found, topology)
         warning = check_memory(shard.label, found, self._settings.sink, outlived=outlived)
         if found.output_start <= shard.label:
             return
@@ -206,17 +208,23 @@ class FoldedMemory(Memory):
         else:
             name = "output_gap_empty" if is_complete(shard.label, found) else "output_gap_outlived"
             self._log.info(name, start=found.output_start, label=shard.label)
-        await in_turns(shard.start_at(watermark))
+        await in_turns(shard.start_at(_watermark(found)))
 
-    async def _restore(self, identity: Identity, found: Found) -> Shard:
+    def _is_outlived(self, found: Found, topology: Topology) -> bool:
+        """Return whether the window has forgotten everything that retention may have deleted from the output."""
+        options, output = self._settings.filter, topology[self._settings.sink.topic]
+        return options.by_event_time and is_outlived(
+            output, self._services.now_ms(), _watermark(found), options.window_ms
+        )
+
+    async def _restore(self, identity: Identity, found: Found, topology: Topology) -> Shard:
         """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
-
-        async def doubt(snapshot: Snapshot) -> str | None:
-            return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
-
-        snapshot = await self.snapshots.load(identity, found.output_end, doubt)
+        snapshot = await self._loaded(identity, found)
+        if snapshot is None and self._would_miss(found, topology):
+            identity, snapshot = await self._loaded_without_secret(identity, found)
         if snapshot is None:
-            make, memory = self._recipe.empty_filter, self._services.threads.memory
+            make = partial(self._recipe.empty_filter, self._services.random_bytes)
+            memory = self._services.threads.memory
             filter_ = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:
             filter_ = self._recipe.adopt(snapshot.filter)
@@ -227,6 +235,45 @@ class FoldedMemory(Memory):
         self.shard, self._folded = shard, identity
         self._fingerprint, self._replaced = snapshot.fingerprint if snapshot else None, False
         return shard
+
+    async def _loaded(self, identity: Identity, found: Found) -> Snapshot | None:
+        async def doubt(snapshot: Snapshot) -> str | None:
+            return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
+
+        return await self.snapshots.load(identity, found.output_end, doubt)
+
+    def _would_miss(self, found: Found, topology: Topology) -> bool:
+        """Return whether a fold of the whole output would miss events that were deleted from it."""
+        floor = found.floor or 0
+        if found.output_start <= floor or is_complete(floor, found):
+            return False
+        return not self._is_outlived(found, topology)
+
+    async def _loaded_without_secret(
+        self, identity: Identity, found: Found
+    ) -> tuple[Identity, Snapshot | None]:
+        """Return the newest snapshot of murmur3, with its identity, if the operator left the hash at its default.
+
+        Such a snapshot is from before the default had a secret. It is refused as long as the output holds all that it
+        holds. Here the output does not.
+        """
+        if not self._settings.filter.draws_secret or self._settings.filter.names_hash:
+            return identity, None
+        murmur3 = replace(identity, hash=MURMUR3.name, hash_check=MURMUR3.check)
+        if not await self.snapshots.newest_label(murmur3):
+            return identity, None
+        snapshot = await self._loaded(murmur3, found)
+        if snapshot is None:
+            return identity, None
+        self._log.warning(
+            "hash_not_secret",
+            path=str(snapshot.path),
+            reason="the snapshot's hash is murmur3, so whoever chooses keys can have others taken for duplicates; it is"
+            " kept, because the output no longer holds everything that it holds",
+            remedy="set filter.hash: murmur3 if no outsider chooses keys; or begin anew with another kafka.group_id and"
+            " sink.topic",
+        )
+        return murmur3, snapshot
 
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)
@@ -294,3 +341,9 @@ class FoldedMemory(Memory):
                 f"{self._settings.sink.topic}/{self._partition} has a second writer: offset {batch.offsets[low]} is not"
                 " ours; every output partition takes one writer, so stop the other and restart"
             )
+
+
+def _watermark(found: Found) -> int | None:
+    """Return the time of the window when the input offset was committed; None if no note says."""
+    note = found.committed.note if found.committed else None
+    return note.watermark if note else None

@@ -1,6 +1,7 @@
 """What every shard derives from the settings: the hash, the key, the empty filter, the identity of its log."""
 
 import math
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,10 +16,11 @@ from streamdedup.filters.window.clock import SPAN_MAX
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.hashing import Hash
+from streamdedup.keys.hashing import Hash, RandomBytes
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity
+from streamdedup.snapshot.header import DRAWN
 from streamdedup.units import milliseconds
 
 _DURATION = milliseconds(0, SPAN_MAX)
@@ -82,21 +84,22 @@ class Recipe:
         return None if whole is None else whole // self.partitions
 
     @cached_property
-    def hash(self) -> Hash:
-        """The hash from keys to digests. Every filter that is loaded must have the same."""
-        return Hash(self.settings.filter.hash, self.settings.filter.hash_key_bytes)
+    def common_hash(self) -> Hash:
+        """The hash of all that partitions share, such as lists: siphash if a secret is configured, else murmur3."""
+        return Hash.under(self.settings.filter.hash_key_bytes)
 
-    def empty_filter(self) -> Addable | Windowed:
-        """Return a new filter for one shard. All its memory is allocated and touched, so this blocks if it is large."""
+    def empty_filter(self, random_bytes: RandomBytes = os.urandom) -> Addable | Windowed:
+        """Return a new filter for one shard. All its memory is allocated and touched, so this blocks if it is large.
+
+        The secret of its hash is drawn from `random_bytes`, unless one is configured or the hash has none.
+        """
         options = self.settings.filter
         if not options.remembers:
-            return NoFilter(self.hash)
+            return NoFilter(self.common_hash)
         arguments: dict[str, Any] = {
             "kind": options.kind,
             "capacity": self.shard_capacity,
             "error_rate": options.error_rate,
-            "hash": options.hash,
-            "hash_key": options.hash_key_bytes,
         }
         if options.kind in PROBED:
             arguments |= {"probe": options.probe}
@@ -104,7 +107,8 @@ class Recipe:
             arguments |= {"on_full": "grow", "max_size": self._max_size}
         if options.kind == "window":
             arguments |= {name: getattr(options, name) for name in WINDOWED}
-        empty = build(arguments)
+        hash_ = Hash.draw(random_bytes) if options.draws_secret else self.common_hash
+        empty = build(arguments, hash_)
         for buffer in empty.buffers():
             touch_pages(buffer)
         return empty
@@ -129,13 +133,14 @@ class Recipe:
         """Return the identity of the log that a filter of `partition` folds, from `floor` on.
 
         It includes the settings that decide how keys become digests and how the filter is built. A snapshot of another
-        identity is refused.
+        identity is refused. Filters whose secrets were drawn share one identity: each snapshot has its own secret.
         """
+        drawn = self.settings.filter.draws_secret
         settings, output = self.settings, topology[self.settings.sink.topic]
         extractor = self.extractor()
         return Identity(
-            hash=self.hash.name,
-            hash_check=self.hash.check,
+            hash="siphash" if drawn else self.common_hash.name,
+            hash_check=DRAWN if drawn else self.common_hash.check,
             key={
                 "from": settings.key.from_,
                 "fields": list(extractor.fields),

@@ -13,6 +13,7 @@ from streamdedup.delivery.shard import Shard
 from streamdedup.filters.base import Addable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import Cluster, Source
+from streamdedup.keys.hashing import RandomBytes
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import ListsInForce
 from streamdedup.snapshot.files import FileSystem
@@ -40,6 +41,7 @@ class Services:
     clocks: LeaderClocks
     now_ms: Callable[[], int] = wall_clock_ms
     fs: FileSystem = os  # for the snapshots
+    random_bytes: RandomBytes = os.urandom  # for the secrets of filters
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)

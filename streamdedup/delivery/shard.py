@@ -15,7 +15,7 @@ from streamdedup.events import Column, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.counts import Tally
 from streamdedup.rules import duplicates_rule
 from streamdedup.rules.lists import (
@@ -107,14 +107,14 @@ class Shard:
         verdicts, rows = verdicts_without_rules(keys, rejected)
         given = keys.keys.take(rows)
         digests = self._digests(given) if digests is None else digests[_ranks(keys.keys)[rows]]
-        blocked = lists.screen(rows, given, digests)
+        blocked = lists.screen(rows, given, digests, self.filter.hash)
         if len(blocked.rows):
             verdicts[blocked.rows] = Verdict.BLOCKED
             left = verdicts[rows] == Verdict.PASS
-            rows, digests = rows[left], digests[left]
+            rows, given, digests = rows[left], given.take(left.nonzero()[0]), digests[left]
         judged = self._rule.judge(digests, times[rows], within_budget=self._stop_when_full)
         if self._watch:
-            self._watch.look(self.partition, digests[: len(judged)], judged)
+            self._watch.look(self.partition, given.take(slice(len(judged))), judged)
         if len(judged) < len(rows):
             verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
             blocked = blocked.head(len(verdicts))
@@ -220,11 +220,8 @@ def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdict
     return verdicts, np.flatnonzero(open_)
 
 
-def screen(
-    keys: Keys, rejected: Sequence[int], lists: Lists, hash_: Hash
-) -> ScreenResult | NeedsStore:
+def screen(keys: Keys, rejected: Sequence[int], lists: Lists) -> ScreenResult | NeedsStore:
     """Ask `lists`, in memory, about the events for which `Shard.decide` would ask them, and return the answers."""
     _, rows = verdicts_without_rules(keys, rejected)
     asked = keys.keys.take(rows)
-    digests = hash_.of_column(asked)
-    return lists.ask(rows, asked, digests)
+    return lists.ask(rows, asked, lists.hash.of_column(asked))

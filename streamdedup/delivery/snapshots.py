@@ -21,6 +21,7 @@ from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Filter
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.client.connection import describe_error
+from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
@@ -296,6 +297,7 @@ class _MovedError(SnapshotError):
 class _Parts:
     """The header and buffers of a filter that is written while its shard goes on."""
 
+    hash: Hash
     header: Callable[[], dict[str, Any]]
     buffers: Callable[[], list[memoryview]]
 
@@ -308,7 +310,7 @@ class _Parts:
         """
         buffers, header = filter_.buffers(), filter_.header()
         timed = isinstance(filter_, Windowed)
-        return cls((lambda: header) if timed else filter_.header, lambda: buffers)
+        return cls(filter_.hash, (lambda: header) if timed else filter_.header, lambda: buffers)
 
     @classmethod
     def point_in_time(cls, filter_: Filter) -> "_Parts":
@@ -317,7 +319,7 @@ class _Parts:
             filter_.header(),
             [memoryview(bytearray(part)) for part in filter_.buffers()],
         )
-        return cls(lambda: header, lambda: copies)
+        return cls(filter_.hash, lambda: header, lambda: copies)
 
 
 def check_directory(directory: Path) -> None:

@@ -34,9 +34,14 @@ async def digests_of(keys: Column, hash_: Hash) -> Digests | None:
 
     None if they would not: who needs them may make them.
     """
-    if int(keys.sizes.sum()) <= BYTES_A_TURN:
+    if not is_long(keys):
         return None
     return await asyncio.to_thread(hash_.of_column, keys.take((keys.sizes >= 0).nonzero()[0]))
+
+
+def is_long(keys: Column) -> bool:
+    """Return whether to hash `keys` in a thread, because they have more bytes than one turn may take."""
+    return int(keys.sizes.sum()) > BYTES_A_TURN
 
 
 def is_large(batch: EventBatch) -> bool:

@@ -17,6 +17,7 @@ from streamdedup.filters.kinds import (
 
 if TYPE_CHECKING:  # it brings numpy, which reading the settings does without
     from streamdedup.filters.base import Addable
+    from streamdedup.keys.hashing import Hash
 
 __all__ = [
     "GROWABLE",
@@ -32,8 +33,11 @@ __all__ = [
 ]
 
 
-def build(config: Mapping[str, Any]) -> "Addable":
-    """Make an empty filter from its configuration. `streamdedup.build` documents the options and the errors."""
+def build(config: Mapping[str, Any], hash_: "Hash | None" = None) -> "Addable":
+    """Make an empty filter from its configuration. `streamdedup.build` documents the options and the errors.
+
+    `hash_` takes the place of the options `hash` and `hash_key`: a worker gives one whose secret was drawn.
+    """
     from streamdedup.filters import factory
 
-    return factory.build(config)
+    return factory.build(config, hash_)

@@ -19,7 +19,11 @@ Times = npt.NDArray[np.int64]
 
 @runtime_checkable
 class Parts(Protocol):
-    """The two parts of a filter that are saved."""
+    """What is saved of a filter: its two parts, and the secret of its hash if that was drawn."""
+
+    @property
+    def hash(self) -> Hash:
+        """The hash that makes digests of keys. It never changes."""
 
     def header(self) -> dict[str, Any]:
         """Everything except the table, as plain JSON values."""

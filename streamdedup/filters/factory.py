@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from numbers import Integral
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable
@@ -12,13 +12,16 @@ from streamdedup.filters.digest_filter import CAPACITY_MAX, is_rate
 from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, OPTIONS, hash_of, kind_of
 from streamdedup.units import parse_count
 
+if TYPE_CHECKING:  # it imports numpy, which an error in the options does not need
+    from streamdedup.keys.hashing import Hash
+
 COMMON = ("capacity", "error_rate", "hash", "hash_key")
 GROWING = ("on_full", "max_size")
 SHOWN_MAX = 60  # the characters of a value that a message shows
 
 
-def build(config: Mapping[str, Any]) -> Addable:
-    """Make an empty filter from its configuration. `streamdedup.build` documents the options and the errors."""
+def build(config: Mapping[str, Any], hash_: "Hash | None") -> Addable:
+    """Do what `streamdedup.filters.build` says."""
     if not isinstance(config, Mapping):
         raise ConfigError(
             'build takes a mapping, such as {"kind": "bloom", "capacity": 1_000_000}, and not'
@@ -29,7 +32,8 @@ def build(config: Mapping[str, Any]) -> Addable:
     grows = _grows(kind, arguments)
     for name in arguments:
         _check(kind, name)
-    hash_ = hash_of(arguments.pop("hash", "murmur3"), arguments.pop("hash_key", b""))
+    named = hash_of(arguments.pop("hash", "murmur3"), arguments.pop("hash_key", b""))
+    hash_ = named if hash_ is None else hash_
     if is_rate(arguments.get("error_rate")):
         arguments["error_rate"] = float(arguments["error_rate"])  # it may have one of numpy's types
     if kind == "fuse":
@@ -135,7 +139,7 @@ def _capacity(given: object) -> int:
         raise ConfigError(f"filter.capacity {_shown(given)} {error}") from None
 
 
-def _list_of(arguments: dict[str, Any], hash_: Any) -> Addable:  # noqa: ANN401 - see `hash_of`
+def _list_of(arguments: dict[str, Any], hash_: "Hash") -> Addable:
     """Make a fuse filter. It is no `Addable`, although the return type says so; `kind` identifies it."""
     if "keys" not in arguments:
         raise ConfigError(

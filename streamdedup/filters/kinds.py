@@ -68,13 +68,14 @@ STATIC = frozenset({"fuse"})  # built once, from all of their keys: for lists, n
 
 
 def from_parts(
-    header: Mapping[str, Any], buffers: Sequence[memoryview], hash_key: bytes = b""
+    header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: "Hash | None" = None
 ) -> "Filter":
     """The filter that was saved as this `header()` and these `buffers()`, over these very buffers.
 
-    Raises ValueError if they do not fit together, and ConfigError if the kind is unknown.
+    `hash_` made the digests: murmur3 unless given. Raises ValueError if it did not, or if the parts do not fit
+    together, and ConfigError if the kind is unknown.
     """
-    hash_ = hash_of(header.get("hash"), hash_key)
+    hash_ = hash_of("murmur3", b"") if hash_ is None else hash_
     return cast("Filter", kind_of(header.get("kind")).from_parts(header, buffers, hash_))
 
 

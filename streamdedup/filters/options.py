@@ -82,17 +82,21 @@ class FilterOptions(BaseModel):
         "`capacity`, because keys spread unevenly; 0.2 is 20 %.",
     )
     hash: Literal["murmur3", "siphash"] = Field(
-        default="murmur3",
-        description="The 128-bit hash that identifies a key: murmur3 x64 128, or SipHash-2-4 under "
-        "`hash_key`, for keys that outsiders choose. After a change, the worker folds the output again.",
+        default="siphash",
+        description="The 128-bit hash that identifies a key. `siphash`: SipHash-2-4 under a secret, so that nobody can "
+        "choose keys that are taken for one another. Without a `hash_key`, each partition draws a secret when its "
+        "filter begins empty, and keeps it in its snapshots. `murmur3`: MurmurHash3 x64 128, which has no secret: only "
+        "for keys that no outsider chooses. After a change, the worker folds the output again.",
     )
     hash_key_file: ReadableFile | None = Field(
-        default=None, description="A file that holds the key of `hash: siphash`."
+        default=None,
+        description="A file that holds the secret of `hash: siphash`, for all partitions and lists.",
     )
     hash_key: SecretStr | None = Field(
         default=None,
         validate_default=True,
-        description="The key of `hash: siphash`, 32 hexadecimal digits, the same for all workers. "
+        description="The secret of `hash: siphash`, 32 hexadecimal digits, the same for all workers, and for the lists "
+        "that are built for them. Not set, each partition draws its own, and lists are looked up by murmur3. "
         "Secret: only from the environment.",
     )
     probe: Literal["standard", "double"] = Field(
@@ -172,15 +176,19 @@ class FilterOptions(BaseModel):
         """The 16 bytes of `hash_key`; empty if it is not set."""
         return bytes.fromhex(self.hash_key.get_secret_value()) if self.hash_key else b""
 
+    @property
+    def draws_secret(self) -> bool:
+        """Whether each filter that begins empty gets a secret of its own."""
+        return self.remembers and self.hash == "siphash" and self.hash_key is None
+
+    @property
+    def names_hash(self) -> bool:
+        """Whether the operator chose the hash, rather than to leave it at its default."""
+        return "hash" in self.model_fields_set
+
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the options concerned, the faulty one first, and the reason."""
         yield from conflicting_secrets(self, "filter", "hash_key")
-        if self.hash == "siphash" and self.hash_key is None:
-            yield (
-                ("hash_key", "hash_key_file", "hash"),
-                "is required with filter.hash: siphash; set STREAMDEDUP_FILTER__HASH_KEY to "
-                f"{_HEX}; or filter.hash_key_file to a file that holds them",
-            )
         if self.hash != "siphash" and self.hash_key is not None:
             leaf = "hash_key_file" if self.hash_key_file else "hash_key"
             yield (

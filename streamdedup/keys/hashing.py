@@ -1,8 +1,8 @@
 """Digests: 128 bits a key, two uint64, by a hash that a filter keeps for life.
 
 `murmur3` is MurmurHash3 x64 128 with seed 0: fast, but without a secret, so anybody who chooses keys can
-make them collide. `siphash` is SipHash-2-4 with 128 bits under a key of 16 bytes, for keys that outsiders
-choose. An error of this module names a key by its row and type only.
+make them collide. `siphash` is SipHash-2-4 with 128 bits under a secret of 16 bytes, which is configured, or
+*drawn* for one filter and saved with it. An error of this module names a key by its row and type only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import mmh3
 import numpy as np
@@ -24,6 +24,7 @@ Digests = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 HASHES = ("murmur3", "siphash")
+RandomBytes = Callable[[int], bytes]  # as os.urandom; a test gives the same bytes in each run
 SECRET_BYTES = 16
 CHECKED_TEXT = b"streamdedup"
 ROWS_A_CALL = 1 << 15  # rows in one call of a kernel: below 5 ms; it stops earlier if keys are long
@@ -34,10 +35,14 @@ KERNEL_FROM = 500
 
 @dataclass(frozen=True)
 class Hash:
-    """One hash: `name`, and for `siphash` its secret `key` of 16 bytes."""
+    """One hash: `name`, and for `siphash` its secret `key` of 16 bytes.
+
+    `drawn` says that the secret was drawn for one filter: it is known nowhere else, and is saved with that filter.
+    """
 
     name: str = "murmur3"
     key: bytes = field(default=b"", repr=False)
+    drawn: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in HASHES:
@@ -52,6 +57,16 @@ class Hash:
                 f"hash {self.name}: a key of {len(self.key)} bytes; siphash takes 16 bytes"
                 " (filter.hash_key_file, --hash-key-file), murmur3 none"
             )
+
+    @classmethod
+    def draw(cls, random_bytes: RandomBytes) -> Self:
+        """Return siphash under a new secret."""
+        return cls("siphash", random_bytes(SECRET_BYTES), drawn=True)
+
+    @classmethod
+    def under(cls, secret: bytes) -> Self:
+        """Return siphash under a configured `secret`; murmur3 if it is empty."""
+        return cls("siphash", secret) if secret else cls()
 
     @cached_property
     def check(self) -> str:

@@ -163,20 +163,18 @@ class KeyList:
         return _buffers(self.addresses, self.domains)
 
     @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: list[memoryview], hash_key: bytes
-    ) -> Self:
+    def from_parts(cls, header: Mapping[str, Any], buffers: list[memoryview], hash_: Hash) -> Self:
         """Return the list with this header, over these buffers without a copy.
 
         ValueError or another error if they do not fit together; `files.made_by` turns it into a SnapshotError.
         """
         of_addresses = number(header, "address_buffers", 0, len(buffers))
         parts = field(header, "addresses", dict), buffers[:of_addresses]
-        addresses = filters.from_parts(*parts, hash_key)
+        addresses = filters.from_parts(*parts, hash_)
         domains = None
         if header.get("domains") is not None:
             parts = field(header, "domains", dict), buffers[of_addresses:]
-            domains = filters.from_parts(*parts, hash_key)
+            domains = filters.from_parts(*parts, hash_)
         elif of_addresses != len(buffers):
             raise ValueError("it has tables that belong to nothing")
         return cls(Facts.from_header(header), addresses, domains)

@@ -11,7 +11,7 @@ from streamdedup.filters.base import Addable
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.keys import join
+from streamdedup.keys import join, sampling
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
@@ -36,6 +36,7 @@ def warm_up(scratch: Addable | Windowed) -> None:
     `scratch` cannot be used afterwards.
     """
     scratch.hash.warm_up()
+    sampling.warm_up()
     pending.warm_up()
     one, time = np.zeros((1, 2), dtype=np.uint64), np.zeros(1, dtype=np.int64)
     rule = duplicates_rule(scratch)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Column, Integers
-from streamdedup.keys.hashing import Digests
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 Matches = npt.NDArray[np.uint8]
 Answers = npt.NDArray[np.uint8]
@@ -116,26 +116,33 @@ class BlockedRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The lists that judge a batch. Each is optional."""
+    """The lists that judge a batch. Each is optional. `hash` makes the digests by which both are looked up."""
 
     allow: Matcher | None = None
     block: Matcher | None = None
+    hash: Hash = MURMUR3
 
     @property
     def ask_a_disk(self) -> bool:
         """Whether `screen` may wait for a disk."""
         return isinstance(self.block, Verifier)
 
-    def screen(self, rows: Integers, keys: Column, digests: Digests) -> BlockedRows:
+    def screen(self, rows: Integers, keys: Column, digests: Digests, hash_: Hash) -> BlockedRows:
         """Return which of `rows` (n,) of a batch, ascending, are blocked.
 
-        `keys` (n,) and `digests` (n, 2) are those of the rows. This may wait for a disk: see `ask_a_disk`.
+        `keys` (n,) are those of the rows, `digests` (n, 2) theirs by `hash_`; if that is not the hash of the lists, and
+        there are lists, the keys are hashed again. This may wait for a disk: see `ask_a_disk`.
         """
+        if self.block is not None and hash_ != self.hash:
+            digests = self.hash.of_column(keys)
         said = self.ask(rows, keys, digests)
         return (said.verified() if isinstance(said, NeedsStore) else said).blocked
 
     def ask(self, rows: Integers, keys: Column, digests: Digests) -> "ScreenResult | NeedsStore":
-        """Do the same as `screen`, but read no disk: if a store must be asked, return what for."""
+        """Do the same as `screen`, but read no disk: if a store must be asked, return what for.
+
+        `digests` are those of the lists' own hash.
+        """
         if self.block is None:
             return ScreenResult(BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self))
         if isinstance(self.block, Verifier):
@@ -182,7 +189,7 @@ class ScreenResult:
 
     blocked: BlockedRows
 
-    def screen(self, _rows: Integers, _keys: Column, _digests: Digests) -> BlockedRows:
+    def screen(self, _rows: Integers, _keys: Column, _digests: Digests, _hash: Hash) -> BlockedRows:
         """Return that result."""
         return self.blocked
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.filters.base import Filter, Parts
-from streamdedup.keys.hashing import HASHES, named
+from streamdedup.keys.hashing import HASHES, Hash, named
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import (
     DamagedFileError,
@@ -39,7 +39,7 @@ NO_FILE = "it is no regular file"
 
 Content = Iterator[bytes | memoryview]
 Made = TypeVar("Made")
-Make = Callable[[Mapping[str, Any], list[memoryview], bytes], Made]
+Make = Callable[[Mapping[str, Any], list[memoryview], Hash], Made]
 
 # The kinds of the files that `streamdedup lists build` writes. A list holds two filters, a store digests.
 LIST, STORE = "list", "store"
@@ -150,13 +150,13 @@ def reading(
 
 
 def made_by(make: Make[Made], reader: SnapshotReader, hash_key: bytes, path: Path) -> Made:
-    """Return what `make` builds from the parts that `reader` reads, and from `hash_key`.
+    """Return what `make` builds from the parts that `reader` reads, and their hash, of which `hash_key` is the secret.
 
     ConfigError if `hash_key` is missing or wrong, which is checked first; SnapshotError if the parts do not fit
     together.
     """
-    _check_key(reader.header, hash_key, path)
-    return _made(make, reader.contents(), hash_key)
+    hash_ = _checked_hash(reader.header, hash_key, path)
+    return _made(make, reader.contents(), hash_)
 
 
 def content_of(
@@ -176,6 +176,7 @@ def content_of(
         saved_at=float(saved_at),
         writer=writer(),
         log=log,
+        secret=filter_.hash.key if filter_.hash.drawn else b"",
     )
 
     def closing() -> tuple[Mapping[str, Any], int]:
@@ -278,10 +279,31 @@ def _mapped(fd: int, *, verify: bool) -> MappedReader:
     return MappedReader(memoryview(mapped), verify=verify)
 
 
-def _check_key(header: Header, hash_key: bytes, path: Path) -> None:
+def hash_of(header: Header, hash_key: bytes = b"") -> Hash:
+    """Return the hash of a file: its secret is the one in its header, and `hash_key` if there is none.
+
+    SnapshotError if the hash is unknown, or the secret in the header is not the one that made the digests. ConfigError
+    if `hash_key` does not suit the hash; whether it is the right one is not checked.
+    """
     name = header.filter.get("hash")
     if name not in HASHES:
         raise SnapshotError(f"its hash {name!r} is unknown to this streamdedup")
+    if not header.secret:
+        return filters.hash_of(name, hash_key)
+    drawn = Hash("siphash", header.secret, drawn=True)
+    if (name, header.filter.get("hash_check")) != (drawn.name, drawn.check):
+        raise SnapshotError("its header contradicts itself: its secret did not make its digests")
+    return drawn
+
+
+def _checked_hash(header: Header, hash_key: bytes, path: Path) -> Hash:
+    name = header.filter.get("hash")
+    if header.secret:
+        if hash_key:
+            raise ConfigError(
+                f"cannot use {path}: the secret of its hash was drawn, and is in the file; leave hash_key out"
+            )
+        return hash_of(header)
     if name == "siphash" and not hash_key:
         raise ConfigError(
             f"cannot use {path}: its hash is siphash; give hash_key, the 16 bytes it was built with, which are in"
@@ -290,26 +312,31 @@ def _check_key(header: Header, hash_key: bytes, path: Path) -> None:
     if name == "murmur3" and hash_key:
         raise ConfigError(f"cannot use {path}: its hash, murmur3, has no hash_key: leave it out")
     try:
-        fits = filters.hash_of(name, hash_key).check == header.filter.get("hash_check")
+        hash_ = hash_of(header, hash_key)
     except ConfigError as error:
         raise ConfigError(
             f"cannot use {path}: {error}; give the hash_key with which it was built"
         ) from error
-    if hash_key and not fits:
+    if hash_key and hash_.check != header.filter.get("hash_check"):
         raise ConfigError(f"cannot use {path}: the hash_key is not the one with which it was built")
+    return hash_
 
 
-def built(contents: Contents, hash_key: bytes = b"") -> Filter:
-    """Return the filter of a file, over the buffers that were read or mapped.
+def built(header: Header, contents: Contents, hash_key: bytes = b"") -> Filter:
+    """Return the filter of a file, over the buffers that were read or mapped. For `hash_key`, see `hash_of`.
 
-    SnapshotError if its parts do not fit together.
+    SnapshotError if its parts, or its hash, do not fit together.
     """
-    return _made(filters.from_parts, contents, hash_key)
-
-
-def _made(make: Make[Made], contents: Contents, hash_key: bytes) -> Made:
     try:
-        return make(contents.filter, contents.buffers, hash_key)
+        hash_ = hash_of(header, hash_key)
+    except ConfigError as error:
+        raise SnapshotError(f"its digests are of another hash: {error}") from error
+    return _made(filters.from_parts, contents, hash_)
+
+
+def _made(make: Make[Made], contents: Contents, hash_: Hash) -> Made:
+    try:
+        return make(contents.filter, contents.buffers, hash_)
     except (
         StreamdedupError,
         ValueError,

@@ -1,6 +1,8 @@
 """A snapshot's header, to JSON and back: the filter, the log it is the fold of, and how long its parts are."""
 
+import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NoReturn, TypeVar
@@ -9,6 +11,7 @@ from streamdedup.errors import SnapshotError
 from streamdedup.events import Fingerprint
 
 JSON_BYTES_MAX = 64 << 10
+DRAWN = "drawn"  # the `hash_check` of an identity whose filters have each a secret of their own
 OFFSET_MAX = (1 << 63) - 1  # Kafka's offsets are int64
 
 _MAY_BE_UNKNOWN = ("cluster_id", "topic_id")
@@ -28,8 +31,8 @@ class ForeignError(DamagedFileError):
 class Identity:
     """Which log a filter is the fold of, and how keys became digests. A filter is used only if all of this agrees.
 
-    `hash_check` is the digest of a fixed text. `key` and `filter` are settings as plain JSON values. An id is None if
-    the broker does not report one, and then matches any. `partitions` is only for information: the filter of a
+    `hash_check` is the digest of a fixed text, or DRAWN. `key` and `filter` are settings as plain JSON values. An id is
+    None if the broker does not report one, and then matches any. `partitions` is only for information: the filter of a
     partition is the fold of its output, however many others there are. Only what stands at the offset `floor` and
     above is folded: the rest was forgotten on purpose.
     """
@@ -84,7 +87,8 @@ class Log:
 class Header:
     """Everything that is known before the first chunk is written. `saved_at` is in Unix seconds.
 
-    `log` is None in a library file: a program saved its filter, which is the fold of no log.
+    `log` is None in a library file: a program saved its filter, which is the fold of no log. `secret` is that of the
+    hash if it was drawn, and else empty: a secret that was configured is in no file.
     """
 
     filter: Mapping[str, Any]
@@ -92,6 +96,7 @@ class Header:
     saved_at: float
     writer: str
     log: Log | None = None
+    secret: bytes = dataclasses.field(default=b"", repr=False)
 
     @property
     def identity(self) -> Identity:
@@ -116,16 +121,15 @@ class Header:
 
 
 def header_json(header: Header) -> bytes:
-    """Return the header's text. SnapshotError if it is too long."""
-    return bounded_json(
-        {
-            "log": header.log and _log_json(header.log),
-            "filter": dict(header.filter),
-            "buffer_sizes": header.buffer_sizes,
-            "saved_at": header.saved_at,
-            "writer": header.writer,
-        }
-    )
+    """Return the header's text, without a secret if none was drawn. SnapshotError if it is too long."""
+    fields: dict[str, object] = {
+        "log": header.log and _log_json(header.log),
+        "filter": dict(header.filter),
+        "buffer_sizes": header.buffer_sizes,
+        "saved_at": header.saved_at,
+        "writer": header.writer,
+    }
+    return bounded_json(fields | ({"secret": header.secret.hex()} if header.secret else {}))
 
 
 def _log_json(log: Log) -> dict[str, Any]:
@@ -168,7 +172,14 @@ def parse_header(text: bytearray) -> Header:
         buffer_sizes=tuple(sizes),
         saved_at=field(raw, "saved_at", float),
         writer=field(raw, "writer", str),
+        secret=_parse_secret(field(raw, "secret", str)) if "secret" in raw else b"",
     )
+
+
+def _parse_secret(text: str) -> bytes:
+    if not re.fullmatch("[0-9a-f]{32}", text):
+        raise DamagedFileError("its header's field 'secret' is not 32 hexadecimal digits")
+    return bytes.fromhex(text)
 
 
 def _parse_log(raw: Mapping[str, object]) -> Log:

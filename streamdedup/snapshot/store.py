@@ -34,6 +34,7 @@ from streamdedup.snapshot.files import (
     words,
 )
 from streamdedup.snapshot.header import (
+    DRAWN,
     DamagedFileError,
     Identity,
     Log,
@@ -152,8 +153,8 @@ class Store:
         """Return the newest generation that is intact, of this identity, and not ahead of `end`; None without one.
 
         This blocks: call it in a thread. `end` is the output's end offset. `on_refusal` is called in this thread for
-        each newer generation that is refused. `hash_key` is the key of a keyed hash, which is in no file. Paths in
-        `passing_over` are not tried. SnapshotError if the directory cannot be read.
+        each newer generation that is refused. `hash_key` is the secret of the hash if it is configured: then it is in
+        no file. Paths in `passing_over` are not tried. SnapshotError if the directory cannot be read.
         """
         tried = set(passing_over)
         # The directory is listed again each time: another process may delete a listed file, and save a newer one.
@@ -251,10 +252,12 @@ class Store:
                     f"it is of another log or other settings: {'; '.join(differences)}"
                 )
             _check_not_ahead(log.label, end)
+            if bool(header.secret) != (log.identity.hash_check == DRAWN):
+                raise DamagedFileError("its header does not agree on whether its secret was drawn")
             contents = reader.contents()
             _check_not_ahead(contents.end_label, end)
         return Snapshot(
-            filter=built(contents, hash_key),
+            filter=built(header, contents, hash_key),
             label=log.label,
             end_label=contents.end_label,
             fingerprint=log.fingerprint,

@@ -53,7 +53,7 @@ class ControlTopic:
         self._changes = Changes()
         self._cluster, self._topic = cluster, topic
         self._meters, self._now_ms = meters, now_ms
-        self._normal, self._hash = recipe.extractor().normalizer, recipe.hash
+        self._normal, self._hash = recipe.extractor().normalizer, recipe.common_hash
         self._positions: dict[int, int] = {}
         self._newest_ms = 0
         self._malformed, self._trouble = RateLimit(), RateLimit()

@@ -33,11 +33,11 @@ def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
     SnapshotError if it is damaged.
     """
     try:
-        listed = load(path, hash_key=recipe.hash.key)
+        listed = load(path, hash_key=recipe.common_hash.key)
     except ConfigError as error:
         raise ConfigError(
-            f"{which}.file: {error}; filter.hash is {recipe.hash.name}: a list is built with the same hash, and the"
-            " same key if that is siphash; with filter: null it is murmur3"
+            f"{which}.file: {error}; this worker looks lists up by {recipe.common_hash.name}: by siphash under"
+            " filter.hash_key if that is set, else by murmur3; build the list so (`lists build -c`)"
         ) from None
     listed.refuse_unless(recipe.extractor().normalizer)
     listed.warm_up()

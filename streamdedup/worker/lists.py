@@ -150,7 +150,9 @@ class ListLoader:
     def _put_in_force(self) -> None:
         """Replace the lists in force. A batch reads `in_force.now` once, so one version of each list decides it."""
         allow, block = (self._loaded(which) for which in (ALLOW, BLOCK))
-        self._in_force.now = Lists(allow and allow.listed, block and self._changed(block))
+        self._in_force.now = Lists(
+            allow and allow.listed, block and self._changed(block), self._recipe.common_hash
+        )
 
     def _changed(self, block: Loaded) -> Matcher:
         """Return the block list with the changes of the control topic and the exact store, as they are now."""

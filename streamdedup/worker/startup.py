@@ -73,6 +73,7 @@ def try_filter(recipe: Recipe, topology: Topology) -> None:
         empty = recipe.empty_filter()
         _announce(recipe, topology, empty)
         warm_up(empty)
+        recipe.common_hash.warm_up()
         recipe.extractor().warm_up()
         encoding.warm_up()
 

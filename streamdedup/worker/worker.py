@@ -29,6 +29,7 @@ from streamdedup.kafka.client.patience import is_away, start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
+from streamdedup.keys.hashing import RandomBytes
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
 from streamdedup.server import Phase, Status, serving
@@ -61,9 +62,10 @@ class Worker:
         connect: Connect = kafka_cluster,
         now_ms: Callable[[], int] = wall_clock_ms,
         fs: FileSystem = os,
+        random_bytes: RandomBytes = os.urandom,
     ) -> None:
         self._settings, self._connect = settings, connect
-        self._now_ms, self._fs = now_ms, fs
+        self._now_ms, self._fs, self._random_bytes = now_ms, fs, random_bytes
         self._source: Source | None = None
         self._lists: ListLoader | None = None
         self._deliveries: dict[int, Delivery] = {}
@@ -149,12 +151,14 @@ class Worker:
         recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
         broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
         clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)
+        status.watch.hash = recipe.common_hash
         services = Services(
             cluster=cluster,
             clocks=clocks,
             source=cluster.source(self._settings.source.topic),
             now_ms=self._now_ms,
             fs=self._fs,
+            random_bytes=self._random_bytes,
             watch=status.watch,
             meters=status.meters,
             threads=threads,

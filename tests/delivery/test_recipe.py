@@ -9,7 +9,7 @@ import pytest
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.filters import GROWABLE
 from streamdedup.filters.base import Growing
-from streamdedup.filters.options import Kind
+from streamdedup.filters.options import FilterOptions, Kind
 from streamdedup.filters.window.window import Window
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.hashing import Hash
@@ -53,7 +53,31 @@ def test_every_kind_takes_the_hash_that_is_configured(tmp_path: Path, kind: str)
     seen = recipe(tmp_path, *choice, FILTER__HASH_KEY=DIGITS).empty_filter()
     assert (seen.kind, seen.capacity, seen.error_rate) == (kind, 1200, 1e-3)
     assert seen.hash == SIPHASH
-    assert recipe(tmp_path, *choice[:2]).empty_filter().hash == Hash()
+    murmur3 = recipe(tmp_path, *choice[:2], "filter.hash=murmur3").empty_filter()
+    assert murmur3.hash == Hash()
+    drawn = recipe(tmp_path, *choice[:2]).empty_filter(lambda size: b"d" * size)
+    assert drawn.hash == Hash("siphash", b"d" * 16, drawn=True)
+
+
+def test_each_empty_filter_draws_a_secret_of_its_own(tmp_path: Path) -> None:
+    """By default, and if siphash is named without a secret. A filter that remembers nothing draws none."""
+    for options in ((), ("filter.hash=siphash",)):
+        made = recipe(tmp_path, *options)
+        secrets = {made.empty_filter().hash.key for _ in range(3)}
+        assert len(secrets) == 3
+        assert all(len(secret) == 16 for secret in secrets)
+        assert made.common_hash == Hash()
+
+    def no_secret(_: int) -> bytes:
+        raise AssertionError("a secret was drawn")
+
+    screening = recipe(tmp_path).settings.model_copy(
+        update={"filter": FilterOptions(kind="none", capacity=1)}
+    )
+    Recipe(screening, 4).empty_filter(no_secret)
+    recipe(tmp_path, "filter.hash=murmur3").empty_filter(no_secret)
+    given = recipe(tmp_path, FILTER__HASH_KEY=DIGITS)
+    assert given.empty_filter(no_secret).hash == given.common_hash == SIPHASH
 
 
 @pytest.mark.parametrize("kind", sorted(set(get_args(Kind)) & set(GROWABLE)))
@@ -129,6 +153,14 @@ def test_another_hash_key_or_probe_is_another_identity(tmp_path: Path) -> None:
     assert (ours.hash, ours.hash_check) == ("siphash", SIPHASH.check)
     assert differences(siphash, **key) == []
     assert differences(siphash, FILTER__HASH_KEY=DIGITS[::-1]) == ["hash_check"]
-    assert differences() == ["hash", "hash_check"]
+    assert differences("filter.hash=murmur3") == ["hash", "hash_check"]
+    assert differences() == differences(siphash) == ["hash_check"]
     assert differences(siphash, "filter.probe=double", **key) == ["filter.probe"]
     assert differences(siphash, "key.normalize=lowercase", **key) == ["normalize"]
+
+
+def test_drawn_filters_share_an_identity_that_names_no_secret(tmp_path: Path) -> None:
+    """Whether siphash is named or left to the default; each snapshot has its own secret."""
+    for options in ((), ("filter.hash=siphash",)):
+        identity = recipe(tmp_path, *options).identity(Topology(None, TOPICS), 1)
+        assert (identity.hash, identity.hash_check) == ("siphash", "drawn")

@@ -11,7 +11,7 @@ import numpy as np
 from streamdedup import filters
 from streamdedup.filters.base import Addable, Filter, Removable, Unionable
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.keys.hashing import Digests
+from streamdedup.keys.hashing import Digests, Hash
 
 HASH_KEY = bytes(range(16))
 
@@ -38,7 +38,8 @@ class Case:
 
     def restore(self, header: Mapping[str, Any], buffers: list[memoryview]) -> Filter:
         """Return the filter of these parts, under the hash key of this case."""
-        return filters.from_parts(header, buffers, self.options.get("hash_key", b""))
+        hash_ = Hash.under(self.options.get("hash_key", b""))
+        return filters.from_parts(header, buffers, hash_)
 
     @property
     def abilities(self) -> list[type]:

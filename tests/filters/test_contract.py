@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Removable, Unionable
+from streamdedup.keys.hashing import Hash
 from tests.filters.cases import (
     CASES,
     HASH_KEY,
@@ -294,7 +295,7 @@ def test_another_hash_is_refused() -> None:
     config = {"kind": "bloom", "capacity": 10, "hash": "siphash"}
     seen = filters.build({**config, "hash_key": HASH_KEY})
     with pytest.raises(ValueError, match="siphash"):
-        filters.from_parts(seen.header(), seen.buffers(), bytes(16))
+        filters.from_parts(seen.header(), seen.buffers(), Hash("siphash", bytes(16)))
     with pytest.raises(ValueError, match="murmur3"):
         filters.from_parts({**seen.header(), "hash": "murmur3"}, seen.buffers())
 

@@ -123,7 +123,7 @@ def test_siphash_digests_serve_as_well() -> None:
     seen = Fuse.from_digests(keyed.digests(["a", "b"]), 1e-9, keyed)
     assert "a" in seen
     assert "c" not in seen
-    restored = filters.from_parts(seen.header(), copies(seen), HASH_KEY)
+    restored = filters.from_parts(seen.header(), copies(seen), keyed)
     assert state(restored) == state(seen)
     with pytest.raises(ValueError, match="another hash than the given murmur3"):
         Fuse.from_parts(seen.header(), copies(seen), MURMUR3)

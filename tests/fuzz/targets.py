@@ -182,7 +182,7 @@ def snapshot_target(data: bytes) -> None:
 
 def _use(reader: SnapshotReader, data: bytes) -> None:
     contents = reader.contents()
-    filter_: Any = built(contents, _hash_key(data))
+    filter_: Any = built(reader.header, contents, _hash_key(data))
     digests = filter_.digests(KEYS)
     assert filter_.contains_many(digests).shape == (len(KEYS),)
     filter_.header()

@@ -74,7 +74,7 @@ def settings_of(directory: Path, **sections: Mapping[str, Any]) -> Settings:
         "kafka": {"bootstrap_servers": "memory:1", "group_id": "group"},
         "source": {"topic": "in"},
         "key": {"field": "id"},
-        "filter": {"capacity": 200, "error_rate": 0.01, "on_full": "stop"},
+        "filter": {"capacity": 200, "error_rate": 0.01, "on_full": "stop", "hash": "murmur3"},
         "sink": {"topic": "out"},
         "delivery": {"commit_interval_ms": 1000, "max_in_flight": 1},
         "snapshot": {"directory": directory, "interval_s": 86_400},
@@ -108,7 +108,12 @@ def run(settings: Settings, broker: MemoryBroker) -> Ran:
     loop, shown = VirtualLoop(), dict[str, Page]()
 
     async def main() -> None:
-        worker = Worker(settings, connect=connected_to(broker), now_ms=lambda: NOW_MS)
+        worker = Worker(
+            settings,
+            connect=connected_to(broker),
+            now_ms=lambda: NOW_MS,
+            random_bytes=lambda size: bytes(range(size)),
+        )
         working = asyncio.create_task(worker.run())
         until = loop.time() + CAUGHT_UP_S_MAX
         while not (_caught_up(broker) or working.done()) and loop.time() < until:
@@ -256,6 +261,7 @@ KINDS: Sequence[Kind] = [
     *(Kind(f"{name}-grown", GROWN) for name in ("counting", "dlcbf")),
     Kind("bloom-double", {"probe": "double"}),
     Kind("bloom-siphash", {"hash": "siphash", "hash_key": HASH_KEY}),
+    Kind("bloom-drawn", {"hash": "siphash"}),
     Kind("window-time", {"retention": "7s", "generations": 12, "max_jump": "1h"}),
 ]
 FED = [f"key {number}" for number in range(150)]

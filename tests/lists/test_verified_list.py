@@ -100,7 +100,7 @@ def decide(
 ) -> Decided:
     """As a worker does: the lists are asked first, then the shard decides by what they said."""
     batch, times = batch_of(keys), np.zeros(len(keys), dtype=np.int64)
-    said = screen(batch, rejected, lists, shard.filter.hash)
+    said = screen(batch, rejected, lists)
     known = said.verified() if isinstance(said, NeedsStore) else said
     return shard.decide(batch, times, rejected, known)
 

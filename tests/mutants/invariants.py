@@ -185,9 +185,9 @@ async def _without_the_floor(self: Committer, *arguments: Any) -> None:
         await _commit(self, *arguments)
 
 
-async def _from_the_start(self: FoldedMemory, identity: Identity, found: Found) -> Shard:
-    shard = await _restore(self, identity, found)
-    if shard.label == found.floor:
+async def _from_the_start(self: FoldedMemory, identity: Identity, *found: Any) -> Shard:
+    shard = await _restore(self, identity, *found)
+    if shard.label == found[0].floor:
         shard.label = shard.end_label = 0
     return shard
 

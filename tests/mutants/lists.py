@@ -177,7 +177,10 @@ def _duplicates_first(
     verdicts, _ = _decide(self, keys, times, rejected)
     _, rows = verdicts_without_rules(keys, rejected)
     given = keys.keys.take(rows)
-    return Decided(verdicts, lists.screen(rows, given, self._digests(given)).head(len(verdicts)))
+    return Decided(
+        verdicts,
+        lists.screen(rows, given, self._digests(given), self.filter.hash).head(len(verdicts)),
+    )
 
 
 def _file_first(self: ChangedList, keys: Column, digests: Digests) -> Matches:
@@ -252,8 +255,7 @@ def _through_whole_blocks(
 async def _on_the_loop(
     self: Decider, _partition: int, keys: Keys, rejected: list[int]
 ) -> Lists | ScreenResult:
-    lists, hash_ = self._services.lists.now, self._recipe.hash
-    said = await asyncio.to_thread(screen, keys, rejected, lists, hash_)
+    said = await asyncio.to_thread(screen, keys, rejected, self._services.lists.now)
     return said.verified() if isinstance(said, NeedsStore) else said
 
 

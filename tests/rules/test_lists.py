@@ -98,7 +98,7 @@ def test_lists_that_were_asked_before_are_not_asked_again() -> None:
     """All keys that a rule judges, once."""
     block, allow = Listed([b"x@spam.org", b"y@here.org"]), Listed([b"y@here.org"])
     batch = [None, b"x@spam.org", b"a@b.org", b"x@spam.org", b"y@here.org"]
-    known = screen(keyed(batch), [1], Lists(allow, block), Hash())
+    known = screen(keyed(batch), [1], Lists(allow, block))
     assert isinstance(known, ScreenResult)
     verdicts, blocked = decide(shard_of(), batch, known, rejected=[1])
     assert verdicts.tolist() == [MALFORMED, REJECTED, PASS, BLOCKED, PASS]
@@ -203,8 +203,8 @@ def test_tallies_add_what_lists_did() -> None:
 
 
 @pytest.mark.parametrize("hash_", [Hash("siphash", bytes(range(16))), Hash()], ids=lambda h: h.name)
-def test_lists_get_the_digests_of_the_filters_hash(hash_: Hash) -> None:
-    """A list sees each key beside its own digest, made once for all rules."""
+def test_lists_get_the_digests_of_their_own_hash(hash_: Hash) -> None:
+    """A list sees each key beside its own digest, by the hash of the lists, whatever the hash of the filter is."""
 
     class Comparing(Listed):
         def match(self, keys: Column, digests_: Digests) -> Matches:
@@ -212,12 +212,11 @@ def test_lists_get_the_digests_of_the_filters_hash(hash_: Hash) -> None:
             assert np.array_equal(np.asarray(digests_), expected)
             return np.ones(len(keys), dtype=np.uint8)
 
-    shard = Shard(0, Bloom(1000, 1e-9, hash_=hash_), stop_when_full=True)
-    assert decide(shard, [b"a", None, b"b"], Lists(block=Comparing())).verdicts.tolist() == [
-        BLOCKED,
-        MALFORMED,
-        BLOCKED,
-    ]
+    for own in (hash_, Hash.draw(lambda size: b"d" * size)):
+        shard = Shard(0, Bloom(1000, 1e-9, hash_=own), stop_when_full=True)
+        lists = Lists(block=Comparing(), hash=hash_)
+        verdicts = decide(shard, [b"a", None, b"b"], lists).verdicts.tolist()
+        assert verdicts == [BLOCKED, MALFORMED, BLOCKED]
 
 
 names = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
@@ -250,7 +249,7 @@ def test_verdicts_are_those_of_sets(
             else:
                 expected.append(DUPLICATE if key in emitted else PASS)
                 emitted.add(key)
-        given_lists = screen(keyed(batch), [], lists, Hash()) if before else lists
+        given_lists = screen(keyed(batch), [], lists) if before else lists
         assert not isinstance(given_lists, NeedsStore)  # no store is to be asked
         verdicts, blocked = decide(shard, batch, given_lists)
         assert verdicts.tolist() == expected

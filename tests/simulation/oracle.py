@@ -215,7 +215,7 @@ class Oracle:
         try:
             reader = MappedReader(memoryview(content), verify=True)
             label, parts = reader.header.of_log().label, reader.contents()
-            seen = cast("Addable", built(parts, b""))
+            seen = cast("Addable", built(reader.header, parts))
         except SnapshotError as error:
             raise BreachError(f"partition {partition}: a snapshot is of no use: {error}") from error
         self._check_filter(partition, seen, label, parts.end_label, "the snapshot")

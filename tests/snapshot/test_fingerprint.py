@@ -1,6 +1,7 @@
 """Claims about whether a filter is the fold of this very log: what tells it, and what happens where it is not."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -19,6 +20,7 @@ from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.log import parse_head
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.topics import Topology
+from streamdedup.keys.hashing import Hash
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
@@ -216,7 +218,8 @@ async def test_a_snapshot_of_another_log_is_refused_and_the_one_before_used(
     await start(deployment).through(100)
     log, store = newest_log(deployment), store_of(deployment)
     assert log.fingerprint is not None
-    hostile = build({"kind": "bloom", "capacity": 1_200_000, "error_rate": 1e-9})
+    drawn = Hash.draw(os.urandom)
+    hostile = build({"kind": "bloom", "capacity": 1_200_000, "error_rate": 1e-9}, drawn)
     foreign = replace(log.fingerprint, crc=log.fingerprint.crc ^ 1)
     path = store.save(hostile, log.label, lambda: log.label, log.identity, fingerprint=foreign).path
     deployment.feed(keyed(range(200), 1))

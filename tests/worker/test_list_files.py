@@ -13,6 +13,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
 from streamdedup.filters import build
+from streamdedup.keys.hashing import MURMUR3
 from streamdedup.rules.lists import NO_LISTS, Lists, ListsInForce, Match
 from streamdedup.snapshot import files
 from tests.delivery.test_recipe import DIGITS, lists_of, recipe
@@ -46,7 +47,7 @@ def test_the_lists_that_are_named_are_loaded_and_told(tmp_path: Path) -> None:
     with capture_logs() as lines:
         lists = load_lists(made)
     keys = [b"a", b"b", b"c"]
-    blocked = lists.screen(np.arange(3), Column.of(keys), made.hash.digests(keys))
+    blocked = lists.screen(np.arange(3), Column.of(keys), MURMUR3.digests(keys), MURMUR3)
     assert (blocked.rows.tolist(), blocked.matches.tolist()) == ([0], [Match.ADDRESS])
     assert blocked.exempt.tolist() == [1]
     told = {line["list"]: line for line in lines if line["event"] == "list_in_force"}
@@ -73,11 +74,14 @@ def test_a_list_of_another_hash_is_refused(tmp_path: Path) -> None:
     keyed = built(tmp_path / "keyed.list", "a", options=secret)
     message = refusal(tmp_path, keyed)
     assert message.startswith(f"blocklist.file: cannot use {tmp_path}/keyed.list: its hash is siph")
-    assert "filter.hash is murmur3: a list is built with the same hash, and the same key" in message
+    assert (
+        "this worker looks lists up by murmur3: by siphash under filter.hash_key if that is set"
+        in message
+    )
     ours = {"FILTER__HASH_KEY": DIGITS}
     message = refusal(tmp_path, plain, "filter.hash=siphash", **ours)
     assert f"cannot use {tmp_path}/plain.list: its hash, murmur3, has no hash_key" in message
-    assert "filter.hash is siphash" in message
+    assert "this worker looks lists up by siphash" in message
     message = refusal(tmp_path, keyed, "filter.hash=siphash", FILTER__HASH_KEY=DIGITS[::-1])
     assert "the hash_key is not the one with which it was built" in message
     assert DIGITS not in message

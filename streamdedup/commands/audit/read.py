@@ -31,7 +31,7 @@ from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.options import BLOCKED_BY
 from streamdedup.kafka.records.marks import headers_of, marks_of
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import Digests
+from streamdedup.keys.hashing import Digests, Hash
 
 STALL_S_MAX = 60.0
 # The headers of a letter that name its event.
@@ -80,6 +80,7 @@ class PartitionReader:
     def __init__(
         self,
         recipe: Recipe,
+        hash_: Hash,
         cluster: Cluster,
         extent: Extent,
         *,
@@ -88,7 +89,7 @@ class PartitionReader:
         time_check: TimeCheck | None,
         on_progress: OnProgress,
     ) -> None:
-        self._cluster, self._hash, self._settings = cluster, recipe.hash, recipe.settings
+        self._cluster, self._hash, self._settings = cluster, hash_, recipe.settings
         self._extent, self._sorter, self._clock, self._on_progress = (
             extent,
             sorter,

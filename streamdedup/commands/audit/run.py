@@ -4,6 +4,7 @@ It works while workers run. Memory is bounded by `size_bytes`, and one bit for e
 letters.
 """
 
+import os
 from collections.abc import Callable
 
 from streamdedup.commands.audit.extents import Extent, fixed, topology_of
@@ -26,6 +27,7 @@ from streamdedup.filters.window.rules import rules_for
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.keys.hashing import Hash
 from streamdedup.settings import Settings
 
 SORT_BYTES = 16 << 20  # with the client's buffers and the rest, the process stays below 256 MB
@@ -63,6 +65,8 @@ class _Audit:
         topology = await topology_of(self._settings, self._cluster)
         count = topology[self._settings.source.topic].partitions
         recipe = Recipe(self._settings, count)
+        # Not the worker's hash: whoever made keys collide there would make them collide here, too.
+        self._hash = Hash.draw(os.urandom)
         extents = [
             await fixed(self._settings, self._cluster, topology, partition)
             for partition in range(count)
@@ -92,6 +96,7 @@ class _Audit:
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
             reader = PartitionReader(
                 recipe,
+                self._hash,
                 self._cluster,
                 extent,
                 sorter=sorter,
