@@ -189,7 +189,7 @@ class FilterOptions(BaseModel):
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the options concerned, the faulty one first, and the reason."""
         yield from conflicting_secrets(self, "filter", "hash_key")
-        if self.hash != "siphash" and self.hash_key is not None:
+        if self.hash == "murmur3" and self.hash_key is not None:
             leaf = "hash_key_file" if self.hash_key_file else "hash_key"
             yield (
                 (leaf, "hash"),

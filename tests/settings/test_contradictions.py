@@ -77,19 +77,13 @@ class TestContradictions:
                 "filter.refresh = 'true': means nothing with filter.kind: bloom",
             ),
             (
-                ["key.hash=siphash"],
-                "key.hash = 'siphash': differs from filter.hash: murmur3; delete it, and choose the hash with",
+                ["key.hash=murmur3"],
+                "key.hash = 'murmur3': differs from filter.hash: siphash; delete it, and choose the hash with",
             ),
             (
                 ["filter.kind=cuckoo", "filter.probe=double"],
                 "filter.probe = 'double': means nothing with filter.kind: cuckoo; set probe: "
                 "standard, or choose bitmap, bloom, counting",
-            ),
-            (
-                ["filter.hash=siphash"],
-                "filter.hash_key: is required with filter.hash: siphash; set "
-                "STREAMDEDUP_FILTER__HASH_KEY to 32 hexadecimal digits (16 random bytes), as from: "
-                "openssl rand -hex 16; or filter.hash_key_file to a file that holds them",
             ),
             (["sink.topic=events"], "sink.topic: must differ from source.topic"),
             (
@@ -121,7 +115,8 @@ class TestContradictions:
             ["filter.capacity=305G", "filter.on_full=stop"],
             ["filter.kind=cuckoo", "filter.error_rate=1e-15"],
             ["filter.kind=window", "filter.retention=7ms"],
-            ["key.hash=murmur3"],
+            ["key.hash=siphash"],
+            ["filter.hash=siphash"],
             ["filter.kind=counting", "filter.probe=double"],
         ],
     )

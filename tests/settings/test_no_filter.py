@@ -23,7 +23,7 @@ class TestNoFilter:
         settings = read(file, listed)
         assert settings.filter.kind == "none"
         assert not settings.filter.remembers
-        assert settings.filter.hash == "murmur3"
+        assert settings.filter.hash == "siphash"
         assert "kind: none  # " in show(settings)
 
     def test_what_is_shown_can_be_read_again(self, file: Path, listed: str, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ class TestNoFilter:
         tree = yaml.safe_load(show(read(file, listed, "snapshot.keep=5")))
         assert tree["filter"] == {
             "kind": "none",
-            "hash": "murmur3",
+            "hash": "siphash",
             "hash_key_file": None,
             "hash_key": None,
         }

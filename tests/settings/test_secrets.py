@@ -216,9 +216,10 @@ class TestSecurity:
         """A key that is not used means that the hash was forgotten; and one is set once."""
         digits = "0123456789abcdef" * 2
         pem.write_text(digits)
-        (line,) = problems(file, FILTER__HASH_KEY=digits)
+        murmur3 = "filter.hash=murmur3"
+        (line,) = problems(file, murmur3, FILTER__HASH_KEY=digits)
         assert "filter.hash_key: means nothing with filter.hash: murmur3; unset" in line
-        (line,) = problems(file, f"filter.hash_key_file={pem}")
+        (line,) = problems(file, murmur3, f"filter.hash_key_file={pem}")
         assert "filter.hash_key_file: " in line
         assert "set filter.hash: siphash" in line
         twice = ["filter.hash=siphash", f"filter.hash_key_file={pem}"]
