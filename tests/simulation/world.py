@@ -109,7 +109,11 @@ class Machine:
             sink = settings.sink.model_copy(update={"shadow": world.chance.random() < 0.6})
             settings = settings.model_copy(update={"sink": sink})
         self.worker = Worker(
-            settings, connect=connected_to(world.broker), now_ms=self.now_ms, fs=self.disk
+            settings,
+            connect=connected_to(world.broker),
+            now_ms=self.now_ms,
+            fs=self.disk,
+            random=world.secrets.randbytes,
         )
         self.task = world.loop.spawn(self.process, self.worker.run())
 
@@ -169,6 +173,7 @@ class World:
 
     def __init__(self, chance: Random, plan: Plan, loop: VirtualLoop, directory: Path) -> None:
         self.chance, self.plan, self.loop, self.directory = chance, plan, loop, directory
+        self.secrets = Random(0)  # apart from `chance`: they decide nothing
         self.partitions = plan.partitions
         self.trace: list[str] | None = None
         self._digest = blake2b(digest_size=16)
