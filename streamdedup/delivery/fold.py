@@ -223,7 +223,7 @@ class FoldedMemory(Memory):
         if snapshot is None and self._would_miss(found, topology):
             identity, snapshot = await self._loaded_without_secret(identity, found)
         if snapshot is None:
-            make = partial(self._recipe.empty_filter, self._services.random_bytes)
+            make = partial(self._recipe.empty_filter, self._services.random)
             memory = self._services.threads.memory
             filter_ = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:

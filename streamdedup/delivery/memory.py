@@ -132,7 +132,7 @@ class NoMemory(Memory):
         self, found: Found, topology: Topology, foreign: tuple[int, int] | None
     ) -> Shard:
         if self.shard is None:
-            empty = self._recipe.empty_filter(self._services.random_bytes)
+            empty = self._recipe.empty_filter(self._services.random)
             self.shard = shard_over(empty, self._recipe, self._services, self._partition)
         self.shard.end_fold(found.output_end)  # the label only records where the output ended
         return self.shard

@@ -1,7 +1,6 @@
 """What every shard derives from the settings: the hash, the key, the empty filter, the identity of its log."""
 
 import math
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,7 +15,7 @@ from streamdedup.filters.window.clock import SPAN_MAX
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.hashing import Hash, RandomBytes
+from streamdedup.keys.hashing import SYSTEM, Hash, RandomSource
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity
@@ -88,10 +87,10 @@ class Recipe:
         """The hash of all that partitions share, such as lists: siphash if a secret is configured, else murmur3."""
         return Hash.under(self.settings.filter.hash_key_bytes)
 
-    def empty_filter(self, random_bytes: RandomBytes = os.urandom) -> Addable | Windowed:
+    def empty_filter(self, random: RandomSource = SYSTEM) -> Addable | Windowed:
         """Return a new filter for one shard. All its memory is allocated and touched, so this blocks if it is large.
 
-        The secret of its hash is drawn from `random_bytes`, unless one is configured or the hash has none.
+        The secret of its hash is drawn from `random`, unless one is configured or the hash has none.
         """
         options = self.settings.filter
         if not options.remembers:
@@ -107,7 +106,7 @@ class Recipe:
             arguments |= {"on_full": "grow", "max_size": self._max_size}
         if options.kind == "window":
             arguments |= {name: getattr(options, name) for name in WINDOWED}
-        hash_ = Hash.draw(random_bytes) if options.draws_secret else self.common_hash
+        hash_ = Hash.draw(random) if options.draws_secret else self.common_hash
         empty = build(arguments, hash_)
         for buffer in empty.buffers():
             touch_pages(buffer)

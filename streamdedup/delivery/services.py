@@ -13,7 +13,7 @@ from streamdedup.delivery.shard import Shard
 from streamdedup.filters.base import Addable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import Cluster, Source
-from streamdedup.keys.hashing import RandomBytes
+from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import ListsInForce
 from streamdedup.snapshot.files import FileSystem
@@ -33,7 +33,8 @@ class Services:
 
     A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. `now_ms` is the wall
     clock, in ms since 1970. It is compared with what a topic retains, and never decides what becomes of an event: that
-    is for `clocks`, those of the brokers.
+    is for `clocks`, those of the brokers. `random` gives the secrets of filters, and the secret places of what waits
+    for its commit.
     """
 
     cluster: Cluster
@@ -41,7 +42,7 @@ class Services:
     clocks: LeaderClocks
     now_ms: Callable[[], int] = wall_clock_ms
     fs: FileSystem = os  # for the snapshots
-    random_bytes: RandomBytes = os.urandom  # for the secrets of filters
+    random: RandomSource = SYSTEM
     watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)
@@ -59,4 +60,5 @@ def shard_over(
         stop_when_full=recipe.stops_when_full,
         watch=services.watch if recipe.settings.filter.remembers else None,
         tally=services.meters.of(partition).tally,
+        random=services.random,
     )

@@ -5,6 +5,7 @@ make them collide. `siphash` is SipHash-2-4 with 128 bits under a secret of 16 b
 *drawn* for one filter and saved with it. An error of this module names a key by its row and type only.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from streamdedup.events import Column
 
 Bytes = npt.NDArray[np.uint8]
 Digests = npt.NDArray[np.uint64]
+RandomSource = Callable[[int], bytes]  # returns so many random bytes
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 HASHES = ("murmur3", "siphash")
-RandomBytes = Callable[[int], bytes]  # as os.urandom; a test gives the same bytes in each run
+SYSTEM: RandomSource = os.urandom
 SECRET_BYTES = 16
 CHECKED_TEXT = b"streamdedup"
 ROWS_A_CALL = 1 << 15  # rows in one call of a kernel: below 5 ms; it stops earlier if keys are long
@@ -59,9 +61,9 @@ class Hash:
             )
 
     @classmethod
-    def draw(cls, random_bytes: RandomBytes) -> Self:
+    def draw(cls, random: RandomSource) -> Self:
         """Return siphash under a new secret."""
-        return cls("siphash", random_bytes(SECRET_BYTES), drawn=True)
+        return cls("siphash", random(SECRET_BYTES), drawn=True)
 
     @classmethod
     def under(cls, secret: bytes) -> Self:

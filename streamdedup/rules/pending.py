@@ -1,8 +1,9 @@
 """Digests that wait for their commit, in the order in which they passed: a queue, with an open-addressing index.
 
-A slot of the index is one word: 32 bits of the digest, which also give its home, and its place in the queue. At most
-half of the slots are taken; probing is linear, and a removal closes its gap (Knuth 1973, 6.4, R). To grow, a larger
-table takes what comes; the smaller one empties by itself, because digests leave in order.
+A slot of the index is one word: 32 secret bits of the digest (`keys.multilinear`), which also give its home, and its
+place in the queue. Nobody can choose keys that meet in few homes, whatever the hash. At most half of the slots are
+taken; probing is linear, and a removal closes its gap (Knuth 1973, 6.4, R). To grow, a larger table takes what comes;
+the smaller one empties by itself, because digests leave in order.
 """
 
 from collections import deque
@@ -15,17 +16,22 @@ from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.filters.memory import Words
 from streamdedup.kernel import inlined, kernel, prefetch
-from streamdedup.keys.hashing import Digests, checked
+from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource, checked
+from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
 
 ROWS_MIN = 1024  # 32 KiB, with the index
-AHEAD = 16  # slots are prefetched this many rows before their use
+AHEAD = 16  # slots are prefetched this many rows before their use; a power of two
 
 FIRST, COUNT = 0, 1  # the elements of `state`: where the queue begins, how many digests it holds
 
 
 class _PendingTable(NamedTuple):
-    """A ring of digests (r, 2), r a power of two; an index (2r,) over them; in `state`, which rows of the ring wait."""
+    """A ring of digests (r, 2), r a power of two; an index (2r,) over them; in `state`, which rows of the ring wait.
 
+    `secret` (5,) has the random words of this table.
+    """
+
+    secret: Words
     slots: Words
     ring: Digests
     state: Words
@@ -46,11 +52,11 @@ class PendingDigests:
 
     A row takes 32 bytes of memory. The table has fewer than four rows for each digest of the largest load, which is
     what waits plus what is being judged. Half of the memory is given back if the load stays below a quarter of the
-    rows from one moment when the queue is empty to the next.
+    rows from one moment when the queue is empty to the next. Each table draws its secret from `source`.
     """
 
-    def __init__(self, rows: int = ROWS_MIN) -> None:
-        self._rows_min = rows
+    def __init__(self, rows: int = ROWS_MIN, source: RandomSource = SYSTEM) -> None:
+        self._rows_min, self._source = rows, source
         self.clear()
 
     def __len__(self) -> int:
@@ -77,7 +83,7 @@ class PendingDigests:
         for start in range(0, len(digests), ROWS_A_CALL):
             part = slice(start, min(start + ROWS_A_CALL, len(digests)))
             for table in older:
-                _find(table.slots, table.ring, digests[part], known[part])
+                _find(table.secret, table.slots, table.ring, digests[part], known[part])
             done += _put_new(*newest, end, digests[part], known[part], verdicts[part])
             if done < part.stop:
                 break
@@ -104,7 +110,7 @@ class PendingDigests:
 
     def clear(self) -> None:
         """Remove all digests."""
-        self._tables = deque([_table_for(self._rows_min)])
+        self._tables = deque([_table_for(self._rows_min, self._source)])
         self._rows_asked = 0
 
     def _make_room(self, rows: int) -> None:
@@ -114,13 +120,14 @@ class PendingDigests:
             return
         if not newest.waiting:
             self._tables.pop()
-        self._tables.append(_table_for(max(2 * newest.rows, len(self) + rows)))
+        rows = max(2 * newest.rows, len(self) + rows)
+        self._tables.append(_table_for(rows, self._source))
 
     def _rest(self) -> None:
         """Halve the table if few of its rows were needed since the last time that nothing waited."""
         rows = self._tables[0].rows
         if rows > self._rows_min and self._rows_asked < rows // 4:
-            self._tables[0] = _table_for(rows // 2)
+            self._tables[0] = _table_for(rows // 2, self._source)
         self._rows_asked = 0
 
 
@@ -132,25 +139,29 @@ def warm_up() -> None:
     waiting.drop(1)
 
 
-def _table_for(rows: int) -> _PendingTable:
+def _table_for(rows: int, source: RandomSource) -> _PendingTable:
     rows = 1 << (rows - 1).bit_length()
-    ring = np.empty((rows, 2), dtype=np.uint64)
-    return _PendingTable(np.zeros(2 * rows, dtype=np.uint64), ring, np.zeros(2, dtype=np.uint64))
+    return _PendingTable(
+        secret=drawn_words(source),
+        slots=np.zeros(2 * rows, dtype=np.uint64),
+        ring=np.empty((rows, 2), dtype=np.uint64),
+        state=np.zeros(2, dtype=np.uint64),
+    )
 
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)  # the number of a row plus one; delivery has at most 10 million rows
-_AHEAD = np.uint64(AHEAD)
+_TURN = AHEAD - 1
 _PASS, _DUPLICATE = np.uint8(Verdict.PASS), np.uint8(Verdict.DUPLICATE)
 
 
 @inlined
-def _seek(slots: Words, ring: Digests, a: np.uint64, b: np.uint64) -> np.uint64:
-    """The slot of a digest, or the empty slot where it belongs."""
+def _seek(slots: Words, ring: Digests, tag: np.uint64, a: np.uint64, b: np.uint64) -> np.uint64:
+    """The slot of a digest with these secret bits, or the empty slot where it belongs."""
     mask = np.uint64(slots.shape[0]) - _1
-    at = a & mask
+    at = tag & mask
     while slots[at] != _0:
-        if (slots[at] ^ (a << _32)) <= _LOW:
+        if slots[at] >> _32 == tag:
             row = (slots[at] & _LOW) - _1
             if ring[row, 0] == a and ring[row, 1] == b:
                 break
@@ -158,19 +169,38 @@ def _seek(slots: Words, ring: Digests, a: np.uint64, b: np.uint64) -> np.uint64:
     return at
 
 
+@inlined
+def _begin(words: SecretWords, slots: Words, digests: Digests, tags: Words) -> None:
+    """Write the secret bits of the first rows into `tags`, and prefetch their slots."""
+    for i in range(min(AHEAD, digests.shape[0])):
+        tags[i] = secret_bits(words, digests[i, 0], digests[i, 1])
+        prefetch(slots, tags[i] & (np.uint64(slots.shape[0]) - _1))
+
+
+@inlined
+def _next(words: SecretWords, slots: Words, digests: Digests, tags: Words, i: int) -> np.uint64:
+    """Return the secret bits of row `i`, and do for the row AHEAD of it what `_begin` did."""
+    turn = i & _TURN
+    tag, ahead = tags[turn], min(i + AHEAD, digests.shape[0] - 1)
+    tags[turn] = secret_bits(words, digests[ahead, 0], digests[ahead, 1])
+    prefetch(slots, tags[turn] & (np.uint64(slots.shape[0]) - _1))
+    return np.uint64(tag)
+
+
 @kernel
-def _find(slots: Words, ring: Digests, digests: Digests, known: Mask) -> None:
+def _find(secret: Words, slots: Words, ring: Digests, digests: Digests, known: Mask) -> None:
     """Set `known` for each digest that waits here."""
-    rows = digests.shape[0]
-    mask = np.uint64(slots.shape[0]) - _1
-    for i in range(rows):
-        prefetch(slots, digests[min(i + AHEAD, rows - 1), 0] & mask)
+    words, tags = words_of(secret), np.empty(AHEAD, dtype=np.uint64)
+    _begin(words, slots, digests, tags)
+    for i in range(digests.shape[0]):
+        tag = _next(words, slots, digests, tags, i)
         if not known[i]:
-            known[i] = slots[_seek(slots, ring, digests[i, 0], digests[i, 1])] != _0
+            known[i] = slots[_seek(slots, ring, tag, digests[i, 0], digests[i, 1])] != _0
 
 
 @kernel
 def _put_new(
+    secret: Words,
     slots: Words,
     ring: Digests,
     state: Words,
@@ -180,48 +210,47 @@ def _put_new(
     verdicts: Verdicts,
 ) -> int:
     """Judge rows; what passes waits. Returns how many rows were judged before more than `end` would have waited."""
-    rows = digests.shape[0]
-    mask = np.uint64(slots.shape[0]) - _1
-    for i in range(min(rows, AHEAD)):
-        prefetch(slots, digests[i, 0] & mask)
-    for i in range(rows):
-        prefetch(slots, digests[min(i + AHEAD, rows - 1), 0] & mask)
+    words, tags = words_of(secret), np.empty(AHEAD, dtype=np.uint64)
+    _begin(words, slots, digests, tags)
+    for i in range(digests.shape[0]):
+        tag = _next(words, slots, digests, tags, i)
         verdicts[i] = _DUPLICATE
         if known[i]:
             continue
         a, b = digests[i, 0], digests[i, 1]
-        at = _seek(slots, ring, a, b)
+        at = _seek(slots, ring, tag, a, b)
         if slots[at] != _0:
             continue
         if state[COUNT] == end:
             return i
         row = (state[FIRST] + state[COUNT]) & (np.uint64(ring.shape[0]) - _1)
         ring[row, 0], ring[row, 1] = a, b
-        slots[at] = a << _32 | (row + _1)
+        slots[at] = tag << _32 | (row + _1)
         state[COUNT] += _1
         verdicts[i] = _PASS
-    return int(rows)
+    return int(digests.shape[0])
 
 
 @kernel
-def _drop(slots: Words, ring: Digests, state: Words, rows: np.uint64) -> None:
-    """Take the first rows out of the queue, and close the gaps that they leave in the index."""
-    slot_mask, ring_mask = np.uint64(slots.shape[0]) - _1, np.uint64(ring.shape[0]) - _1
-    for _ in range(rows):
-        row = state[FIRST]
-        # If that row does not wait, any digest may be in it: prefetching its slot is of no use, but harmless.
-        prefetch(slots, ring[(row + _AHEAD) & ring_mask, 0] & slot_mask)
-        gap = ring[row, 0] & slot_mask
+def _drop(secret: Words, slots: Words, ring: Digests, state: Words, rows: np.uint64) -> None:
+    """Take the first rows out of the queue, which do not go round the ring; close the gaps they leave in the index."""
+    mask, first = np.uint64(slots.shape[0]) - _1, state[FIRST]
+    words, tags = words_of(secret), np.empty(AHEAD, dtype=np.uint64)
+    leaving = ring[first : first + rows]
+    _begin(words, slots, leaving, tags)
+    for i in range(leaving.shape[0]):
+        gap = _next(words, slots, leaving, tags, i) & mask
+        row = first + np.uint64(i)
         while slots[gap] != _0 and slots[gap] & _LOW != row + _1:
-            gap = (gap + _1) & slot_mask
-        at = (gap + _1) & slot_mask
+            gap = (gap + _1) & mask
+        at = (gap + _1) & mask
         while slots[at] != _0:
-            home = (slots[at] >> _32) & slot_mask
+            home = (slots[at] >> _32) & mask
             # Move no entry to a slot before its home. This also holds across the end of the slots.
             if at - home >= at - gap:
                 slots[gap] = slots[at]
                 gap = at
-            at = (at + _1) & slot_mask
+            at = (at + _1) & mask
         slots[gap] = _0
-        state[FIRST] = (row + _1) & ring_mask
-        state[COUNT] -= _1
+    state[FIRST] = (first + rows) & (np.uint64(ring.shape[0]) - _1)
+    state[COUNT] -= rows

@@ -29,7 +29,7 @@ from streamdedup.kafka.client.patience import is_away, start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
-from streamdedup.keys.hashing import RandomBytes
+from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
 from streamdedup.server import Phase, Status, serving
@@ -62,10 +62,10 @@ class Worker:
         connect: Connect = kafka_cluster,
         now_ms: Callable[[], int] = wall_clock_ms,
         fs: FileSystem = os,
-        random_bytes: RandomBytes = os.urandom,
+        random: RandomSource = SYSTEM,
     ) -> None:
         self._settings, self._connect = settings, connect
-        self._now_ms, self._fs, self._random_bytes = now_ms, fs, random_bytes
+        self._now_ms, self._fs, self._random = now_ms, fs, random
         self._source: Source | None = None
         self._lists: ListLoader | None = None
         self._deliveries: dict[int, Delivery] = {}
@@ -158,7 +158,7 @@ class Worker:
             source=cluster.source(self._settings.source.topic),
             now_ms=self._now_ms,
             fs=self._fs,
-            random_bytes=self._random_bytes,
+            random=self._random,
             watch=status.watch,
             meters=status.meters,
             threads=threads,

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
+from streamdedup.events import Verdict
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.digest_filter import CAPACITY_MAX
 from streamdedup.filters.memory import PIECE_BYTES
@@ -28,10 +30,15 @@ from streamdedup.filters.window.clock import (
     checked_times,
 )
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.filters.window.row_index import _keep_first, table_for
 from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
+from streamdedup.keys.multilinear import drawn_words
+from streamdedup.rules.window import DuplicatesWithin
+from tests.chosen import CHOSEN
 from tests.filters.cases import band, copies, random_digests, state
+from tests.keys.test_multilinear import bits_of
 
 EXACT = 1e-9  # an error rate at which small tests meet no false positive
 KEYS = random_digests(30, 40)
@@ -484,6 +491,36 @@ def test_large_batches_are_judged_like_small_ones() -> None:
     generations, watermark = window.folded(at)
     assert (generations == at // window.clock.slot).all()
     assert watermark == int(at[-1])
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_chosen_digests_take_no_more_work_than_random_ones(name: str) -> None:
+    """Rows are compared in a table in which nobody can choose the places."""
+    digests, work = CHOSEN[name], []
+    for rows in (digests, random_digests(36, len(digests))):
+        table, secret = table_for(len(rows)), drawn_words(random.Random(36).randbytes)
+        chosen = np.ones(len(rows), dtype=np.bool_)
+        _keep_first(rows, chosen, table, secret)
+        assert chosen.all()
+        taken_ = np.flatnonzero(table >= 0)
+        homes = bits_of(secret, rows[table[taken_]]).astype(np.int64) % len(table)
+        work.append(int(((taken_ - homes) % len(table) + 1).sum()))
+    assert work[0] < 1.2 * work[1] < 2 * len(digests)
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_the_rule_draws_the_places_from_its_source(refresh: bool) -> None:
+    """Each time rows are compared; the verdicts do not depend on it."""
+    asked = []
+
+    def source(size: int) -> bytes:
+        asked.append(size)
+        return random.Random(len(asked)).randbytes(size)
+
+    rule = DuplicatesWithin(build(retention=700, refresh=refresh), source)
+    verdicts = rule.judge(KEYS[[0, 1, 0]], np.array([0, 1, 2]), within_budget=True)
+    assert verdicts.tolist() == [Verdict.PASS, Verdict.PASS, Verdict.DUPLICATE]
+    assert asked == [40] * (1 + refresh)
 
 
 def test_a_generation_that_is_to_come_cannot_be_set() -> None:

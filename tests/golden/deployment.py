@@ -112,7 +112,7 @@ def run(settings: Settings, broker: MemoryBroker) -> Ran:
             settings,
             connect=connected_to(broker),
             now_ms=lambda: NOW_MS,
-            random_bytes=lambda size: bytes(range(size)),
+            random=lambda size: bytes(range(size)),
         )
         working = asyncio.create_task(worker.run())
         until = loop.time() + CAUGHT_UP_S_MAX

@@ -192,8 +192,8 @@ async def _from_the_start(self: FoldedMemory, identity: Identity, *found: Any) -
     return shard
 
 
-def _in_a_copy(slots: Any, *rest: Any) -> int:
-    return _put_new(slots.copy(), *rest)
+def _in_a_copy(secret: Any, slots: Any, *rest: Any) -> int:
+    return _put_new(secret, slots.copy(), *rest)
 
 
 def _as_its_first(self: PendingDigests, digests: Digests, known: Mask, most: int) -> Verdicts:

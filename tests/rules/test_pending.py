@@ -3,6 +3,7 @@
 The model of the rule is a set of what was admitted and a list of what each transaction has.
 """
 
+import random
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any, cast
@@ -19,6 +20,7 @@ from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP, Duplicates
 from streamdedup.rules.pending import ROWS_MIN, PendingDigests
+from tests.chosen import CHOSEN
 from tests.filters.cases import random_digests
 
 PASS, DUPLICATE = Verdict.PASS, Verdict.DUPLICATE
@@ -250,6 +252,49 @@ def test_a_digest_of_zeros_is_like_any_other() -> None:
     for _ in range(3):
         assert judged(waiting, zeros) == [PASS, DUPLICATE]
         assert drained(waiting) == [(0, 0)]
+
+
+# --- chosen digests ---
+
+
+def probes_of(waiting: PendingDigests) -> int:
+    """How many slots the additions of all that waits have looked at; the order in which they came does not matter."""
+    total = 0
+    for table in waiting._tables:
+        taken = np.flatnonzero(table.slots)
+        homes = (table.slots[taken] >> 32).astype(np.int64)
+        total += int(((taken - homes) % len(table.slots) + 1).sum())
+    return total
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_chosen_digests_take_no_more_work_than_random_ones(name: str) -> None:
+    """Digests that share their low bits, or lie on a grid, spread like any others: nobody can choose their homes."""
+    digests = CHOSEN[name]
+    waiting = PendingDigests(source=random.Random(51).randbytes)
+    assert set(judged(waiting, digests)) == {PASS}
+    at_random = PendingDigests(source=random.Random(51).randbytes)
+    judged(at_random, random_digests(51, len(digests)))
+    assert probes_of(waiting) < 1.2 * probes_of(at_random) < 2 * len(digests)
+    assert drained(waiting) == pairs_in(digests)
+
+
+def test_the_places_of_two_tables_are_drawn_anew() -> None:
+    """A larger table, and the next one after a doubt, have secrets of their own; the same source gives the same."""
+    digests = random_digests(52, 3 * ROWS_MIN)
+    secrets = []
+    for _ in range(2):
+        waiting = PendingDigests(source=random.Random(52).randbytes)
+        judged(waiting, digests[:1])
+        judged(waiting, digests)
+        secrets.append([table.secret.tolist() for table in waiting._tables])
+        waiting.clear()
+        secrets[-1].append(waiting._tables[0].secret.tolist())
+    assert secrets[0] == secrets[1]
+    assert len({tuple(secret) for secret in secrets[0]}) == len(secrets[0]) == 3
+    assert not np.array_equal(
+        PendingDigests()._tables[0].secret, PendingDigests()._tables[0].secret
+    )
 
 
 # --- memory ---

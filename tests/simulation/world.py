@@ -113,7 +113,7 @@ class Machine:
             connect=connected_to(world.broker),
             now_ms=self.now_ms,
             fs=self.disk,
-            random_bytes=world.secrets.randbytes,
+            random=world.secrets.randbytes,
         )
         self.task = world.loop.spawn(self.process, self.worker.run())
 
@@ -173,7 +173,7 @@ class World:
 
     def __init__(self, chance: Random, plan: Plan, loop: VirtualLoop, directory: Path) -> None:
         self.chance, self.plan, self.loop, self.directory = chance, plan, loop, directory
-        self.secrets = Random(0)  # of the filters: the same in each run of a seed
+        self.secrets = Random(0)  # apart from `chance`: they decide nothing
         self.partitions = plan.partitions
         self.trace: list[str] | None = None
         self._digest = blake2b(digest_size=16)

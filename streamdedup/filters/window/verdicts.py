@@ -29,7 +29,8 @@ from streamdedup.filters.window.clock import (
 )
 from streamdedup.filters.window.row_index import RowIndex, place, table_for
 from streamdedup.kernel import kernel
-from streamdedup.keys.hashing import Digests, checked
+from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource, checked
+from streamdedup.keys.multilinear import Words, drawn_words, words_of
 
 
 class PendingRows(NamedTuple):
@@ -69,18 +70,20 @@ def judge(
     late_passes: bool,
     refresh: bool,
     pending: PendingRows = NO_PENDING,
+    source: RandomSource = SYSTEM,
 ) -> WindowVerdicts:
     """Judge `digests` as `Window.judge` describes.
 
-    `masks` (n,) has, for each digest, the bits of the generations that hold it and are live at `watermark`.
+    `masks` (n,) has, for each digest, the bits of the generations that hold it and are live at `watermark`. The table
+    of rows draws its secret from `source`.
     """
     rows, before = len(digests), len(pending.digests)
     moments = checked_times(clock, times, rows)
     together = checked(np.concatenate((pending.digests, digests)))
     generations = np.concatenate((pending.generations, np.zeros(rows, dtype=np.int64)))
-    table = table_for(len(together))
+    table, secret = table_for(len(together)), drawn_words(source)
     for start in range(0, before, ROWS_A_CALL):
-        _enter(together, generations, table, start, min(start + ROWS_A_CALL, before))
+        _enter(together, generations, table, secret, start, min(start + ROWS_A_CALL, before))
     held = NEVER if watermark is None else watermark
     mark = np.array(
         [held if pending.watermark is None else max(held, pending.watermark)], dtype=np.int64
@@ -100,6 +103,7 @@ def judge(
             together,
             before + start,
             table,
+            secret,
             generations,
             mark,
             judged.fresh[part],
@@ -113,11 +117,17 @@ _NONE = np.uint64(0)
 
 @kernel
 def _enter(
-    digests: Digests, generations: Generations, table: RowIndex, start: int, stop: int
+    digests: Digests,
+    generations: Generations,
+    table: RowIndex,
+    secret: Words,
+    start: int,
+    stop: int,
 ) -> None:
     """Put pending rows into `table`. Of equal rows, the one with the newest generation stays."""
+    words = words_of(secret)
     for row in range(start, stop):
-        at = place(digests, table, row)
+        at = place(words, digests, table, row)
         if table[at] < 0 or generations[table[at]] < generations[row]:
             table[at] = row
 
@@ -133,18 +143,19 @@ def _judge(
     digests: Digests,
     first: int,
     table: RowIndex,
+    secret: Words,
     generations: Generations,
     mark: Mark,
     fresh: Mask,
     late: Mask,
 ) -> None:
-    watermark = mark[0]
+    watermark, words = mark[0], words_of(secret)
     current = watermark // clock.slot
     live = live_bits(clock, filled, current)
     for row in range(fresh.shape[0]):
         time = moment(clock, watermark, 0 if clock.by_count else times[row])
         reach = generation_of(clock, max(watermark, time), current)
-        at = place(digests, table, first + row)
+        at = place(words, digests, table, first + row)
         last = generations[table[at]] if table[at] >= 0 else NEVER
         held = masks[row] & (live if reach == current else live_bits(clock, filled, reach))
         present = held != _NONE or last > reach - clock.generations
