@@ -6,7 +6,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks non
 )
 
 from tests.broker.base import DEADLINE_S, Unavailable, admin_client, free_ports, wait_until
-from tests.broker.jars import (
-    cache_directory,
-    cached_jars,
-    fetch_with_jgo,
-    fetch_with_maven,
-    locked_jars,
-)
-from tests.broker.java import find_java
 from tests.broker.process import ProcessBroker
+from tests.broker.versions import Kafka, wanted
 
 USER = "dedup"
 HOST = "127.0.0.1"
@@ -88,8 +81,8 @@ class Certificates:
 class SecureBroker(ProcessBroker):
     """A `ProcessBroker` with two more listeners, at `sasl_ssl` and `ssl`, and one user."""
 
-    def __init__(self, java: str, jars: Sequence[Path], password: str) -> None:
-        super().__init__(java, jars)
+    def __init__(self, kafka: Kafka, password: str) -> None:
+        super().__init__(kafka)
         self._password = password
         sasl_ssl, mutual = free_ports(2)
         self.sasl_ssl, self.ssl = f"{HOST}:{sasl_ssl}", f"{HOST}:{mutual}"
@@ -128,8 +121,7 @@ class SecureBroker(ProcessBroker):
         )
 
     def _add_settings(self) -> None:
-        lines = self._properties.read_text().splitlines()
-        own = dict(line.split("=", 1) for line in lines)
+        own = self.settings
         more = f",SASLSSL://{self.sasl_ssl},MUTUAL://{self.ssl}"
         keystore = self.certificates.directory / "broker-chain.pem"
         settings = {
@@ -147,7 +139,7 @@ class SecureBroker(ProcessBroker):
             self.certificates.key("broker").read_text()
             + self.certificates.certificate("broker").read_text()
         )
-        self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        self.configure(settings)
 
 
 @dataclass(frozen=True)
@@ -203,9 +195,7 @@ _OPERATIONS = {
 
 def secure_broker(password: str) -> SecureBroker:
     """Start a new one whose user has `password`; raises `Unavailable`."""
-    java = find_java()
-    jars = cached_jars(locked_jars(), cache_directory(), (fetch_with_maven, fetch_with_jgo))
-    broker = SecureBroker(java, jars, password)
+    broker = SecureBroker(wanted(), password)
     try:
         broker.format()
         broker.start()

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, Unavailable, free_ports, wait_until
-from tests.broker.jars import LOCK, Fetcher, Jar, cached_jars, locked_jars
+from tests.broker.container import IMAGE, image
+from tests.broker.jars import Fetcher, Jar, cached_jars, locked_jars
 from tests.broker.java import find_java
 from tests.broker.ladder import given_broker, own_broker
 from tests.broker.topics import (
@@ -28,6 +29,7 @@ from tests.broker.topics import (
     read_all,
     unique_name,
 )
+from tests.broker.versions import NEWEST, WANTED, Kafka, known, wanted
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -204,11 +206,53 @@ class TestJarCache:
         (path,) = cached_jars([self.jar], tmp_path / "kafka", fetchers)
         assert path.read_bytes() == b"right"
 
-    def test_the_lock_file_names_the_whole_broker(self) -> None:
-        """Every line has coordinates and a SHA-256, Kafka's own version among them."""
-        jars = locked_jars()
+    @pytest.mark.parametrize("kafka", known(), ids=str)
+    def test_a_lock_file_names_the_whole_broker(self, kafka: Kafka) -> None:
+        """Every line has coordinates and a SHA-256, Kafka's own version among them, and ZooKeeper for old ones."""
+        jars = locked_jars(kafka.lock)
         assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in jars)
-        assert f"kafka_2.13-{LOCK.stem.removeprefix('kafka-')}.jar" in {j.file_name for j in jars}
+        assert f"kafka_2.13-{kafka}.jar" in {jar.file_name for jar in jars}
+        assert kafka.has_controllers or "zookeeper" in {jar.artifact for jar in jars}
+
+
+class TestVersions:
+    """Which version of Kafka is started."""
+
+    def test_is_the_newest_unless_another_is_named(self) -> None:
+        """No lock file is newer than the default."""
+        assert wanted({}) == wanted({WANTED: ""}) == Kafka(NEWEST) == known()[-1]
+        assert wanted({WANTED: "2.5.1"}) == Kafka("2.5.1")
+
+    def test_a_feature_is_part_of_it(self) -> None:
+        """The level of transactions, where a version can be formatted with one."""
+        kafka = wanted({WANTED: "4.4.0/transaction.version=1"})
+        assert (kafka, str(kafka)) == (Kafka("4.4.0", 1), "4.4.0/transaction.version=1")
+        with pytest.raises(
+            ConnectionError, match=r"3\.9\.1/transaction\.version=1: .* from 4\.0 on"
+        ):
+            wanted({WANTED: "3.9.1/transaction.version=1"})
+
+    def test_one_that_is_not_there_is_an_error(self) -> None:
+        """Whoever names a version wants that one: the error names those that there are."""
+        with pytest.raises(
+            ConnectionError, match=r"STREAMDEDUP_TEST_KAFKA=2\.5: .*2\.5\.1, 2\.8\.2, 3\."
+        ):
+            wanted({WANTED: "2.5"})
+
+    def test_are_compared_by_their_numbers(self) -> None:
+        """3.10 would come after 3.9."""
+        assert Kafka("3.10.0").is_from("3.9") and Kafka("4.0.1").is_from("4.0")
+        assert not Kafka("2.8.2").is_from("3.3")
+
+    def test_an_image_has_the_same_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """There is none of old ones, nor with a feature."""
+        monkeypatch.delenv(IMAGE, raising=False)
+        monkeypatch.setenv(WANTED, "3.9.1")
+        assert image() == "apache/kafka:3.9.1"
+        for without in ("2.8.2", "4.4.0/transaction.version=0"):
+            monkeypatch.setenv(WANTED, without)
+            with pytest.raises(Unavailable, match="no image"):
+                image()
 
 
 class TestJava:
