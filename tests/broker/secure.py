@@ -25,9 +25,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks non
 )
 
 from tests.broker.base import DEADLINE_S, Unavailable, admin_client, free_ports, wait_until
+from tests.broker.needs import FEATURES
 from tests.broker.process import ProcessBroker
 from tests.broker.versions import Kafka, wanted
 
+SCRAM = FEATURES["SCRAM users over the admin client"]
 USER = "dedup"
 HOST = "127.0.0.1"
 DAYS = "2"
@@ -42,7 +44,6 @@ SETTINGS = {
             "MUTUAL:SSL",
         )
     ),
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     "ssl.keystore.type": "PEM",
@@ -56,6 +57,10 @@ SETTINGS = {
         ' unsecuredLoginStringClaim_sub="broker";'
     ),
 }
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ZOOKEEPER_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,9 @@ class SecureBroker(ProcessBroker):
         settings = {
             **own,
             **SETTINGS,
+            "authorizer.class.name": (
+                STANDARD_AUTHORIZER if self.kafka.has_controllers else ZOOKEEPER_AUTHORIZER
+            ),
             "listeners": own["listeners"] + more,
             "advertised.listeners": own["advertised.listeners"] + more,
             "ssl.keystore.location": keystore,
@@ -199,7 +207,8 @@ def secure_broker(password: str) -> SecureBroker:
     try:
         broker.format()
         broker.start()
-        broker.add_scram_user()
+        if SCRAM.is_in(broker.kafka):
+            broker.add_scram_user()
     except BaseException:
         broker.close()
         raise

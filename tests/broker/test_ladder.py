@@ -18,7 +18,8 @@ from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, Unavailable, free
 from tests.broker.container import IMAGE, image
 from tests.broker.jars import Fetcher, Jar, cached_jars, locked_jars
 from tests.broker.java import find_java
-from tests.broker.ladder import given_broker, own_broker
+from tests.broker.ladder import BOOTSTRAP, given_broker, own_broker
+from tests.broker.needs import FEATURES, served_by
 from tests.broker.topics import (
     Event,
     committed,
@@ -253,6 +254,54 @@ class TestVersions:
             monkeypatch.setenv(WANTED, without)
             with pytest.raises(Unavailable, match="no image"):
                 image()
+
+
+NEEDS = """
+import pytest
+
+@pytest.mark.needs_broker("topic ids")
+def test_needs_more(broker): pass
+
+@pytest.mark.needs_broker("topic ids")
+def test_with_a_broker_of_its_own(): pass
+
+def test_needs_no_more_than_a_broker(broker): pass
+"""
+
+
+class TestNeeds:
+    """What a test needs that not every broker has."""
+
+    def test_no_test_needs_more_than_the_newest_broker_has(self, broker: Broker) -> None:
+        """Whatever is skipped on an old broker is run on the default one: both ways to tell say so."""
+        assert all(feature.is_in(Kafka(NEWEST)) for feature in FEATURES.values())
+        if wanted() == Kafka(NEWEST) and broker.owned:
+            served = served_by(broker.bootstrap_servers)
+            assert all(feature.is_served(served) for feature in FEATURES.values())
+
+    @pytest.mark.parametrize("name", FEATURES)
+    def test_a_version_has_what_its_broker_serves(self, broker: Broker, name: str) -> None:
+        """The release that a feature is said to begin with is that of the brokers that take its request."""
+        if not broker.owned or os.environ.get(IMAGE):
+            pytest.skip("the version of a broker that was given is not known")
+        feature = FEATURES[name]
+        assert feature.is_served(served_by(broker.bootstrap_servers)) == feature.is_in(wanted())
+
+    @pytest.mark.needs_broker("topic ids")
+    def test_what_an_old_broker_lacks_is_skipped_and_counted(
+        self, broker: Broker, pytest_run: PytestRun
+    ) -> None:
+        """With the reason; a broker that was given is asked, and of one that the test would start the version tells."""
+        environment = {BOOTSTRAP: broker.bootstrap_servers, WANTED: "2.5.1"}
+        run = pytest_run(NEEDS, **environment)
+        assert "2 passed, 1 skipped" in run.stdout, run.stdout
+        assert "the broker is too old: topic ids need Kafka 2.8 or later" in run.stdout
+        assert "1 test was skipped for want of a newer Kafka broker." in run.stdout
+
+    def test_a_feature_that_nobody_knows_is_an_error(self, pytest_run: PytestRun) -> None:
+        """Else its test would never run."""
+        run = pytest_run(NEEDS.replace("topic ids", "topic idds"))
+        assert "needs_broker(topic idds): no such feature" in run.stdout, run.stdout
 
 
 class TestJava:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.broker.leash import on_leash
 
 TICK_MS = 500
-SESSION_MS = 3000  # a broker that was killed is let in again when its session has ended
+SESSION_MS = 10_000  # a broker that was killed is let in again when its session has ended
 
 
 class ZooKeeper:
