@@ -8,8 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.broker.base import Broker, OwnedBroker
-from tests.broker.container import DEFAULT_IMAGE, IMAGE, container_broker
-from tests.broker.jars import LOCK
+from tests.broker.container import container_broker, image
 from tests.broker.ladder import BOOTSTRAP, RUNG, given_broker, own_broker
 from tests.broker.process import ProcessBroker, process_broker
 
@@ -29,5 +28,5 @@ def found() -> tuple[Broker, str]:
     rungs = [rung for name, rung in RUNGS.items() if named in (None, "", name)]
     broker = own_broker(rungs or None)  # which says what is wrong with the name
     if isinstance(broker, ProcessBroker):
-        return broker, f"{LOCK.stem}, from its jars, one node, a heap of 1 GiB"
-    return broker, f"{os.environ.get(IMAGE, DEFAULT_IMAGE)} in a container, one node"
+        return broker, f"kafka-{broker.kafka}, from its jars, one node, a heap of 1 GiB"
+    return broker, f"{image()} in a container, one node"

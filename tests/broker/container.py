@@ -19,12 +19,13 @@ from tests.broker.base import (
     random_cluster_id,
     wait_until,
 )
+from tests.broker.versions import wanted
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
 IMAGE = "STREAMDEDUP_TEST_IMAGE"
-DEFAULT_IMAGE = "apache/kafka:4.1.0"
+FIRST = "3.7"  # of which there is an image
 PING = """
 from testcontainers.core.docker_client import DockerClient
 docker = DockerClient()
@@ -97,19 +98,29 @@ class ContainerBroker:
         return "; its log ends:\n" + log.decode(errors="replace")
 
 
+def image() -> str:
+    """Name the image of the wanted version, unless another is given; `Unavailable` if there is none."""
+    kafka = wanted()
+    if given := os.environ.get(IMAGE):
+        return given
+    if not kafka.is_from(FIRST) or kafka.transaction_version is not None:
+        raise Unavailable(f"Docker: no image of Kafka {kafka}")
+    return f"apache/kafka:{kafka}"
+
+
 def container_broker() -> ContainerBroker:
     """Start a new broker by Docker; raises `Unavailable`."""
+    name = image()
     host = _docker_host()
-    image = os.environ.get(IMAGE, DEFAULT_IMAGE)
     (port,) = free_ports(1)
-    container = _container(image, host, port)
+    container = _container(name, host, port)
     try:
         container.start()
         broker = ContainerBroker(container, f"{host}:{port}")
         broker.wait_until_answering()
     except Exception as error:  # of requests, docker, testcontainers: all mean "not here"
         container.stop()
-        raise Unavailable(f"Docker: image {image} gave no broker ({error})") from error
+        raise Unavailable(f"Docker: image {name} gave no broker ({error})") from error
     return broker
 
 
@@ -134,10 +145,10 @@ def _docker_host() -> str:
     return asked.stdout.strip()
 
 
-def _container(image: str, host: str, port: int) -> "DockerContainer":
+def _container(name: str, host: str, port: int) -> "DockerContainer":
     from testcontainers.core.container import DockerContainer
 
-    container = DockerContainer(image).with_bind_ports(port, port)
+    container = DockerContainer(name).with_bind_ports(port, port)
     settings = {
         **SETTINGS,
         "listeners": f"PLAINTEXT://:{port},BROKER://localhost:9094,CONTROLLER://localhost:9093",
@@ -148,7 +159,7 @@ def _container(image: str, host: str, port: int) -> "DockerContainer":
         "inter.broker.listener.name": "BROKER",
         "controller.quorum.voters": "1@localhost:9093",
     }
-    for name, value in settings.items():
-        container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)
+    for setting, value in settings.items():
+        container.with_env(f"KAFKA_{setting.upper().replace('.', '_')}", value)
     container.with_env("CLUSTER_ID", random_cluster_id())
     return container.with_env("KAFKA_HEAP_OPTS", "-Xmx1g")

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.broker.base import Unavailable
+from tests.broker.versions import IMAGED, TOOLS_LOCK
 
-LOCK = Path(__file__).with_name("kafka-4.1.0.lock")
-TOOLS = Path(__file__).with_name("kafka-tools-4.1.0.lock")  # what an image has beside the broker
 CACHE = "STREAMDEDUP_CACHE"
 FETCH_S = 600
 
@@ -41,7 +40,7 @@ Fetcher = Callable[[Sequence[Jar], Path], None]
 """Puts the jars into a directory, or raises `Unavailable` (OSError, SubprocessError count too)."""
 
 
-def locked_jars(lock: Path = LOCK) -> list[Jar]:
+def locked_jars(lock: Path) -> list[Jar]:
     """Read a lock file."""
     jars = []
     for line in lock.read_text().splitlines():
@@ -51,7 +50,7 @@ def locked_jars(lock: Path = LOCK) -> list[Jar]:
     return jars
 
 
-def cache_directory(lock: Path = LOCK) -> Path:
+def cache_directory(lock: Path) -> Path:
     """Name the directory of a lock file's jars below `$STREAMDEDUP_CACHE` or the user's cache directory."""
     if given := os.environ.get(CACHE):
         root = Path(given)
@@ -60,6 +59,12 @@ def cache_directory(lock: Path = LOCK) -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdedup"
     return root.absolute() / lock.stem
+
+
+def jars_of(lock: Path) -> list[Path]:
+    """Give the paths of a lock file's jars, after fetching those that are missing or wrong; raises `Unavailable`."""
+    fetchers = (fetch_with_maven, fetch_with_jgo)
+    return cached_jars(locked_jars(lock), cache_directory(lock), fetchers)
 
 
 def cached_jars(jars: Sequence[Jar], cache: Path, fetchers: Sequence[Fetcher]) -> list[Path]:
@@ -124,13 +129,17 @@ def _replace(jars: Sequence[Jar], cache: Path, staging: Path) -> None:
 
 def fetch_with_maven(jars: Sequence[Jar], into: Path) -> None:
     """By `mvn`, which knows the user's mirrors and proxies."""
+    pom = into.with_name("pom.xml")
+    pom.write_text(POM.format(dependencies="".join(_dependency(jar) for jar in jars)))
+    run_maven(pom, ["dependency:copy-dependencies", f"-DoutputDirectory={into}"])
+
+
+def run_maven(pom: Path, goal: Sequence[str]) -> None:
+    """Run a goal of `mvn` and its options; raises `Unavailable`."""
     maven = shutil.which("mvn")
     if not maven:
         raise Unavailable("no mvn on PATH")
-    pom = into.with_name("pom.xml")
-    pom.write_text(_POM.format(dependencies="".join(_dependency(jar) for jar in jars)))
-    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
-    _run([maven, "-q", "-B", "-f", str(pom), *copy])
+    _run([maven, "-q", "-B", "-Dstyle.color=never", "-f", str(pom), *goal])
 
 
 def fetch_with_jgo(jars: Sequence[Jar], into: Path) -> None:
@@ -155,7 +164,7 @@ def _run(command: Sequence[str]) -> None:
         raise Unavailable(f"{Path(command[0]).name} failed: {last_line}")
 
 
-_POM = """<project><modelVersion>4.0.0</modelVersion>
+POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>streamdedup</groupId><artifactId>test-broker</artifactId><version>1</version>
 <packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>
 """
@@ -171,11 +180,10 @@ def _dependency(jar: Jar) -> str:
 
 
 def main(directory: Path) -> None:
-    """Make a directory with all jars, of which an image of a broker can be made."""
+    """Make a directory with all jars of which an image of a broker can be made."""
     directory.mkdir()
-    for lock in (LOCK, TOOLS):
-        fetchers = (fetch_with_maven, fetch_with_jgo)
-        for jar in cached_jars(locked_jars(lock), cache_directory(lock), fetchers):
+    for lock in (IMAGED.lock, TOOLS_LOCK):
+        for jar in jars_of(lock):
             shutil.copy(jar, directory)
 
 

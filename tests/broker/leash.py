@@ -11,6 +11,20 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def on_leash(directory: Path, command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+    """Start `command` on a leash; whoever closes the standard input of what is returned lets go of it."""
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, __file__, str(directory), *command],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
 
 
 def main(directory: str, *command: str) -> int:

@@ -2,11 +2,12 @@
 
 `broker` may be the user's; `private_broker` is ours and may be killed. Where none is to be had,
 tests are skipped, and the run's last line says so; with CI=true, or where STREAMDEDUP_TEST_RUNG
-names the only rung to be tried, they fail.
+names the only rung to be tried, they fail. A test marked `needs_broker` is skipped where the broker
+is too old for it; the last lines say how many were.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import zip_longest
@@ -16,7 +17,9 @@ import pytest
 
 from tests.broker.base import Broker, OwnedBroker, Unavailable
 from tests.broker.ladder import BOOTSTRAP, RUNG, find_broker, own_broker
+from tests.broker.needs import FEATURES, served_by
 from tests.broker.shared import shared_broker
+from tests.broker.versions import wanted
 
 B = TypeVar("B", bound=Broker)
 T = TypeVar("T")
@@ -27,6 +30,7 @@ HOW_TO_GET_ONE = (
 
 
 NO_BROKER = "no Kafka broker: "
+TOO_OLD = "the broker is too old: "
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +63,28 @@ def private_process() -> Iterator[OwnedBroker]:
         yield found
 
 
+@pytest.fixture(autouse=True)
+def _what_it_needs_of_the_broker(request: pytest.FixtureRequest) -> None:
+    """Skip a test whose `needs_broker` names a feature that its broker lacks."""
+    needed = list(_needed(request.node))
+    if not needed:
+        return
+    given = next(
+        (name for name in ("broker", "private_broker") if name in request.fixturenames), None
+    )
+    served = served_by(request.getfixturevalue(given).bootstrap_servers) if given else None
+    for name in needed:
+        feature = FEATURES[name]
+        if not (feature.is_in(wanted()) if served is None else feature.is_served(served)):
+            pytest.skip(f"{TOO_OLD}{name} need {feature} or later")
+
+
+def _needed(item: pytest.Item) -> Iterator[str]:
+    """Yield the features that a test needs, as its markers name them."""
+    for marker in item.iter_markers("needs_broker"):
+        yield from marker.args
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a broker by what it asks for, so that `-m "not broker"` misses none; order the tests.
 
@@ -66,6 +92,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     but the last begin with them, and the last with the others, which want a processor: see `dealt`.
     """
     for item in items:
+        if unknown := set(_needed(item)) - FEATURES.keys():
+            raise pytest.UsageError(
+                f"{item.nodeid}: needs_broker({', '.join(unknown)}): no such feature"
+            )
         fixtures = getattr(item, "fixturenames", ())
         if "private_broker" in fixtures:
             item.add_marker("private_broker")
@@ -109,16 +139,23 @@ def _workers(config: pytest.Config) -> int:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say how many tests were skipped for want of a broker, below pytest's own summary."""
+    """Say how many tests were skipped for want of a broker, or of a newer one, below pytest's own summary."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None:
         return
     reasons = [str(report.longrepr) for report in terminal.stats.get("skipped", [])]
-    if skipped := sum(NO_BROKER in reason for reason in reasons):
-        tests = "test was" if skipped == 1 else "tests were"
+    if skipped := _counted(reasons, NO_BROKER):
         terminal.write_line(
-            f"{skipped} {tests} skipped for want of a Kafka broker; to run them, {HOW_TO_GET_ONE}."
+            f"{skipped} skipped for want of a Kafka broker; to run them, {HOW_TO_GET_ONE}."
         )
+    if skipped := _counted(reasons, TOO_OLD):
+        terminal.write_line(f"{skipped} skipped for want of a newer Kafka broker.")
+
+
+def _counted(reasons: Iterable[str], of: str) -> str:
+    """Count the tests that were skipped for a reason; "" if none was."""
+    count = sum(of in reason for reason in reasons)
+    return f"{count} {'test was' if count == 1 else 'tests were'}" if count else ""
 
 
 def _found(search: Callable[[], B]) -> B:

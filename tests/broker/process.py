@@ -1,18 +1,21 @@
 """A broker as a process, Kafka's jars on a Java: rung 3 of the ladder.
 
 It runs in a session of its own, so that Ctrl-C reaches pytest alone, and on a leash (see `leash`),
-so that it ends with pytest however that ends. Data and log are in a temporary directory.
+so that it ends with pytest however that ends. Data and log are in a temporary directory. A version
+that needs ZooKeeper has one of its own beside it, which the broker's stops and kills do not touch.
 """
 
+import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tests.broker.base import (
     DEADLINE_S,
@@ -24,60 +27,75 @@ from tests.broker.base import (
     random_cluster_id,
     wait_until,
 )
-from tests.broker.jars import (
-    cache_directory,
-    cached_jars,
-    fetch_with_jgo,
-    fetch_with_maven,
-    locked_jars,
-)
+from tests.broker.jars import jars_of
 from tests.broker.java import find_java
+from tests.broker.leash import on_leash
+from tests.broker.versions import FEATURE, Kafka, wanted
+from tests.broker.zookeeper import SESSION_MS, ZooKeeper
 
-LEASH = Path(__file__).with_name("leash.py")
+LOG4J = Path(__file__).with_name("log4j.properties")
 LOG_TAIL_LINES = 20
 QUICK_TO_START = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
 )  # with 60 % of the processor's time
+NODE = 1
+_TOPIC = re.compile(r"(.+)-\d+")
+# What brokers do not know that have a ZooKeeper in the place of controllers.
+OF_CONTROLLERS = ("process.roles", "node.id", "controller.listener.names", "broker.")
 
 
 class ProcessBroker:
-    """One node, broker and controller; made by `process_broker`, down until `start`."""
+    """One node, broker and controller where the version has those; made by `process_broker`, down until `start`."""
 
     owned = True
 
-    def __init__(
-        self, java: str, jars: Sequence[Path], options: Sequence[str] = QUICK_TO_START
-    ) -> None:
-        port, controller_port = free_ports(2)
+    def __init__(self, kafka: Kafka, options: Sequence[str] = QUICK_TO_START) -> None:
+        java, jars = find_java(), ":".join(map(str, jars_of(kafka.lock)))
+        port, self._controller_port = free_ports(2)
+        self.kafka = kafka
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        self._java = [java, *options, "-Xmx1g", "-Dlog4j2.level=WARN"]
-        self._java += ["-cp", ":".join(map(str, jars))]
+        log4j = [f"-Dlog4j.configuration={LOG4J.as_uri()}", "-Dlog4j2.level=WARN"]
+        self._java = [java, *options, "-Xmx1g", *log4j, "-cp", jars]
         self._directory = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
         self._properties = self._directory / "server.properties"
         self._log = self._directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
-        settings = {
-            **SETTINGS,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-            "log.dirs": self.data_directory,
-        }
-        self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        self._zookeeper: ZooKeeper | None = None
+        if not kafka.has_controllers:
+            self._zookeeper = ZooKeeper([java, *log4j, "-cp", jars], self._controller_port)
+        self.configure(self._first_settings())
+
+    @property
+    def controller(self) -> str:
+        """`host:port` of its controller, or of its ZooKeeper."""
+        return f"127.0.0.1:{self._controller_port}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What is configured."""
+        return dict(line.split("=", 1) for line in self._properties.read_text().splitlines())
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Take `settings` in place of all that is configured; before `format`."""
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
     @property
     def data_directory(self) -> Path:
         """The directory of its logs: to be copied, or put back, while it is down."""
         return self._directory / "data"
 
-    def format(self) -> None:
+    def format(self, cluster_id: str | None = None) -> None:
         """Prepare the data directory; once, before the first start."""
-        command = [*self._java, "kafka.tools.StorageTool", "format", "--standalone"]
+        if self._zookeeper is not None:
+            return
+        command = [*self._java, "kafka.tools.StorageTool", "format"]
+        command += ["-t", cluster_id or random_cluster_id(), "-c", str(self._properties)]
+        if self.kafka.transaction_version is not None:
+            command += ["--feature", f"{FEATURE}={self.kafka.transaction_version}"]
         with self._log.open("ab") as log:
             status = subprocess.run(
-                [*command, "-t", random_cluster_id(), "-c", str(self._properties)],
+                command,
                 check=False,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -91,20 +109,19 @@ class ProcessBroker:
         """Start it if it is down; `Unavailable` if it ends or does not answer in time."""
         self.launch()
         client = admin_client(self.bootstrap_servers)
-        wait_until(lambda: self._runs() and answers(client), DEADLINE_S, self._silence)
+        wait_until(
+            lambda: self._runs() and answers(client) and self._knows_its_topics(client),
+            DEADLINE_S,
+            self._silence,
+        )
 
     def launch(self) -> None:
         """Start it if it is down, without waiting for it: a node may need others to answer."""
+        if self._zookeeper is not None:
+            self._zookeeper.start()
         if self._process is None:
             command = [*self._java, "kafka.Kafka", str(self._properties)]
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    [sys.executable, str(LEASH), str(self._directory), *command],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+            self._process = on_leash(self._directory, command, self._log)
 
     def stop(self) -> None:
         """SIGTERM, and wait until it is down."""
@@ -135,6 +152,8 @@ class ProcessBroker:
             with self._process:
                 pass
             self._process = None
+        if self._zookeeper is not None:
+            self._zookeeper.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _end(self, number: signal.Signals) -> None:
@@ -149,9 +168,56 @@ class ProcessBroker:
         self._process.send_signal(number)
 
     def _runs(self) -> bool:
-        if self._process is not None and self._process.poll() is not None:
-            raise Unavailable(f"Kafka's jars: the broker ended{self._log_tail()}")
-        return True
+        if self._process is None or self._process.poll() is None:
+            return True
+        tail = self._log_tail()
+        if not self._is_remembered(tail):
+            raise Unavailable(f"Kafka's jars: the broker ended{tail}")
+        self._log.unlink()
+        self._end(signal.SIGTERM)
+        self.launch()
+        return False
+
+    def _knows_its_topics(self, client: AdminClient) -> bool:
+        """Whether it leads what is in its data: with ZooKeeper it answers before it has been told so."""
+        if self._zookeeper is None:
+            return True
+        found = (_TOPIC.fullmatch(path.name) for path in self.data_directory.iterdir())
+        try:
+            listed = client.list_topics(timeout=1).topics
+        except KafkaException:
+            return False
+        led = {
+            name
+            for name, topic in listed.items()
+            if all(partition.leader == NODE for partition in topic.partitions.values())
+        }
+        return {match[1] for match in found if match} <= led
+
+    def _is_remembered(self, log: str) -> bool:
+        """Whether ZooKeeper let it not in, since the session of a life before, which was killed, has not ended yet."""
+        return self._zookeeper is not None and "KeeperErrorCode = NodeExists" in log
+
+    def _first_settings(self) -> dict[str, object]:
+        own = f"PLAINTEXT://{self.bootstrap_servers}"
+        settings: dict[str, object] = {
+            **SETTINGS,
+            "listeners": own,
+            "advertised.listeners": own,
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": self.data_directory,
+        }
+        if self._zookeeper is None:
+            return settings | {
+                "listeners": f"{own},CONTROLLER://{self.controller}",
+                "controller.quorum.voters": f"{NODE}@{self.controller}",
+            }
+        known = {k: v for k, v in settings.items() if not k.startswith(OF_CONTROLLERS)}
+        return known | {
+            "broker.id": NODE,
+            "zookeeper.connect": self.controller,
+            "zookeeper.session.timeout.ms": SESSION_MS,
+        }
 
     def _silence(self) -> str:
         return f"the broker does not answer{self._log_tail()}"
@@ -162,11 +228,8 @@ class ProcessBroker:
 
 
 def process_broker(options: Sequence[str] = QUICK_TO_START) -> ProcessBroker:
-    """Start a new broker, with these options of Java's; raises `Unavailable`."""
-    java = find_java()
-    fetchers = (fetch_with_maven, fetch_with_jgo)
-    jars = cached_jars(locked_jars(), cache_directory(), fetchers)
-    broker = ProcessBroker(java, jars, options)
+    """Start a new broker of the wanted version, with these options of Java's; raises `Unavailable`."""
+    broker = ProcessBroker(wanted(), options)
     try:
         broker.format()
         broker.start()

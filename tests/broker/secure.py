@@ -6,7 +6,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks non
 )
 
 from tests.broker.base import DEADLINE_S, Unavailable, admin_client, free_ports, wait_until
-from tests.broker.jars import (
-    cache_directory,
-    cached_jars,
-    fetch_with_jgo,
-    fetch_with_maven,
-    locked_jars,
-)
-from tests.broker.java import find_java
+from tests.broker.needs import FEATURES
 from tests.broker.process import ProcessBroker
+from tests.broker.versions import Kafka, wanted
 
+SCRAM = FEATURES["SCRAM users over the admin client"]
 USER = "dedup"
 HOST = "127.0.0.1"
 DAYS = "2"
@@ -49,7 +44,6 @@ SETTINGS = {
             "MUTUAL:SSL",
         )
     ),
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     "ssl.keystore.type": "PEM",
@@ -63,6 +57,10 @@ SETTINGS = {
         ' unsecuredLoginStringClaim_sub="broker";'
     ),
 }
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ZOOKEEPER_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,8 @@ class Certificates:
 class SecureBroker(ProcessBroker):
     """A `ProcessBroker` with two more listeners, at `sasl_ssl` and `ssl`, and one user."""
 
-    def __init__(self, java: str, jars: Sequence[Path], password: str) -> None:
-        super().__init__(java, jars)
+    def __init__(self, kafka: Kafka, password: str) -> None:
+        super().__init__(kafka)
         self._password = password
         sasl_ssl, mutual = free_ports(2)
         self.sasl_ssl, self.ssl = f"{HOST}:{sasl_ssl}", f"{HOST}:{mutual}"
@@ -128,13 +126,15 @@ class SecureBroker(ProcessBroker):
         )
 
     def _add_settings(self) -> None:
-        lines = self._properties.read_text().splitlines()
-        own = dict(line.split("=", 1) for line in lines)
+        own = self.settings
         more = f",SASLSSL://{self.sasl_ssl},MUTUAL://{self.ssl}"
         keystore = self.certificates.directory / "broker-chain.pem"
         settings = {
             **own,
             **SETTINGS,
+            "authorizer.class.name": (
+                STANDARD_AUTHORIZER if self.kafka.has_controllers else ZOOKEEPER_AUTHORIZER
+            ),
             "listeners": own["listeners"] + more,
             "advertised.listeners": own["advertised.listeners"] + more,
             "ssl.keystore.location": keystore,
@@ -147,7 +147,7 @@ class SecureBroker(ProcessBroker):
             self.certificates.key("broker").read_text()
             + self.certificates.certificate("broker").read_text()
         )
-        self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        self.configure(settings)
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,12 @@ _OPERATIONS = {
 
 def secure_broker(password: str) -> SecureBroker:
     """Start a new one whose user has `password`; raises `Unavailable`."""
-    java = find_java()
-    jars = cached_jars(locked_jars(), cache_directory(), (fetch_with_maven, fetch_with_jgo))
-    broker = SecureBroker(java, jars, password)
+    broker = SecureBroker(wanted(), password)
     try:
         broker.format()
         broker.start()
-        broker.add_scram_user()
+        if SCRAM.is_in(broker.kafka):
+            broker.add_scram_user()
     except BaseException:
         broker.close()
         raise

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, Unavailable, free_ports, wait_until
-from tests.broker.jars import LOCK, Fetcher, Jar, cached_jars, locked_jars
+from tests.broker.container import IMAGE, image
+from tests.broker.jars import Fetcher, Jar, cached_jars, locked_jars
 from tests.broker.java import find_java
-from tests.broker.ladder import given_broker, own_broker
+from tests.broker.ladder import BOOTSTRAP, given_broker, own_broker
+from tests.broker.needs import FEATURES, served_by
 from tests.broker.topics import (
     Event,
     committed,
@@ -28,6 +30,7 @@ from tests.broker.topics import (
     read_all,
     unique_name,
 )
+from tests.broker.versions import NEWEST, WANTED, Kafka, known, wanted
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -204,11 +207,101 @@ class TestJarCache:
         (path,) = cached_jars([self.jar], tmp_path / "kafka", fetchers)
         assert path.read_bytes() == b"right"
 
-    def test_the_lock_file_names_the_whole_broker(self) -> None:
-        """Every line has coordinates and a SHA-256, Kafka's own version among them."""
-        jars = locked_jars()
+    @pytest.mark.parametrize("kafka", known(), ids=str)
+    def test_a_lock_file_names_the_whole_broker(self, kafka: Kafka) -> None:
+        """Every line has coordinates and a SHA-256, Kafka's own version among them, and ZooKeeper for old ones."""
+        jars = locked_jars(kafka.lock)
         assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in jars)
-        assert f"kafka_2.13-{LOCK.stem.removeprefix('kafka-')}.jar" in {j.file_name for j in jars}
+        assert f"kafka_2.13-{kafka}.jar" in {jar.file_name for jar in jars}
+        assert kafka.has_controllers or "zookeeper" in {jar.artifact for jar in jars}
+
+
+class TestVersions:
+    """Which version of Kafka is started."""
+
+    def test_is_the_newest_unless_another_is_named(self) -> None:
+        """No lock file is newer than the default."""
+        assert wanted({}) == wanted({WANTED: ""}) == Kafka(NEWEST) == known()[-1]
+        assert wanted({WANTED: "2.5.1"}) == Kafka("2.5.1")
+
+    def test_a_feature_is_part_of_it(self) -> None:
+        """The level of transactions, where a version can be formatted with one."""
+        kafka = wanted({WANTED: "4.4.0/transaction.version=1"})
+        assert (kafka, str(kafka)) == (Kafka("4.4.0", 1), "4.4.0/transaction.version=1")
+        with pytest.raises(
+            ConnectionError, match=r"3\.9\.1/transaction\.version=1: .* from 4\.0 on"
+        ):
+            wanted({WANTED: "3.9.1/transaction.version=1"})
+
+    def test_one_that_is_not_there_is_an_error(self) -> None:
+        """Whoever names a version wants that one: the error names those that there are."""
+        with pytest.raises(
+            ConnectionError, match=r"STREAMDEDUP_TEST_KAFKA=2\.5: .*2\.5\.1, 2\.8\.2, 3\."
+        ):
+            wanted({WANTED: "2.5"})
+
+    def test_are_compared_by_their_numbers(self) -> None:
+        """3.10 would come after 3.9."""
+        assert Kafka("3.10.0").is_from("3.9") and Kafka("4.0.1").is_from("4.0")
+        assert not Kafka("2.8.2").is_from("3.3")
+
+    def test_an_image_has_the_same_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """There is none of old ones, nor with a feature."""
+        monkeypatch.delenv(IMAGE, raising=False)
+        monkeypatch.setenv(WANTED, "3.9.1")
+        assert image() == "apache/kafka:3.9.1"
+        for without in ("2.8.2", "4.4.0/transaction.version=0"):
+            monkeypatch.setenv(WANTED, without)
+            with pytest.raises(Unavailable, match="no image"):
+                image()
+
+
+NEEDS = """
+import pytest
+
+@pytest.mark.needs_broker("topic ids")
+def test_needs_more(broker): pass
+
+@pytest.mark.needs_broker("topic ids")
+def test_with_a_broker_of_its_own(): pass
+
+def test_needs_no_more_than_a_broker(broker): pass
+"""
+
+
+class TestNeeds:
+    """What a test needs that not every broker has."""
+
+    def test_no_test_needs_more_than_the_newest_broker_has(self, broker: Broker) -> None:
+        """Whatever is skipped on an old broker is run on the default one: both ways to tell say so."""
+        assert all(feature.is_in(Kafka(NEWEST)) for feature in FEATURES.values())
+        if wanted() == Kafka(NEWEST) and broker.owned:
+            served = served_by(broker.bootstrap_servers)
+            assert all(feature.is_served(served) for feature in FEATURES.values())
+
+    @pytest.mark.parametrize("name", FEATURES)
+    def test_a_version_has_what_its_broker_serves(self, broker: Broker, name: str) -> None:
+        """The release that a feature is said to begin with is that of the brokers that take its request."""
+        if not broker.owned or os.environ.get(IMAGE):
+            pytest.skip("the version of a broker that was given is not known")
+        feature = FEATURES[name]
+        assert feature.is_served(served_by(broker.bootstrap_servers)) == feature.is_in(wanted())
+
+    @pytest.mark.needs_broker("topic ids")
+    def test_what_an_old_broker_lacks_is_skipped_and_counted(
+        self, broker: Broker, pytest_run: PytestRun
+    ) -> None:
+        """With the reason; a broker that was given is asked, and of one that the test would start the version tells."""
+        environment = {BOOTSTRAP: broker.bootstrap_servers, WANTED: "2.5.1"}
+        run = pytest_run(NEEDS, **environment)
+        assert "2 passed, 1 skipped" in run.stdout, run.stdout
+        assert "the broker is too old: topic ids need Kafka 2.8 or later" in run.stdout
+        assert "1 test was skipped for want of a newer Kafka broker." in run.stdout
+
+    def test_a_feature_that_nobody_knows_is_an_error(self, pytest_run: PytestRun) -> None:
+        """Else its test would never run."""
+        run = pytest_run(NEEDS.replace("topic ids", "topic idds"))
+        assert "needs_broker(topic idds): no such feature" in run.stdout, run.stdout
 
 
 class TestJava:

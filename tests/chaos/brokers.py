@@ -4,28 +4,19 @@ They are processes (rung 3 of the ladder): the oracle reads their log files, and
 """
 
 import signal
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from tests.broker.base import (
     DEADLINE_S,
-    Unavailable,
     admin_client,
     free_ports,
     random_cluster_id,
     wait_until,
 )
-from tests.broker.jars import (
-    cache_directory,
-    cached_jars,
-    fetch_with_jgo,
-    fetch_with_maven,
-    locked_jars,
-)
-from tests.broker.java import find_java
 from tests.broker.process import ProcessBroker
+from tests.broker.versions import wanted
 
 NODES = 3
 CHAOS_SETTINGS = {
@@ -53,15 +44,6 @@ class Brokers(Protocol):
 class Node(ProcessBroker):
     """A broker whose settings and log files can be reached."""
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """What is configured."""
-        return dict(line.split("=", 1) for line in self._properties.read_text().splitlines())
-
-    def configure(self, settings: Mapping[str, object]) -> None:
-        """Take `settings` in place of all that is configured; before `format`."""
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-
     def log_of(self, topic: str, partition: int) -> Path:
         """The directory of a partition's log."""
         return self._directory / "data" / f"{topic}-{partition}"
@@ -76,21 +58,6 @@ class Node(ProcessBroker):
             self.stop()
         else:
             self.kill()
-
-    def format_as(self, cluster_id: str) -> None:
-        """Prepare the data directory of a voter that the settings name."""
-        command = [*self._java, "kafka.tools.StorageTool", "format"]
-        with self._log.open("ab") as log:
-            status = subprocess.run(
-                [*command, "-t", cluster_id, "-c", str(self._properties)],
-                check=False,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                timeout=DEADLINE_S,
-            ).returncode
-        if status:
-            raise Unavailable(f"Kafka's jars: formatting the data failed{self._log_tail()}")
 
 
 class ProxiedBroker:
@@ -132,18 +99,16 @@ class ThreeBrokers:
     def __init__(self) -> None:
         self.nodes = [_node() for _ in range(NODES)]
         self.bootstrap_servers = ",".join(node.bootstrap_servers for node in self.nodes)
-        controllers = [node.settings["controller.quorum.bootstrap.servers"] for node in self.nodes]
-        voters = ",".join(f"{number}@{at}" for number, at in enumerate(controllers, 1))
+        voters = ",".join(
+            f"{number}@{node.controller}" for number, node in enumerate(self.nodes, 1)
+        )
         cluster_id = random_cluster_id()
         try:
             for number, node in enumerate(self.nodes, 1):
                 node.limit_heap("320m")
-                settings = {**node.settings, **CHAOS_SETTINGS, **_REPLICATED, "node.id": number}
-                del settings[
-                    "controller.quorum.bootstrap.servers"
-                ]  # it is for voters that join later
-                node.configure({**settings, "controller.quorum.voters": voters})
-                node.format_as(cluster_id)
+                own = {"node.id": number, "controller.quorum.voters": voters}
+                node.configure({**node.settings, **CHAOS_SETTINGS, **_REPLICATED, **own})
+                node.format(cluster_id)
                 node.launch()
             for node in self.nodes:
                 node.start()
@@ -173,5 +138,4 @@ _REPLICATED = {
 
 
 def _node() -> Node:
-    fetchers = (fetch_with_maven, fetch_with_jgo)
-    return Node(find_java(), cached_jars(locked_jars(), cache_directory(), fetchers))
+    return Node(wanted())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.broker.jars import locked_jars
+from tests.broker.versions import wanted
 from tests.chaos.feeding import ABORTED_SHARE, REPEATED_SHARE
 from tests.chaos.matrix import SCENARIOS, Scenario
 from tests.chaos.part import in_words
@@ -71,7 +71,6 @@ def _circumstances(results: Results) -> list[str]:
     days = sorted(r.at[:10] for r in results.rounds)
     minutes = sum(r.seconds for r in results.rounds) / 60
     libraries = ", ".join(f"{name} {version(name)}" for name in ("aiokafka", "confluent-kafka"))
-    kafka = next(jar.version for jar in locked_jars() if jar.artifact == "kafka_2.13")
     spent = (
         f"{minutes:.0f} minutes of rounds, {days[0]} to {days[-1]}"
         if days
@@ -81,7 +80,7 @@ def _circumstances(results: Results) -> list[str]:
         f"- Seed {results.seed}; {spent}; code {results.code}.",
         f"- {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}, "
         f"{libraries};",
-        f"  Apache Kafka {kafka}, one broker, or three where the row says so.",
+        f"  Apache Kafka {wanted()}, one broker, or three where the row says so.",
     ]
 
 

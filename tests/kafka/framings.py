@@ -2,7 +2,7 @@
 
 `java/Framings.java` gives the answers: whether a broker would append the batch, and what Java's consumer reads in it.
 `framings.json` keeps the batches and the answers, with the versions of Kafka's client and of Java. After a change here,
-`python -m tests.kafka.framings` writes it again; that takes a JDK and the jars of the test broker.
+`python -m tests.kafka.framings` writes it again; that takes a JDK and the jars of that version.
 """
 
 import json
@@ -30,16 +30,12 @@ from streamdedup.kafka.records.codecs import (
 )
 from streamdedup.kafka.records.framings import lz4_head
 from streamdedup.kafka.records.wire import HEAD
-from tests.broker.jars import (
-    cache_directory,
-    cached_jars,
-    fetch_with_jgo,
-    fetch_with_maven,
-    locked_jars,
-)
+from tests.broker.jars import jars_of
+from tests.broker.versions import Kafka
 
 FIXTURE = Path(__file__).with_name("framings.json")
 PROGRAM = Path(__file__).with_name("java") / "Framings.java"
+KAFKA = Kafka("4.1.0")
 MAIN = "org.apache.kafka.clients.consumer.internals.Framings"
 
 BASE, NOW_MS = 7, 1_700_000_000_000
@@ -335,9 +331,7 @@ _HEADERS = {
 
 def asked(batches: dict[str, bytes]) -> list[dict[str, Any]]:
     """Have Kafka's own code read `batches`: the versions, and then an answer for each."""
-    fetchers = fetch_with_maven, fetch_with_jgo
-    jars = cached_jars(locked_jars(), cache_directory(), fetchers)
-    path = os.pathsep.join(map(str, jars))
+    path = os.pathsep.join(map(str, jars_of(KAFKA.lock)))
     with tempfile.TemporaryDirectory() as classes:
         compiled = ["javac", "--release", "17", "-cp", path, "-d", classes, str(PROGRAM)]
         subprocess.run(compiled, check=True)

@@ -1,0 +1,201 @@
+"""docs/compatibility.md, written from what is kept in `results`: what held on which version, and what old ones lack."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tests.broker.needs import FEATURES
+from tests.broker.versions import FEATURE, Kafka
+from tests.chaos.matrix import SCENARIOS
+from tests.chaos.results import ROOT
+from tests.compat.playing import STORMS, VERSIONS
+from tests.compat.results import OfVersion, Storm, origins
+
+PAGE = ROOT / "docs" / "compatibility.md"
+NOT_RUN = "not run"
+OWN_LEVEL = {"4.0.1": 2, "4.1.0": 2, "4.4.0": 2}
+"""The level of transactions that a version takes by itself."""
+
+INTRODUCTION = """\
+# Compatibility
+
+The worker runs on Apache Kafka 2.5 and later; 3.6 or later is advised. This page tells on which versions that was
+tried, and what older brokers lack. `make compat` writes it: nothing but the last section is written by hand.
+
+On each version, a broker from its own jars is started, with a ZooKeeper where it needs one. Then
+
+- storms are played, as in [guarantees.md](guarantees.md), under load, a round of each: {storms}.
+  Lost and twice must be 0.
+- all tests that need a broker run, those of `make test`. A test that needs what old brokers lack is marked
+  `needs_broker`; it says that it is skipped, and why.
+
+The newest version is that of `make test`. `make compat ONLY=2.5.1` plays one version, `PARTS=storms` or `PARTS=tests`
+one part; what was played with the same code is not played again. `python -m tests.compat report` writes this page from
+what is kept in `tests/compat/results.json`.
+"""
+
+LACKS = """\
+## Older brokers
+
+The promise holds from Kafka 2.5 on. What older brokers lack, and what that means:
+
+| Brokers before | Lack | What happens |
+|---|---|---|
+| 3.6 | a check that a transaction is still open when an event is added to it | a transaction may hang open, and the \
+partition then [stops](delivery.md#when-a-partition-stops) at the next fence, with a command that ends it |
+| 2.8 | topic ids | the worker sees by [fingerprints](delivery.md#an-output-that-was-replaced) and offsets alone that a \
+topic was deleted and made again |
+| 2.8 | topic ids | if retention deleted the last record batch that a snapshot folded, the snapshot is refused at the \
+next start, and the partition does not go live by itself |
+| 2.8 | idempotent producers without a right on the cluster | `at_least_once` needs [IdempotentWrite](security.md#rights) |
+| 2.5 | a committed offset that waits for open transactions | `exactly_once` is refused |
+
+The third row is no mistake. Without topic ids, such an output looks like one that was deleted, made again and trimmed,
+whose keys are not in the output any more. The log says `snapshot_refused` with `the broker reports no topic ids`, and
+the partition stops with `OUTPUT begins at offset N`. It takes an output partition that got no event for as long as its
+retention, and then a restart, or another worker that takes over: a worker that runs keeps its memory. So give the output
+a longer `retention.ms` than its longest silence. If it has happened, set `sink.on_gap: accept` and restart: the keys of
+the deleted events then pass once more."""
+
+
+def write_page(results: Mapping[str, OfVersion], path: Path = PAGE) -> None:
+    """Write the document anew."""
+    path.write_text(page(results), "utf-8")
+
+
+def page(results: Mapping[str, OfVersion]) -> str:
+    """The whole document."""
+    storms = "; ".join(f"`{name}` ({SCENARIOS[name].fault})" for name in STORMS)
+    parts = (
+        [INTRODUCTION.format(storms=storms).rstrip()],
+        _circumstances(results),
+        table(results),
+        _commits(results),
+        _skipped(results),
+        _failed(results),
+        [LACKS],
+    )
+    return "\n".join(line for part in parts if part for line in (*part, ""))[:-1] + "\n"
+
+
+def table(results: Mapping[str, OfVersion]) -> list[str]:
+    """What came of each version, in one row."""
+    return [
+        "| Kafka | Runs with | Kills, moves and pauses | Events | Lost | Twice | Tests passed | Failed | Skipped |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+        *(_row(kafka, results.get(str(kafka), OfVersion())) for kafka in VERSIONS),
+    ]
+
+
+def failures(results: Mapping[str, OfVersion]) -> list[str]:
+    """Everything that failed, in a sentence each."""
+    return [
+        failure
+        for kafka in VERSIONS
+        for failure in _failures(str(kafka), results.get(str(kafka), OfVersion()))
+    ]
+
+
+def mode(kafka: Kafka) -> str:
+    """What the broker has beside it, and the level of its transactions."""
+    if not kafka.has_controllers:
+        return "ZooKeeper"
+    level = kafka.transaction_version
+    if level is None:
+        level = OWN_LEVEL.get(kafka.version)
+    return "KRaft" if level is None else f"KRaft, {FEATURE} {level}"
+
+
+def _row(kafka: Kafka, of: OfVersion) -> str:
+    cells = [kafka.version, mode(kafka)]
+    storms = list(of.storms.values())
+    if storms:
+        cells += map(_number, _summed(storms))
+    else:
+        cells += [NOT_RUN, "", "", ""]
+    if of.files:
+        passed = sum(file.passed for file in of.files.values())
+        cells += map(_number, (passed, len(of.failed), of.skipped.total()))
+    else:
+        cells += [NOT_RUN, "", ""]
+    return f"| {' | '.join(cells)} |"
+
+
+def _summed(storms: Iterable[Storm]) -> tuple[int, int, int, int]:
+    parts = [(s.faults, s.events, s.lost, s.doubled) for s in storms]
+    faults, events, lost, doubled = map(sum, zip(*parts, strict=True))
+    return faults, events, lost, doubled
+
+
+def _number(number: int) -> str:
+    return f"{number:,}"
+
+
+def _circumstances(results: Mapping[str, OfVersion]) -> list[str]:
+    found = origins(results.values())
+    if not found:
+        return []
+    days = sorted(origin.at[:10] for origin in found)
+    machines = sorted({origin.machine for origin in found})
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    return [f"Played {when}, on {' and on '.join(machines)}."]
+
+
+def _commits(results: Mapping[str, OfVersion]) -> list[str]:
+    """Which code each row is about."""
+    rows = []
+    for kafka in VERSIONS:
+        of = results.get(str(kafka), OfVersion())
+        storms = _named(storm.origin.commit for storm in of.storms.values())
+        hits = sum(storm.hits for storm in of.storms.values())
+        aborted = sum(storm.aborted_records for storm in of.storms.values())
+        tests = _named(file.origin.commit for file in of.files.values())
+        spent = sum(part.origin.seconds for part in (*of.storms.values(), *of.files.values()))
+        rows.append(
+            f"| {kafka} | {storms} | {_number(hits)} | {_number(aborted)} | {tests} | {spent / 60:.0f} |"
+        )
+    return [
+        "Which commit each row is about (with `+`, it was changed since), how many faults hit an open transaction, how many",
+        "records the storms left aborted in the output, and how long it all took:",
+        "",
+        "| Kafka | Commit of the storms | Hits | Aborted records | Commit of the tests | Minutes |",
+        "|---|---|--:|--:|---|--:|",
+        *rows,
+    ]
+
+
+def _skipped(results: Mapping[str, OfVersion]) -> list[str]:
+    rows = [
+        f"| {kafka} | {count} | {reason} |"
+        for kafka in VERSIONS
+        for reason, count in sorted(results.get(str(kafka), OfVersion()).skipped.items())
+    ]
+    if not rows:
+        return []
+    features = ", ".join(f"{name} ({feature})" for name, feature in FEATURES.items())
+    return [
+        "## What was skipped",
+        "",
+        f"What tests need that not every broker has: {features}.",
+        "",
+        "| Kafka | Tests | Why |",
+        "|---|--:|---|",
+        *rows,
+    ]
+
+
+def _failed(results: Mapping[str, OfVersion]) -> list[str]:
+    found = failures(results)
+    return ["## What failed", "", *(f"- {failure}" for failure in found)] if found else []
+
+
+def _failures(name: str, of: OfVersion) -> list[str]:
+    storms = [
+        f"{name}: `{scenario}`: {failure}"
+        for scenario, storm in of.storms.items()
+        for failure in storm.failures
+    ]
+    return storms + [f"{name}: `{test}`" for test in of.failed]
+
+
+def _named(commits: Iterable[str]) -> str:
+    return ", ".join(f"`{commit}`" for commit in sorted(set(commits))) or NOT_RUN

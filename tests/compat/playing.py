@@ -1,0 +1,169 @@
+"""Plays a version: storms by the scenarios of `make chaos`, and the tests with a broker, one file at a time.
+
+Both start brokers of the version that STREAMDEDUP_TEST_KAFKA names, from its jars.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree as ET
+
+from tests.broker.ladder import BOOTSTRAP, RUNG
+from tests.broker.plugin import TOO_OLD
+from tests.broker.versions import NEWEST, WANTED, Kafka, known
+from tests.chaos.driver import ATTEMPTS_MAX, line_of, play_round
+from tests.chaos.matrix import SCENARIOS
+from tests.chaos.results import CODE, ROOT, Result, code_id
+from tests.compat.results import OfVersion, Storm, TestFile, origin
+
+DIRECTORY = ROOT / "var" / "compat"
+STORMS = ("kill", "storm")
+SEED = "1"
+FILE_S = 3600.0
+TESTED = ("streamdedup", "tests")
+
+VERSIONS = [
+    *(kafka for kafka in known() if kafka != Kafka(NEWEST)),
+    Kafka(NEWEST, 0),
+    Kafka(NEWEST, 1),
+    Kafka(NEWEST),
+]
+"""What is played: each version with a lock file, and the newest with every level of transactions."""
+
+
+def play_storms(kafka: Kafka, of: OfVersion) -> Iterator[None]:
+    """Play the scenarios that were not played with this code; yields after each that is in `of`."""
+    code = code_id(CODE)
+    missing = [name for name in STORMS if not _is_played(of.storms.get(name), code)]
+    if not missing:
+        return
+    with _wanted(kafka), closing(SCENARIOS[missing[0]].brokers()) as brokers:
+        for name in missing:
+            for attempt in range(ATTEMPTS_MAX):
+                result = play_round(
+                    SCENARIOS[name],
+                    0,
+                    attempt,
+                    brokers,
+                    DIRECTORY / str(kafka).replace("/", "-"),
+                    seed=SEED,
+                    code=code,
+                )
+                print(f"{kafka}: {line_of(result)}", flush=True)
+                if result.counts:
+                    break
+            of.storms[name] = _storm(result)
+            yield
+
+
+def play_tests(kafka: Kafka, of: OfVersion) -> Iterator[None]:
+    """Run the test files that were not run with this code; yields after each that is in `of`."""
+    code = code_id(TESTED)
+    with _wanted(kafka):
+        for path in files_with_a_broker():
+            if not _is_played(of.files.get(path), code):
+                of.files[path] = run_file(path, code)
+                print(f"{kafka}: {path}: {line_of_file(of.files[path])}", flush=True)
+                yield
+
+
+def files_with_a_broker() -> list[str]:
+    """Collect the test files that have tests marked `broker`."""
+    lines = _pytest("--collect-only", "-q", "tests").stdout.splitlines()
+    return list(dict.fromkeys(line.split("::")[0] for line in lines if "::" in line))
+
+
+def run_file(path: str, code: str) -> TestFile:
+    """Run the tests with a broker of one file."""
+    at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    with TemporaryDirectory() as directory:
+        written = Path(directory) / "results.xml"
+        done = _pytest(path, "-q", f"--junit-xml={written}")
+        if not written.exists():
+            raise RuntimeError(f"{path}: pytest ended with {done.returncode}:\n{done.stdout}")
+        cases = list(ET.parse(written).iter("testcase"))  # noqa: S314 (as above)
+    names = [f"{path}::{case.get('name')}" for case in cases]
+    bad = [
+        name
+        for name, case in zip(names, cases, strict=True)
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skipped = Counter(
+        (found.get("message") or "").removeprefix(TOO_OLD)
+        for case in cases
+        if (found := case.find("skipped")) is not None
+    )
+    if bad:
+        (DIRECTORY / "failed").mkdir(parents=True, exist_ok=True)
+        log = DIRECTORY / "failed" / f"{os.environ[WANTED]}-{path}".replace("/", "-")
+        log.with_suffix(".txt").write_text(done.stdout, "utf-8")
+    return TestFile(
+        origin=origin(code, at, time.monotonic() - started),
+        passed=len(cases) - len(bad) - sum(skipped.values()),
+        failed=[re.sub(r"\s", " ", name) for name in bad],
+        skipped=dict(sorted(skipped.items())),
+    )
+
+
+def line_of_file(file: TestFile) -> str:
+    """A file in one line, for whoever watches."""
+    said = f"{file.passed} passed, {len(file.failed)} failed, {sum(file.skipped.values())} skipped"
+    reasons = "".join(f"\n    {count} skipped: {why}" for why, count in file.skipped.items())
+    return said + reasons + "".join(f"\n    failed: {name}" for name in file.failed)
+
+
+def _storm(result: Result) -> Storm:
+    found = result.finding
+    return Storm(
+        origin=origin(result.code, result.at, result.seconds),
+        events=found.events if found else 0,
+        faults=sum(result.tried.values()),
+        hits=result.hits or 0,
+        aborted_records=found.aborted_records if found else 0,
+        lost=found.lost if found else 0,
+        doubled=found.doubled if found else 0,
+        failures=result.failures if result.counts else ["no round counts"],
+    )
+
+
+def _is_played(part: Storm | TestFile | None, code: str) -> bool:
+    """Whether that was done with this code and need not be done again; what failed is."""
+    if part is None or part.origin.code != code:
+        return False
+    return not (part.failures if isinstance(part, Storm) else part.failed)
+
+
+@contextmanager
+def _wanted(kafka: Kafka) -> Iterator[None]:
+    """Start brokers of that version, from jars, here and in child processes."""
+    ours = {WANTED: str(kafka), RUNG: "jars", BOOTSTRAP: ""}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _pytest(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "broker", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=FILE_S,
+        check=False,
+    )

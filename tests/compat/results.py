@@ -1,0 +1,136 @@
+"""What was played on each version, in a file of the repository: the newest result of each storm and each test file.
+
+A result holds for the code that it was played with; the page names its commit, so older ones may stand beside newer.
+"""
+
+import json
+import os
+import platform
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.results import ROOT
+
+PATH = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The code of a result, its commit (with a `+` where something was changed since), the machine and the time."""
+
+    code: str
+    commit: str
+    at: str
+    machine: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Storm:
+    """The round of a scenario that counts, or that failed."""
+
+    origin: Origin
+    events: int
+    faults: int
+    hits: int
+    aborted_records: int
+    lost: int
+    doubled: int
+    failures: list[str]
+
+
+@dataclass(frozen=True)
+class TestFile:
+    """What came of the broker tests of a file. `skipped` counts them by reason."""
+
+    __test__ = False
+
+    origin: Origin
+    passed: int
+    failed: list[str]
+    skipped: dict[str, int]
+
+    @property
+    def tests(self) -> int:
+        """How many there are."""
+        return self.passed + len(self.failed) + sum(self.skipped.values())
+
+
+@dataclass
+class OfVersion:
+    """All that is known of a version, by the name of the scenario or the path of the file."""
+
+    storms: dict[str, Storm] = field(default_factory=dict)
+    files: dict[str, TestFile] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """How many tests were skipped, by reason."""
+        return sum((Counter(file.skipped) for file in self.files.values()), Counter())
+
+    @property
+    def failed(self) -> list[str]:
+        """The tests that failed."""
+        return [name for file in self.files.values() for name in file.failed]
+
+
+Results = dict[str, OfVersion]
+"""By the name of the version."""
+
+
+def read(path: Path = PATH) -> Results:
+    """Read what is kept."""
+    kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {
+        name: OfVersion(
+            {scenario: _parsed(Storm, fields) for scenario, fields in of["storms"].items()},
+            {file: _parsed(TestFile, fields) for file, fields in of["files"].items()},
+        )
+        for name, of in kept.items()
+    }
+
+
+def write(results: Mapping[str, OfVersion], path: Path = PATH) -> None:
+    """Keep it."""
+    kept = {name: asdict(of) for name, of in sorted(results.items())}
+    path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def origin(code: str, at: str, seconds: float) -> Origin:
+    """Say where a result comes from: this commit, this machine."""
+    return Origin(code, commit(), at, machine(), round(seconds, 1))
+
+
+def commit() -> str:
+    """Name the commit of the checkout, with a `+` where the worker or the tests differ from it."""
+    changed = _git("status", "--porcelain", "--", "streamdedup", "tests/*.py")
+    return _git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")
+
+
+def machine() -> str:
+    """Describe the machine and what the worker and its tests run on."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("aiokafka", "confluent-kafka"))
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}; "
+        f"Python {platform.python_version()}, {libraries}"
+    )
+
+
+def origins(results: Iterable[OfVersion]) -> list[Origin]:
+    """List where all results come from."""
+    return [part.origin for of in results for part in (*of.storms.values(), *of.files.values())]
+
+
+def _parsed(kind: Any, fields: Mapping[str, Any]) -> Any:
+    return kind(**{**fields, "origin": Origin(**fields["origin"])})
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
