@@ -46,7 +46,7 @@ class Stage:
             self.deployment.source, partitions, message_timestamp_after_max_ms=2**62
         )
         self.broker.create_topic(
-            self.deployment.sink, partitions, message_timestamp_after_max_ms=2**62
+            self.deployment.sink, partitions, message_timestamp_after_max_ms=2**62, retention_ms=-1
         )
         self._start = start
 
