@@ -16,8 +16,8 @@ from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import SYSTEM, Hash, RandomSource
-from streamdedup.keys.normalizers import normalizer
 from streamdedup.settings import Settings
+from streamdedup.settings.meaning import Meaning
 from streamdedup.snapshot import Identity
 from streamdedup.snapshot.header import DRAWN
 from streamdedup.units import milliseconds
@@ -121,12 +121,14 @@ class Recipe:
             loaded.set_policy(options.late, options.refresh)
         return cast("Addable | Windowed", loaded)
 
+    @cached_property
+    def meaning(self) -> Meaning:
+        """What decides which key an event has and to which output it goes; all workers of the group have the same."""
+        return Meaning.of(self.settings)
+
     def extractor(self) -> Extractor:
         """Return what extracts the key of an event, for the input and the output alike."""
-        key = self.settings.key
-        fields = (key.field,) if isinstance(key.field, str) else key.field or ()
-        tombstones = self.settings.source.tombstones
-        return Extractor(key.from_, fields, tombstones, normalizer(key.normalize, key.email_rules))
+        return self.meaning.extractor
 
     def identity(self, topology: Topology, partition: int, floor: int | None = None) -> Identity:
         """Return the identity of the log that a filter of `partition` folds, from `floor` on.
@@ -136,16 +138,11 @@ class Recipe:
         """
         drawn = self.settings.filter.draws_secret
         settings, output = self.settings, topology[self.settings.sink.topic]
-        extractor = self.extractor()
         return Identity(
             hash="siphash" if drawn else self.common_hash.name,
             hash_check=DRAWN if drawn else self.common_hash.check,
-            key={
-                "from": settings.key.from_,
-                "fields": list(extractor.fields),
-                "tombstones": settings.source.tombstones,
-            },
-            normalize=extractor.normalizer.id if extractor.normalizer else "none",
+            key=self.meaning.identity_key,
+            normalize=self.meaning.identity_normalize,
             filter={
                 "kind": settings.filter.kind,
                 "capacity": settings.filter.capacity,

@@ -11,6 +11,7 @@ from typing import Protocol
 from streamdedup.events import EventBatch, Fingerprint, Integers
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience
+from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import Record
@@ -30,8 +31,15 @@ class Source(Protocol):
     def assigned(self) -> frozenset[int] | None:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
 
+    @property
+    def refused_since(self) -> float | None:
+        """When the group began to refuse us, because its members have another assignor; None if it does not.
+
+        By the loop's clock. The member asks again every few seconds, for as long as that takes.
+        """
+
     async def start(self) -> None:
-        """Join the group."""
+        """Join the group. This may last until the members that have another assignor have left it."""
 
     async def stop(self, within_s: float) -> bool:
         """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
@@ -125,8 +133,8 @@ class Cluster(Protocol):
     def patience(self) -> Patience:
         """The record of what waits for brokers that are away."""
 
-    def source(self, topic: str) -> Source:
-        """Return a new member of the group, which joins when it is started."""
+    def source(self, topic: str, assignor: str) -> Source:
+        """Return a new member of the group, which joins when it is started, under the assignor of that name."""
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
@@ -144,6 +152,9 @@ class Cluster(Protocol):
 
         They keep events for at least `retention_ms_min`.
         """
+
+    async def in_force(self, group: str) -> InForce:
+        """Return what the group goes by now: its assignor and its members."""
 
     async def supports_stable_offsets(self, group: str, topic: str) -> bool:
         """Return whether the brokers support stable OffsetFetch.

@@ -16,6 +16,7 @@ from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.connection import bootstrap, let_go, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
@@ -38,9 +39,9 @@ class KafkaCluster:
         columnar = _columnar() if options.record_path == "columns" else None
         self._make_consumer = columnar or EventConsumer
 
-    def source(self, topic: str) -> Source:
-        """Return a new member of the group, which joins when it is started."""
-        return KafkaSource(self._options, topic, self.patience, self._make_consumer)
+    def source(self, topic: str, assignor: str) -> Source:
+        """Return a new member of the group, which joins when it is started, under the assignor of that name."""
+        return KafkaSource(self._options, topic, self.patience, self._make_consumer, assignor)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
@@ -106,6 +107,10 @@ class KafkaCluster:
         """Return the offset of the first event from `time_ms` (ms since 1970) on; None if there is none."""
         found = await log.offset_at(self._client, topic, partition, time_ms, READ_UNCOMMITTED)
         return found if found >= 0 else None
+
+    async def in_force(self, group: str) -> InForce:
+        """Return what the group goes by now: its assignor and its members."""
+        return await groups.in_force(self._client, group)
 
     async def members(self, group: str) -> int:
         """Return the number of members of the group."""

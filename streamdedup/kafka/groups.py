@@ -1,10 +1,11 @@
-"""The consumer group, seen by an operator from outside: its members, and its offsets.
+"""The consumer group, seen from outside: its members and their assignor, and its offsets.
 
 The broker accepts offsets without a generation only while the group has no members. So if a worker joins in between,
 the request fails and no offset is moved.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.errors import (
@@ -28,15 +29,32 @@ _HAS_MEMBERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a group goes by now: the name of its assignor, and its members, each as client id and host.
+
+    `assignor` is None while the group rebalances, since the broker names none then, and if the group is empty.
+    """
+
+    assignor: str | None
+    members: tuple[str, ...]
+
+
+async def in_force(client: Any, group: str) -> InForce:
+    """Return what the group goes by. This waits for the group's coordinator, so the caller sets a time-out."""
+
+    def described(response: Any) -> InForce:
+        code, _group, _state, _type, assignor, found, *_ = response.groups[0]
+        check(code)
+        members = (f"{client_id} at {host}" for _id, client_id, host, *_ in found)
+        return InForce(assignor or None, tuple(sorted(members)))
+
+    return await asked(client, group, DescribeGroupsRequest([group]), described)
+
+
 async def members(client: Any, group: str) -> int:
     """Return the number of members. This waits for the group's coordinator, so the caller sets a time-out."""
-
-    def count(response: Any) -> int:
-        code, _group, _state, _type, _protocol, found, *_ = response.groups[0]
-        check(code)
-        return len(found)
-
-    return await asked(client, group, DescribeGroupsRequest([group]), count)
+    return len((await in_force(client, group)).members)
 
 
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:

@@ -3,23 +3,27 @@
 The listener only notes an assignment and increments the epoch. A reader compares epochs, and drops what belongs to an
 earlier one. `auto_offset_reset` is "none": only the shard decides where reading begins.
 
+A group whose members have another assignor refuses us (error 23), at the start, and also when we come back to it after
+our session has ended. That is waited for: only an operator can settle it.
+
 Events come through the seam in `columns`. Here, we rely on these private names of `AIOKafkaConsumer`: `_client`;
-`_coordinator`, with `_coordination_task`, `member_id`, `generation`, `coordinator_id` and `request_rejoin`; and
-`_fetcher.error_future`.
+`_coordinator`, with `_coordination_task`, `member_id`, `generation`, `coordinator_id`, `request_rejoin`, and
+`_pending_exception`, after which it joins again only once a poll has raised it; and `_fetcher.error_future`.
 """
 
 import asyncio
 from collections import deque
 from contextlib import suppress
+from random import uniform
 from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.client import ConnectionGroup
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
     CorruptRecordException,
     GroupCoordinatorNotAvailableError,
     IllegalStateError,
+    InconsistentGroupProtocolError,
     KafkaError,
     NoOffsetForPartitionError,
     RecordTooLargeError,
@@ -30,6 +34,7 @@ from typing_extensions import override
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Damage, EventBatch
+from streamdedup.kafka.client.assignor import sticky_assignor
 from streamdedup.kafka.client.connection import client_arguments, let_go
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
@@ -42,6 +47,8 @@ NOWHERE = TopicPartition("-", 0)  # not assigned to us: to poll it only keeps th
 POLL_SLACK_S = 0.2
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default
 LOSSES_MAX = 3
+REJOIN_S_MIN, REJOIN_S_MAX = 1.0, 5.0  # between two requests to join a group that refuses us
+_GROUP = "the consumer group"
 # aiokafka raises the second for a batch that is longer than what was fetched of it. A broker always returns the first
 # batch whole, so both mean that the bytes are damaged.
 _OF_WHAT_IS_THERE = (CorruptRecordException, RecordTooLargeError)
@@ -74,12 +81,17 @@ class KafkaSource:
         topic: str,
         patience: Patience,
         make_consumer: type[EventConsumer],
+        assignor: str,
     ) -> None:
         self._options, self._topic, self._patience = options, topic, patience
-        self._make_consumer = make_consumer
+        self._make_consumer, self._assignor = make_consumer, assignor
         self._consumer: Any = None
         self._listener = _Listener()
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
+        self._refused_since: float | None = None
+        self._joins_again_at: float | None = (
+            None  # set while aiokafka waits for us to see its refusal
+        )
         self._member_id = ""
         self._partitions = 0  # the most partitions that we saw the topic have
         self._assigned_of = (
@@ -96,9 +108,20 @@ class KafkaSource:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._listener.partitions
 
+    @property
+    def refused_since(self) -> float | None:
+        """When the group began to refuse us, because its members have another assignor; None if it does not."""
+        return self._refused_since
+
     async def start(self) -> None:
-        """Join the group."""
-        self._consumer = await start_patiently(self._joined, "the consumer group", self._patience)
+        """Join the group. This lasts until the members that have another assignor have left it."""
+        while self._consumer is None:
+            try:
+                self._consumer = await start_patiently(self._joined, _GROUP, self._patience)
+            except InconsistentGroupProtocolError:
+                self._note_refusal()
+                await asyncio.sleep(uniform(REJOIN_S_MIN, REJOIN_S_MAX))  # noqa: S311 - jitter, not a secret
+        self._refused_since = None
 
     async def stop(self, within_s: float) -> bool:
         """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
@@ -113,7 +136,13 @@ class KafkaSource:
             raise ConsumerDiedError("aiokafka's consumer has stopped fetching")
         if self._consumer._coordinator._coordination_task.done():
             raise ConsumerDiedError("aiokafka's consumer has stopped taking part in its group")
-        await self._poll(NOWHERE, wait_s)
+        if self._is_refused():
+            await asyncio.sleep(wait_s)
+            return
+        with suppress(InconsistentGroupProtocolError):
+            await self._poll(NOWHERE, wait_s)
+        if self.assigned is not None:
+            self._refused_since = None
         self._check_membership()
         self._look_at_topic()
 
@@ -162,6 +191,8 @@ class KafkaSource:
         UnreadableError if the consumer cannot parse the fetched bytes; the position is then before the damage, or after
         it.
         """
+        if self.epoch != epoch:  # what waits to be raised concerns the group, and `keep_alive`
+            return None
         where = TopicPartition(self._topic, partition)
         try:
             batch = await self._poll(where, wait_s, events_max)
@@ -222,6 +253,24 @@ class KafkaSource:
             return None
         return batch
 
+    def _is_refused(self) -> bool:
+        """Return whether the group has refused us, and it is too early to join it again."""
+        refusal = self._consumer._coordinator._pending_exception
+        if not isinstance(refusal, InconsistentGroupProtocolError):
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._joins_again_at is None:
+            self._note_refusal()
+            self._joins_again_at = now + uniform(REJOIN_S_MIN, REJOIN_S_MAX)  # noqa: S311 - jitter, not a secret
+        if now < self._joins_again_at:
+            return True
+        self._joins_again_at = None
+        return False
+
+    def _note_refusal(self) -> None:
+        if self._refused_since is None:
+            self._refused_since = asyncio.get_running_loop().time()
+
     def _look_at_topic(self) -> None:
         before, now = self._partitions, len(self._consumer.partitions_for_topic(self._topic) or ())
         self._partitions = max(before, now)
@@ -265,13 +314,15 @@ class KafkaSource:
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="none",
-            partition_assignment_strategy=(StickyPartitionAssignor,),
+            partition_assignment_strategy=(sticky_assignor(self._assignor),),
         )
         consumer.subscribe([self._topic], listener=self._listener)
         try:
             await consumer.start()
         except BaseException as error:
             await let_go(consumer.stop())
+            if isinstance(error, InconsistentGroupProtocolError):
+                self._patience.back(_GROUP)  # a broker has answered
             # A bare KafkaError is an error code that aiokafka does not know.
             if type(error) is KafkaError and self._options.group_instance_id:
                 self._lost()

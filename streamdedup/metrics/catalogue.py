@@ -84,6 +84,13 @@ BROKER_AWAY = Metric(
     "seconds",
     "How long the worker has waited for a broker that is away; 0 if nothing waits.",
 )
+GROUP_REFUSES = Metric(
+    "streamdedup_group_of_another_configuration",
+    "gauge",
+    "0 or 1",
+    "Whether the group refuses this worker, because its members take other keys, or are other programs; `/readyz` names"
+    " what is in force.",
+)
 CLOCK_AHEAD = Metric(
     "streamdedup_clock_ahead_seconds",
     "gauge",

@@ -82,8 +82,10 @@ def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
     yield from _unlive(pulse)
     if (away_s := status.broker_away_s) > AWAY_S_MAX:
         yield f"the broker has been away for {away_s:.0f} s"
-    phase, assigned = status.phase, status.assigned
-    if phase is not Phase.SERVING:
+    phase, assigned, refusal = status.phase, status.assigned, status.refusal
+    if refusal is not None and phase is not Phase.DRAINING:
+        yield refusal
+    elif phase is not Phase.SERVING:
         yield _PHASES[phase]
     elif assigned is None:
         yield "waiting for the group to assign partitions"

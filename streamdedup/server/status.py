@@ -31,7 +31,8 @@ class Phase(StrEnum):
 class Status:
     """The state of a worker. `deliveries`, the worker's own dictionary, has its present or most recent partitions.
 
-    `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none.
+    `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none. `refusal` says
+    why the group refuses this worker; None if it does not.
     """
 
     topic: str
@@ -43,6 +44,7 @@ class Status:
     clocks: LeaderClocks | None = None
     epoch: int = -1
     port: int | None = None
+    refusal: str | None = None
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes

@@ -18,6 +18,7 @@ from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience, start_patiently
+from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -55,9 +56,9 @@ class MemoryCluster:
         self._broker, self._options = broker, options
         self._connection = broker.network.connect()
 
-    def source(self, topic: str) -> Source:
-        """Return a new member of the group, which joins when it is started."""
-        return MemorySource(self._broker, self._options, topic, self.patience)
+    def source(self, topic: str, assignor: str) -> Source:
+        """Return a new member of the group, which joins when it is started, under the assignor of that name."""
+        return MemorySource(self._broker, self._options, topic, self.patience, assignor)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
@@ -103,6 +104,15 @@ class MemoryCluster:
 
         await self._broker.request(self._connection, "create_topics", act)
         return names
+
+    async def in_force(self, group: str) -> InForce:
+        """Return what the group goes by now: its assignor and its members."""
+
+        def act(_now: float) -> InForce:
+            found = self._broker.group(group)
+            return InForce(found.assignor, tuple(sorted(found.members)))
+
+        return await self._ask("describe_groups", act)
 
     async def supports_stable_offsets(self, group: str, topic: str) -> bool:  # noqa: ARG002 - this broker does
         """Return True: this broker supports stable OffsetFetch."""

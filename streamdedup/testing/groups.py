@@ -1,12 +1,18 @@
 """A consumer group in memory: members with sessions, generations, assignments, committed offsets.
 
 It behaves like Kafka's classic groups with an eager protocol. After a change of members, all of them join again; a
-member that does not join in time is removed. Times are seconds of the loop's clock.
+member that does not join in time is removed. A member whose assignor has another name than that of the members is
+refused. Times are seconds of the loop's clock.
 """
 
 from dataclasses import dataclass, field
 
-from aiokafka.errors import IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError
+from aiokafka.errors import (
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
 
 
 @dataclass
@@ -14,6 +20,7 @@ class Member:
     """One member of the group. Its session expires at `alive_until` unless a heartbeat extends it."""
 
     topic: str
+    assignor: str
     instance: str | None
     session_s: float
     alive_until: float
@@ -35,7 +42,10 @@ class Group:
         """Add a member to the next generation, under `name` if that is still known; return its name.
 
         A member with the static name of another takes that one's place in this generation, without a rebalance.
+        InconsistentGroupProtocolError if any member, also the one in whose place it would come, has another assignor.
         """
+        if any(known.assignor != member.assignor for known in self.members.values()):
+            raise InconsistentGroupProtocolError
         for other, known in list(self.members.items()):
             if member.instance is not None and known.instance == member.instance and other != name:
                 del self.members[other]
@@ -92,6 +102,12 @@ class Group:
         gone = [name for name, member in self.members.items() if member.alive_until <= now]
         for name in gone:
             self.leave(name, now, rebalance_s)
+
+    @property
+    def assignor(self) -> str | None:
+        """The name of the assignor in force; None while the group rebalances, or has no members."""
+        names = {member.assignor for member in self.members.values()}
+        return names.pop() if names and self.settles_at is None else None
 
     def begin_anew(self, now: float, rebalance_s: float) -> None:
         """Have all members join again, as when the topic has more partitions."""

@@ -1,17 +1,19 @@
 """One member of a consumer group over a broker in memory: implements `kafka.base.Source`.
 
 A task of its own keeps the membership, as in aiokafka: it sends heartbeats, and joins again if the group rebalances or
-has thrown it out. It only notes the new assignment.
+has thrown it out. It only notes the new assignment. A group that refuses it is asked again every few seconds.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from random import uniform
 from typing import TypeVar
 
 from aiokafka.errors import (
     CommitFailedError,
     IllegalGenerationError,
+    InconsistentGroupProtocolError,
     KafkaError,
     OffsetOutOfRangeError,
     RebalanceInProgressError,
@@ -22,6 +24,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.source import REJOIN_S_MAX, REJOIN_S_MIN
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.groups import Member
 from streamdedup.testing.log import Logged
@@ -36,10 +39,16 @@ class MemorySource:
     """One member of the group, which reads one topic."""
 
     def __init__(
-        self, broker: MemoryBroker, options: KafkaOptions, topic: str, patience: Patience
+        self,
+        broker: MemoryBroker,
+        options: KafkaOptions,
+        topic: str,
+        patience: Patience,
+        assignor: str,
     ) -> None:
         self._broker, self._options, self._topic = broker, options, topic
-        self._patience = patience
+        self._patience, self._assignor = patience, assignor
+        self._refused_since: float | None = None
         given = {**DEFAULTS, **options.consumer}
         self._session_s = float(given["session_timeout_ms"]) / 1000
         self._heartbeat_s = float(given["heartbeat_interval_ms"]) / 1000
@@ -64,8 +73,13 @@ class MemorySource:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._assigned
 
+    @property
+    def refused_since(self) -> float | None:
+        """When the group began to refuse us, because its members have another assignor; None if it does not."""
+        return self._refused_since
+
     async def start(self) -> None:
-        """Join the group."""
+        """Begin to join the group."""
         await start_patiently(
             lambda: self._group("find_coordinator", lambda _: None), "the group", self._patience
         )
@@ -199,7 +213,14 @@ class MemorySource:
     async def _join_again(self) -> None:
         while True:
             try:
-                return await self._join()
+                await self._join()
+                self._refused_since = None
+                return
+            except InconsistentGroupProtocolError:
+                if self._refused_since is None:
+                    self._refused_since = asyncio.get_running_loop().time()
+                await asyncio.sleep(uniform(REJOIN_S_MIN, REJOIN_S_MAX))  # noqa: S311 - jitter, not a secret
+                continue
             except (UnknownMemberIdError, RebalanceInProgressError):
                 self._name = None
             except KafkaError as error:
@@ -221,7 +242,11 @@ class MemorySource:
     def _enter(self, now: float) -> str:
         group, options = self._broker.group(self._options.group_id), self._options
         member = Member(
-            self._topic, options.group_instance_id, self._session_s, now + self._session_s
+            self._topic,
+            self._assignor,
+            options.group_instance_id,
+            self._session_s,
+            now + self._session_s,
         )
         return group.join(self._name, member, now, self._broker.rebalance_s)
 

@@ -88,6 +88,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
             remedy="unset sink.shadow once you agree with the verdicts",
         )
     promise = _promise(settings)
+    meaning = {"meaning": recipe.meaning.name, "meaning_parts": recipe.meaning.parts}
     if not settings.filter.remembers:
         log.info(
             "worker_starts",
@@ -96,6 +97,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
             guarantee=settings.delivery.guarantee,
             partitions=recipe.partitions,
             promise=promise,
+            **meaning,
         )
         return
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
@@ -110,6 +112,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
         filter_bytes_max=recipe.partitions * grown,
         topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
         promise=promise,
+        **meaning,
     )
     if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
         log.warning(

@@ -38,6 +38,7 @@ from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.assignment import Assignment
+from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.startup import prepared_topics, try_filter
 from streamdedup.worker.tasks import beside
@@ -155,7 +156,7 @@ class Worker:
         services = Services(
             cluster=cluster,
             clocks=clocks,
-            source=cluster.source(self._settings.source.topic),
+            source=cluster.source(self._settings.source.topic, recipe.meaning.name),
             now_ms=self._now_ms,
             fs=self._fs,
             random=self._random,
@@ -185,9 +186,11 @@ class Worker:
         self._source = status.source = services.source
         status.clocks = clocks
         status.phase = Phase.JOINING
-        await services.source.start()
-        status.phase = Phase.SERVING
-        await self._supervise(recipe, services, topology)
+        watch = GroupWatch(cluster, services.source, kafka.group_id, recipe.meaning.name, status)
+        async with beside(watch.run()):
+            await services.source.start()
+            status.phase = Phase.SERVING
+            await self._supervise(recipe, services, topology)
 
     async def _supervise(self, recipe: Recipe, services: Services, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), services.cluster.patience

@@ -22,6 +22,7 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter, RefusedError
+from streamdedup.kafka.source import REJOIN_S_MAX
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import DEADLINE_S, Broker, client_config
@@ -31,6 +32,7 @@ PARTITIONS = 32
 SESSION_S = 30
 BYTES_MAX = 1_000_000
 NOW_MS = 1_750_000_000_000
+ASSIGNOR, OTHER_ASSIGNOR = "one-meaning", "another-meaning"
 NOTE = Note(cluster_id="cluster", input_id="input", output_id="output", label=7)
 
 
@@ -189,10 +191,16 @@ class Stage:
         return [key for batch in await self.events(start) for key in batch.keys]
 
     @asynccontextmanager
-    async def static(self, name: str) -> AsyncIterator[Source]:
+    async def static(
+        self, name: str, assignor: str = ASSIGNOR, session_s: int = SESSION_S
+    ) -> AsyncIterator[Source]:
         """A member of that name, by a client of its own."""
-        options = self.options.model_copy(update={"group_instance_id": name})
-        async with self.lab.connect(options) as cluster, member(cluster, self.source) as source:
+        given = {**self.options.consumer, "session_timeout_ms": 1000 * session_s}
+        options = self.options.model_copy(update={"group_instance_id": name, "consumer": given})
+        async with (
+            self.lab.connect(options) as cluster,
+            member(cluster, self.source, assignor) as source,
+        ):
             yield source
 
     async def close(self) -> None:
@@ -221,9 +229,9 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def member(cluster: Cluster, topic: str) -> AsyncIterator[Source]:
+async def member(cluster: Cluster, topic: str, assignor: str = ASSIGNOR) -> AsyncIterator[Source]:
     """A member of the group that has its partitions."""
-    source = cluster.source(topic)
+    source = cluster.source(topic, assignor)
     await source.start()
     try:
         await until(lambda: source.assigned)
@@ -530,7 +538,7 @@ class Claims:
         topic = stage.lab.create(4)
         everything = frozenset(range(4))
         async with member(stage.cluster, topic) as second:
-            first = stage.cluster.source(topic)
+            first = stage.cluster.source(topic, ASSIGNOR)
             before = second.epoch
             assert second.assigned == everything
             await first.start()
@@ -556,6 +564,41 @@ class Claims:
                 assert again.assigned == mine
                 assert time.monotonic() - began < SESSION_S / 2
                 assert await two.confirms(epoch)
+
+    async def test_a_group_takes_members_of_one_assignor_only(self, stage: Stage) -> None:
+        """Another waits, and asks every few seconds; it joins by itself once all members have left."""
+        other = stage.cluster.source(stage.source, OTHER_ASSIGNOR)
+        async with (
+            member(stage.cluster, stage.source) as one,
+            member(stage.cluster, stage.source) as two,
+        ):
+            await until(lambda: len(one.assigned or ()) == len(two.assigned or ()))
+            epochs = one.epoch, two.epoch
+            starting = asyncio.create_task(other.start())
+            await until(lambda: other.refused_since is not None)
+            found = await stage.cluster.in_force(stage.group)
+            assert (found.assignor, len(found.members)) == (ASSIGNOR, 2)
+            await one.stop(DEADLINE_S)
+            await until(lambda: len(two.assigned or ()) == PARTITIONS)
+            await asyncio.sleep(REJOIN_S_MAX + 0.5)
+            assert other.assigned is None  # two is still there
+            assert one.epoch == epochs[0]
+        await starting
+        await until(lambda: other.assigned == frozenset(range(PARTITIONS)))
+        assert other.refused_since is None
+        assert (await stage.cluster.in_force(stage.group)).assignor == OTHER_ASSIGNOR
+        await other.stop(DEADLINE_S)
+
+    async def test_a_static_member_of_another_assignor_waits_for_its_own_session(
+        self, stage: Stage
+    ) -> None:
+        """It may be alone: its place is still that of a member, until the session of that one has ended."""
+        async with stage.static("one", session_s=3) as one:
+            await until(lambda: one.assigned)
+        began = time.monotonic()
+        async with stage.static("one", OTHER_ASSIGNOR, session_s=3) as again:
+            assert time.monotonic() - began > 2
+            assert again.assigned == frozenset(range(PARTITIONS))
 
     async def test_topics_are_described_with_their_ids(self, stage: Stage) -> None:
         """Those that exist; one that is missing is not made by asking."""

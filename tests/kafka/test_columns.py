@@ -458,7 +458,7 @@ async def test_what_aiokafka_cannot_read_is_unreadable(error: type[KafkaError]) 
             raise error
 
     options = KafkaOptions(bootstrap_servers="localhost:1", group_id="group")
-    source = KafkaSource(options, "topic", Patience(), EventConsumer)
+    source = KafkaSource(options, "topic", Patience(), EventConsumer, "assignor")
     source._consumer = Consumer()
     with pytest.raises(UnreadableError, match=error.__name__):
         await source.read(3, source.epoch, 0.1)

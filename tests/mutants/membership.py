@@ -9,7 +9,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 
 from streamdedup.delivery.consume import InputReader
 from streamdedup.events import EventBatch
-from streamdedup.kafka import source
+from streamdedup.kafka.client import assignor
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.source import NOWHERE, KafkaSource
@@ -39,8 +39,8 @@ MUTANTS = (
     Mutant(
         "any-assignor",
         "partitions stay where their filters are: the sticky assignor (rule 11)",
-        lambda: patch.object(source, "StickyPartitionAssignor", RoundRobinPartitionAssignor),
-        ("test_partitions_are_assigned_by_the_sticky_assignor",),
+        lambda: patch.object(assignor, "StickyPartitionAssignor", RoundRobinPartitionAssignor),
+        ("test_partitions_stay_with_their_members",),
     ),
     Mutant(
         "offset-chosen-by-the-client",
@@ -88,13 +88,13 @@ async def _poll_for_events_only(
 
 
 def _init_at_the_earliest(
-    self: KafkaSource, options: KafkaOptions, topic: str, patience: Patience, make: Any
+    self: KafkaSource, options: KafkaOptions, topic: str, patience: Patience, make: Any, *more: str
 ) -> None:
     def at_the_earliest(**given: Any) -> Any:
         return make(**{**given, "auto_offset_reset": "earliest"})
 
     made: Any = at_the_earliest
-    _init(self, options, topic, patience, made)
+    _init(self, options, topic, patience, made, *more)
 
 
 async def _shut_down_at_leisure(self: Worker, ends_at: float) -> None:

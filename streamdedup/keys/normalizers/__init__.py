@@ -1,7 +1,7 @@
 """How different spellings of one key become the same bytes: one module a normalizer, chosen by name."""
 
 from streamdedup.keys.normalizers.base import Normalizer, characters_check
-from streamdedup.keys.normalizers.text import TextNormalizer, lowercase
+from streamdedup.keys.normalizers.text import VERSION, TextNormalizer, lowercase
 from streamdedup.keys.options import EmailRules, Normalization
 
 __all__ = ["Normalizer", "normalizer"]
@@ -19,5 +19,6 @@ def normalizer(name: Normalization, email: EmailRules | None = None) -> Normaliz
 
         return EmailNormalizer(email or EmailRules.of("provider"))
     lowers = name == "lowercase"
-    identity = f"{name} 1, CRC-32 {characters_check(lowers=lowers):08x}"
-    return TextNormalizer(identity, lowercase if lowers else str.strip, lowers)
+    rules_id = f"{name} {VERSION}"
+    identity = f"{rules_id}, CRC-32 {characters_check(lowers=lowers):08x}"
+    return TextNormalizer(identity, rules_id, lowercase if lowers else str.strip, lowers)

@@ -32,6 +32,13 @@ class Normalizer(Protocol):
         """The normalizer's identity, kept in each snapshot and list. It differs if any key could become another."""
 
     @property
+    def rules_id(self) -> str:
+        """The part of `id` that is ours: name, version and rules, without the tables of Python and its libraries.
+
+        Workers of one group must agree in it.
+        """
+
+    @property
     def takes_long(self) -> bool:
         """Whether a key that no kernel can read takes so long that many of them would stall the event loop."""
 

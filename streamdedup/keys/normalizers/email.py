@@ -44,9 +44,14 @@ class EmailNormalizer:
     @cached_property
     def id(self) -> str:
         """The version, the rules, the check of their table, and of the letters that Python and idna know."""
-        table = f", table {table_check():08x}" if self._providers else ""
         letters = f"{characters_check(lowers=True):08x}, IDNA {idna.idnadata.__version__}"
-        return f"email {VERSION}, {self.rules.names}{table}, CRC-32 {letters}"
+        return f"{self.rules_id}, CRC-32 {letters}"
+
+    @property
+    def rules_id(self) -> str:
+        """The version, the rules, and the check of their table."""
+        table = f", table {table_check():08x}" if self._providers else ""
+        return f"email {VERSION}, {self.rules.names}{table}"
 
     def of_key(self, key: bytes) -> bytes:
         """Return the normalized address. Raises MalformedError if the key is not an address."""

@@ -8,12 +8,15 @@ from streamdedup.events import Column
 from streamdedup.keys.cells import completed
 from streamdedup.keys.normalizers.base import text_of, unknown
 
+VERSION = 1  # increased by every change of this module that could change a key
+
 
 @dataclass(frozen=True)
 class TextNormalizer:
     """Takes white space off both ends; if it `lowers`, it also makes the text lowercase."""
 
     id: str
+    rules_id: str
     of_text: Callable[[str], str]
     lowers: bool
     takes_long = False

@@ -1,0 +1,94 @@
+"""The meaning: all that decides which key an event has, and to which output it goes.
+
+Workers of one group have the same meaning, by the name of their assignor: a group refuses a worker of another name
+(`kafka.client.assignor`). Whatever workers of one group may differ in is no part of it: the hash, the filter's kind and
+size, lists, side topics, the guarantee, and Python's tables of characters. What of it decides the keys is in the
+identity of a snapshot, too; both are made here.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from streamdedup.keys.extract import Extractor
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.settings import Settings
+
+VERSION = 1  # increased by every change of the extraction by which an event could get another key, or none
+NAME_PREFIX = "streamdedup-"
+NAME_DIGITS, CHECK_DIGITS = 16, 8  # of 64 hex digits; the check's are the first of the name's
+_WITHOUT = "none"  # in the place of a normalizer
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """From the input topic `source`, by `extractor`, to the output topic `sink`; `remembers` if there is a filter."""
+
+    extractor: Extractor
+    source: str
+    sink: str
+    remembers: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Meaning":
+        """Return the meaning of these settings."""
+        key = settings.key
+        fields = (key.field,) if isinstance(key.field, str) else key.field or ()
+        normalizing = normalizer(key.normalize, key.email_rules)
+        extractor = Extractor(key.from_, fields, settings.source.tombstones, normalizing)
+        return cls(extractor, settings.source.topic, settings.sink.topic, settings.filter.remembers)
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """Everything that it consists of, as plain JSON values."""
+        normalizing = self.extractor.normalizer
+        return {
+            "version": VERSION,
+            "source": self.source,
+            "sink": self.sink,
+            "key": self._key,
+            "normalize": normalizing.rules_id if normalizing else _WITHOUT,
+            "filter": self.remembers,
+        }
+
+    @property
+    def name(self) -> str:
+        """The name under which workers of this meaning join their group."""
+        return f"{NAME_PREFIX}{self._digits[:NAME_DIGITS]}"
+
+    @property
+    def check(self) -> int:
+        """The first 32 bits of the digest, which a note has room for."""
+        return int(self._digits[:CHECK_DIGITS], 16)
+
+    @property
+    def identity_key(self) -> Mapping[str, Any]:
+        """The field `key` of a snapshot's identity. It names no version 1: files from before the versions have it."""
+        return self._key if VERSION == 1 else {**self._key, "version": VERSION}
+
+    @property
+    def identity_normalize(self) -> str:
+        """The field `normalize` of a snapshot's identity, which also names Python's tables of characters."""
+        return self.extractor.normalizer.id if self.extractor.normalizer else _WITHOUT
+
+    @property
+    def _key(self) -> dict[str, Any]:
+        extractor = self.extractor
+        return {
+            "from": extractor.origin,
+            "fields": list(extractor.fields),
+            "tombstones": extractor.tombstones,
+        }
+
+    @cached_property
+    def _digits(self) -> str:
+        canonical = json.dumps(self.parts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def shown_check(check: int) -> str:
+    """Return a check as the hex digits that the name begins with, after its prefix."""
+    return f"{check:0{CHECK_DIGITS}x}"

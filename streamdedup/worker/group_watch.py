@@ -1,0 +1,92 @@
+"""Reports a group that refuses this worker, because its members join it under another name.
+
+The name stands for the meaning of a configuration (`settings.meaning`), so workers that would take another key from an
+event, or send it elsewhere, share no group. The worker waits; only an operator can settle which meaning is right.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from streamdedup.kafka.base import Cluster, Source
+from streamdedup.kafka.groups import InForce
+from streamdedup.logs import RateLimit
+from streamdedup.server import Status
+from streamdedup.settings.meaning import NAME_PREFIX
+from streamdedup.units import counted
+
+log = structlog.get_logger(__name__)
+
+TURN_S = 1.0
+ANSWER_S_MAX = 10.0
+NAMED_S_MAX = (
+    10.0  # how long the first line waits for a group that rebalances to name what is in force
+)
+SHOWN_MAX = 10  # members in one line
+STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
+REMEDY = "stop all workers of the group, or give this one their configuration (docs/operate.md)"
+
+
+def whose(assignor: str | None) -> str:
+    """Return, for messages, who joins a group under that name; None if the broker named none so far."""
+    if assignor is None:
+        return "not known yet, because the group rebalances"
+    if assignor.startswith(NAME_PREFIX):
+        return "workers with another key, input, output, or with or without a filter"
+    if assignor == STICKY:
+        return "a worker of an older version or another aiokafka program"
+    return "another program"
+
+
+class GroupWatch:
+    """Watches whether `group` refuses us, who join as `ours`: a line each minute, and the reason in `status`."""
+
+    def __init__(
+        self, cluster: Cluster, source: Source, group: str, ours: str, status: Status
+    ) -> None:
+        self._cluster, self._source, self._status = cluster, source, status
+        self._group, self._ours = group, ours
+        self._seen = InForce(None, ())  # when the group last named its assignor
+        self._lines = RateLimit()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            since = self._source.refused_since
+            if since is None:
+                self._status.refusal, self._seen = None, InForce(None, ())
+            else:
+                await self._look()
+                self._report(asyncio.get_running_loop().time(), since)
+            await asyncio.sleep(TURN_S)
+
+    async def _look(self) -> None:
+        """Ask what is in force. While the group rebalances, the broker names nothing: then the last answer stands."""
+        with suppress(Exception):  # the next turn asks again
+            async with asyncio.timeout(ANSWER_S_MAX):
+                found = await self._cluster.in_force(self._group)
+            if found.assignor not in (None, self._ours):
+                self._seen = found
+
+    def _report(self, now: float, since: float) -> None:
+        assignor, members = self._seen.assignor, self._seen.members
+        by = f"{counted(len(members), 'member')} as {assignor}" if assignor else "others"
+        self._status.refusal = (
+            f"the group {self._group} is of another configuration: joined by {by} ({whose(assignor)}), not as"
+            f" {self._ours}; {REMEDY}"
+        )
+        if assignor is None and now - since < NAMED_S_MAX:
+            return
+        if self._lines.due(now):
+            log.warning(
+                "group_of_another_configuration",
+                group=self._group,
+                in_force=assignor,
+                whose=whose(assignor),
+                members=len(members),
+                among_them=list(members[:SHOWN_MAX]),
+                ours=self._ours,
+                seconds=round(now - since, 1),
+                remedy=REMEDY,
+            )

@@ -1,0 +1,147 @@
+"""Claims about the meaning: what it consists of, what workers of one group may differ in, and its name."""
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from streamdedup.settings import load, meaning
+from streamdedup.settings.meaning import Meaning, shown_check
+
+CONFIG = """\
+kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
+source: {topic: events}
+key: {field: id}
+filter: {capacity: 4000, error_rate: 1e-3}
+sink: {topic: unique}
+snapshot: {directory: var/snapshots}
+"""
+SIPHASH = "filter.hash=siphash"
+
+
+def meant(tmp_path: Path, *overrides: str) -> Meaning:
+    """The meaning of a configuration with these settings; FILE in one stands for a file that exists."""
+    path = tmp_path / "dedup.yaml"
+    path.write_text(CONFIG)
+    given = [override.replace("FILE", str(path)) for override in overrides]
+    return Meaning.of(
+        load(path, given, {"STREAMDEDUP_FILTER__HASH_KEY": "00" * 16} if SIPHASH in given else {})
+    )
+
+
+def test_the_parts_of_a_meaning(tmp_path: Path) -> None:
+    """Version, topics, key, normalizer, and whether there is a filter; names and checks are those of today."""
+    seen = meant(tmp_path)
+    assert seen.parts == {
+        "version": 1,
+        "source": "events",
+        "sink": "unique",
+        "key": {"from": "json", "fields": ["id"], "tombstones": "pass"},
+        "normalize": "none",
+        "filter": True,
+    }
+    assert seen.name == "streamdedup-b140e3ffcfa8d302"
+    assert seen.name.startswith(f"streamdedup-{shown_check(seen.check)}")
+    assert meant(tmp_path, "key.normalize=lowercase").parts["normalize"] == "lowercase 1"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "source.topic=other",
+        "source.tombstones=judge",
+        "sink.topic=other",
+        "key.field=user",
+        'key.field=["id", "user"]',
+        "key.normalize=trim",
+        "key.normalize=lowercase",
+        "key.normalize=email",
+    ],
+)
+def test_what_decides_keys_and_outputs_changes_the_name(tmp_path: Path, override: str) -> None:
+    """Workers that differ in one of these may not share a group."""
+    ours, theirs = meant(tmp_path), meant(tmp_path, override)
+    assert theirs.name != ours.name
+    assert theirs.check != ours.check
+
+
+def test_where_the_key_is_changes_the_name(tmp_path: Path) -> None:
+    """The same word is a JSON field, or a header's name."""
+    names = {
+        meant(tmp_path).name,
+        meant(tmp_path, "key.from=header").name,
+        meant(tmp_path, "key.from=key", "key.field=null").name,
+        meant(tmp_path, "key.from=value", "key.field=null").name,
+    }
+    assert len(names) == 4
+
+
+def test_the_rules_of_a_normalizer_change_the_name(tmp_path: Path) -> None:
+    """One rule more makes one key of two addresses."""
+    email = "key.normalize=email"
+    rules = [(), ("key.email_preset=strict",), ("key.email_dots=false",), ("key.email_tags=false",)]
+    assert len({meant(tmp_path, email, *more).name for more in rules}) == len(rules)
+
+
+def test_a_worker_without_a_filter_has_another_name(tmp_path: Path) -> None:
+    """It emits what is known to one with a filter."""
+    without = meant(tmp_path, "filter=null", "snapshot=null", "blocklist.file=FILE")
+    assert without.parts == {**meant(tmp_path).parts, "filter": False}
+    assert without.name != meant(tmp_path).name
+
+
+def test_another_version_of_the_extraction_has_another_name_and_identity(tmp_path: Path) -> None:
+    """A release that takes another key from an event shares no group with the one before, and folds the output."""
+    before = meant(tmp_path)
+    names, keys = {before.name}, before.identity_key
+    with patch.object(meaning, "VERSION", 2):
+        names.add(meant(tmp_path).name)
+        assert meant(tmp_path).identity_key == {**keys, "version": 2}
+    assert len(names) == 2
+    assert "version" not in keys
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "filter.capacity=9000",
+        "filter.error_rate=1e-5",
+        "filter.kind=cuckoo",
+        SIPHASH,
+        "filter.on_full=stop",
+        "filter.max_size=1GB",
+        "filter.partition_headroom=2",
+        "blocklist.file=FILE",
+        "blocklist.file=FILE allowlist.file=FILE",
+        "sink.shadow=true",
+        "sink.duplicates_topic=again",
+        "sink.dead_letter_topic=dead",
+        "sink.compression=zstd",
+        "sink.on_gap=accept",
+        "source.on_growth=accept",
+        "source.start=latest",
+        "key.on_malformed=drop",
+        "delivery.guarantee=at_least_once",
+        "snapshot.keep=9",
+        "server.port=9000",
+        "kafka.group_id=other",
+        "kafka.client_id=other",
+    ],
+)
+def test_all_else_may_be_mixed_and_rolled_out(tmp_path: Path, override: str) -> None:
+    """Workers of one group may differ in it: the name is the same."""
+    assert meant(tmp_path, *override.split()).name == meant(tmp_path).name
+
+
+@pytest.mark.parametrize("normalize", ["trim", "lowercase", "email"])
+def test_pythons_tables_stay_in_the_identity(
+    tmp_path: Path, normalize: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollout from one Python to the next is one of a group; each shard folds the output by its own tables."""
+    ours = meant(tmp_path, f"key.normalize={normalize}")
+    name, identity = ours.name, ours.identity_normalize
+    for module in ("normalizers", "normalizers.email"):
+        monkeypatch.setattr(f"streamdedup.keys.{module}.characters_check", lambda **_: 7)
+    theirs = meant(tmp_path, f"key.normalize={normalize}")
+    assert theirs.name == name
+    assert theirs.identity_normalize != identity

@@ -1,0 +1,137 @@
+"""Claims about the words for a group that refuses a worker: at once, once a minute, and by the name last seen."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from streamdedup.kafka.groups import InForce
+from streamdedup.metrics.counts import Meters
+from streamdedup.server.status import Status
+from streamdedup.testing import VirtualLoop
+from streamdedup.worker.group_watch import NAMED_S_MAX, REMEDY, GroupWatch, whose
+
+OURS, THEIRS = "streamdedup-00", "streamdedup-01"
+REBALANCING = InForce(None, ("a at /h",))
+STABLE = InForce(THEIRS, ("a at /h", "b at /h"))
+
+
+class Group:
+    """A group that refuses, or not, and what it says when it is asked."""
+
+    def __init__(self) -> None:
+        self.refused_since: float | None = None
+        self.answer: InForce | Exception = REBALANCING
+        self.status = Status("topic", {}, Meters())
+        this: Any = self
+        self.watch = GroupWatch(this, this, "group", OURS, self.status)
+
+    def refuse(self) -> None:
+        """From now on."""
+        self.refused_since = asyncio.get_running_loop().time()
+
+    async def in_force(self, group: str) -> InForce:
+        """As a cluster."""
+        assert group == "group"
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def watched(scene: Callable[[Group], Coroutine[Any, Any, None]]) -> list[Any]:
+    """Run `scene` beside the watch, on a virtual clock; the lines."""
+
+    async def main() -> None:
+        group = Group()
+        watching = asyncio.create_task(group.watch.run())
+        await scene(group)
+        assert not watching.done()
+        watching.cancel()
+
+    with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    return lines
+
+
+def test_a_group_that_does_not_refuse_gets_no_line() -> None:
+    """However long."""
+
+    async def scene(group: Group) -> None:
+        await asyncio.sleep(300)
+        assert group.status.refusal is None
+
+    assert watched(scene) == []
+
+
+def test_the_line_comes_once_a_minute_and_says_what_to_do() -> None:
+    """With what is in force, members, ours and the remedy; so does `/readyz`. Both end with the refusal."""
+
+    async def scene(group: Group) -> None:
+        group.answer = STABLE
+        group.refuse()
+        await asyncio.sleep(150)
+        text = group.status.refusal or ""
+        for part in ("group", THEIRS, OURS, "2 members", REMEDY):
+            assert part in text
+        group.refused_since = None
+        await asyncio.sleep(200)
+        assert group.status.refusal is None
+
+    lines = watched(scene)
+    assert [line["event"] for line in lines] == ["group_of_another_configuration"] * 3
+    (first, *_) = lines
+    assert (first["in_force"], first["ours"], first["members"]) == (THEIRS, OURS, 2)
+    assert first["among_them"] == ["a at /h", "b at /h"]
+    assert first["remedy"] == REMEDY
+    assert first["log_level"] == "warning"
+    assert 119 <= lines[2]["seconds"] <= 122
+
+
+def test_the_name_last_seen_stays_while_the_group_rebalances() -> None:
+    """The broker names none then, and may not answer either."""
+
+    async def scene(group: Group) -> None:
+        group.answer = STABLE
+        group.refuse()
+        await asyncio.sleep(5)
+        for answer in (REBALANCING, ConnectionError(), InForce(OURS, ("c",))):
+            group.answer = answer
+            await asyncio.sleep(60)
+            assert THEIRS in (group.status.refusal or "")
+
+    lines = watched(scene)
+    assert [line["in_force"] for line in lines] == [THEIRS] * 4
+
+
+def test_the_first_line_waits_a_little_for_a_name() -> None:
+    """A group that just rebalances names its assignor soon; one that never does is reported all the same."""
+
+    async def soon(group: Group) -> None:
+        group.refuse()
+        await asyncio.sleep(NAMED_S_MAX / 2)
+        assert "not known yet" in (group.status.refusal or "")
+        group.answer = STABLE
+        await asyncio.sleep(2)
+
+    async def never(group: Group) -> None:
+        group.refuse()
+        await asyncio.sleep(2 * NAMED_S_MAX)
+
+    assert [line["in_force"] for line in watched(soon)] == [THEIRS]
+    assert [line["in_force"] for line in watched(never)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("assignor", "said"),
+    [
+        ("sticky", "a worker of an older version or another aiokafka program"),
+        (THEIRS, "workers with another key"),
+        ("range", "another program"),
+        ("cooperative-sticky", "another program"),
+    ],
+)
+def test_the_name_says_who_is_there(assignor: str, said: str) -> None:
+    """Ours begin with our name; those of before were called as aiokafka's own."""
+    assert said in whose(assignor)
