@@ -8,6 +8,7 @@ from tests.mutants import (
     lists,
     membership,
     resuming,
+    secrets,
     transactions,
 )
 from tests.mutants.mutant import Mutant
@@ -21,4 +22,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *invariants.MUTANTS,
     *columns.MUTANTS,
     *lists.MUTANTS,
+    *secrets.MUTANTS,
 )
