@@ -46,6 +46,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORD = "canary-of-the-password"  # noqa: S105 (of a broker that lives as long as the tests)
 PASSWORD_VARIABLE = "STREAMDEDUP_KAFKA__SASL_PLAIN_PASSWORD"  # noqa: S105 (a name)
 KEY = "canary-%d@example.com"
+WORKERS = ("first", "second", "third")  # of one test, by their logs
 needs_scram = pytest.mark.needs_broker("SCRAM users over the admin client")
 MECHANISMS: list[Any] = [
     "PLAIN",
@@ -401,13 +402,19 @@ def test_no_key_and_no_secret_leaves_by_the_side_door(
         assert third.interrupt() == 0
     shown = run("config", "show", str(deployment.write_config()))
     assert shown.returncode == 0, shown.stderr
-    assert_no_canary(
-        [deployment.directory / f"{name}.log" for name in ("first", "second", "third")]
-    )
+    assert_no_canary(deployment.directory / f"{name}.log" for name in WORKERS)
     snapshots = [path for path in deployment.snapshots.rglob("*") if path.is_file()]
     assert_no_canary(snapshots)
+    drawn = re.findall(r'"secret":"([0-9a-f]{32})"', "".join(map(_text, snapshots)))
+    logs = "".join((deployment.directory / f"{name}.log").read_text() for name in WORKERS)
+    assert drawn
+    assert not [secret for secret in drawn if secret in logs + shown.stdout]
     assert {stat.S_IMODE(path.stat().st_mode) for path in snapshots} == {0o600}
     assert "canary" not in shown.stdout
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("latin-1")
 
 
 def canaries(numbers: Iterable[int]) -> Iterator[Event]:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+import streamdedup
 from streamdedup.commands.audit import audit
 from streamdedup.commands.trial import tried
+from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.kafka.records.records import Record
 from streamdedup.keys.hashing import MURMUR3 as MURMUR3_HASH
 from streamdedup.keys.hashing import Hash
@@ -162,6 +164,30 @@ def test_without_a_snapshot_another_secret_is_drawn_and_the_output_folded(tmp_pa
             stage.forget_snapshots()
         assert len(secrets) == 3
         assert stage.emitted() == list(range(200))
+
+    play(tmp_path, scene)
+
+
+def test_the_library_loads_such_a_snapshot_without_a_key(tmp_path: Path) -> None:
+    """So it does a copy that `save` made of it; a key that is given is refused, and so is a secret that is wrong."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.through(range(100))
+        (path,) = stage.snapshots()
+        copy = tmp_path / "copy.filter"
+        streamdedup.save(streamdedup.load(path, mmap=True), copy)
+        assert header_of(copy).secret == header_of(path).secret
+        for file in (path, copy):
+            loaded = streamdedup.load(file)
+            assert all(f"k{n}" in loaded for n in range(100))
+            with pytest.raises(
+                ConfigError, match="was drawn, and is in the file; leave hash_key out"
+            ):
+                streamdedup.load(file, hash_key=bytes(16))
+        forge(path, "secret", header_of(path))
+        with pytest.raises(SnapshotError, match="another hash than the given siphash") as refused:
+            streamdedup.load(path)
+        assert header_of(copy).secret.hex() not in str(refused.value)
 
     play(tmp_path, scene)
 
