@@ -123,7 +123,14 @@ def machine() -> str:
 
 def origins(results: Iterable[OfVersion]) -> list[Origin]:
     """List where all results come from."""
-    return [part.origin for of in results for part in (*of.storms.values(), *of.files.values())]
+    return [
+        origin
+        for of in results
+        for origin in (
+            *(storm.origin for storm in of.storms.values()),
+            *(file.origin for file in of.files.values()),
+        )
+    ]
 
 
 def _parsed(kind: Any, fields: Mapping[str, Any]) -> Any:
