@@ -76,7 +76,7 @@ def play_tests(kafka: Kafka, of: OfVersion) -> Iterator[None]:
     with _wanted(kafka):
         for path in files_with_a_broker():
             if not _is_played(of.files.get(path), code):
-                of.files[path] = run_file(path, code)
+                of.files[path] = run_file(path)
                 print(f"{kafka}: {path}: {line_of_file(of.files[path])}", flush=True)
                 yield
 
@@ -87,7 +87,7 @@ def files_with_a_broker() -> list[str]:
     return list(dict.fromkeys(line.split("::")[0] for line in lines if "::" in line))
 
 
-def run_file(path: str, code: str) -> TestFile:
+def run_file(path: str) -> TestFile:
     """Run the tests with a broker of one file."""
     at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     with TemporaryDirectory() as directory:
@@ -112,7 +112,7 @@ def run_file(path: str, code: str) -> TestFile:
         log = DIRECTORY / "failed" / f"{os.environ[WANTED]}-{path}".replace("/", "-")
         log.with_suffix(".txt").write_text(done.stdout, "utf-8")
     return TestFile(
-        origin=origin(code, at, time.monotonic() - started),
+        origin=origin(TESTED, at, time.monotonic() - started),
         passed=len(cases) - len(bad) - sum(skipped.values()),
         failed=[re.sub(r"\s", " ", name) for name in bad],
         skipped=dict(sorted(skipped.items())),
@@ -129,7 +129,7 @@ def line_of_file(file: TestFile) -> str:
 def _storm(result: Result) -> Storm:
     found = result.finding
     return Storm(
-        origin=origin(result.code, result.at, result.seconds),
+        origin=origin(CODE, result.at, result.seconds),
         events=found.events if found else 0,
         faults=sum(result.tried.values()),
         hits=result.hits or 0,
