@@ -1,10 +1,10 @@
 # make run: the main job on an embedded broker.  make test-fast: the tests without a broker, in less than two minutes.
-# make test: everything.  All set up .venv by themselves.
+# make test: everything.  make compat: every version of Kafka.  All set up .venv by themselves.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-fast lowest kernels test-containers check format docs chaos acceptance bench bench-full bench-copy bench-filters mutants clean
+.PHONY: run test test-fast lowest kernels test-containers check format docs chaos compat acceptance bench bench-full bench-copy bench-filters mutants clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -62,6 +62,12 @@ chaos: $(VENV)/.dev
 	$(if $(ONLY),,$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) --seed $(or $(SEED),1))
 	$(if $(ONLY),,$(BIN)/python -m bench.bombs && $(BIN)/python -m bench.header_bombs)
 	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" $(BIN)/python -m tests.chaos
+
+# Storms on each version of Kafka, then all tests with a broker; hours.  ONLY=2.5.1,4.4.0 takes these versions, PARTS=storms
+# or PARTS=tests one part; what was played with the same code is not played again.  It writes docs/compatibility.md, and so
+# does `python -m tests.compat report`, without playing.
+compat: kernels
+	ONLY="$(ONLY)" PARTS="$(PARTS)" $(BIN)/python -m tests.compat
 
 acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.acceptance

@@ -259,9 +259,9 @@ def _anchors(path: Path) -> set[str]:
 
 def test_what_old_brokers_lack_is_on_the_first_screen() -> None:
     """The README names the oldest broker, and leads to what one below 2.8 lacks, of which snapshots depend on one."""
-    section = (ROOT / "docs" / "delivery.md").read_text().split("### Older brokers\n")[1]
+    section = (ROOT / "docs" / "compatibility.md").read_text().split("## Older brokers\n")[1]
     rows = section.split("\n#")[0]
-    assert "docs/delivery.md#older-brokers" in (ROOT / "README.md").read_text()
+    assert "docs/compatibility.md#older-brokers" in (ROOT / "README.md").read_text()
     assert "no topic ids" in rows
     assert "`sink.on_gap: accept`" in rows
 

@@ -39,13 +39,14 @@ class Feature:
         return f"Kafka {self.since}{later}"
 
 
+AHEAD = "message.timestamp.after.max.ms"
 FEATURES: Mapping[str, Feature] = {
     "topic ids": Feature("2.8", request=3, version=10),
     "PEM key stores": Feature("2.7", request=22, version=4),
     "SCRAM users over the admin client": Feature(
         "2.7", request=50, version=0, with_controllers="3.5"
     ),
-    "message.timestamp.after.max.ms": Feature("3.6", request=24, version=4),
+    AHEAD: Feature("3.6", request=24, version=4),
 }
 
 

@@ -67,7 +67,7 @@ def private_process() -> Iterator[OwnedBroker]:
 def _what_it_needs_of_the_broker(request: pytest.FixtureRequest) -> None:
     """Skip a test whose `needs_broker` names a feature that its broker lacks."""
     needed = list(_needed(request.node))
-    if not needed:
+    if not needed or not request.node.get_closest_marker("broker"):
         return
     given = next(
         (name for name in ("broker", "private_broker") if name in request.fixturenames), None
@@ -76,7 +76,7 @@ def _what_it_needs_of_the_broker(request: pytest.FixtureRequest) -> None:
     for name in needed:
         feature = FEATURES[name]
         if not (feature.is_in(wanted()) if served is None else feature.is_served(served)):
-            pytest.skip(f"{TOO_OLD}{name} need {feature} or later")
+            pytest.skip(f"{TOO_OLD}{name} ({feature} or later)")
 
 
 def _needed(item: pytest.Item) -> Iterator[str]:

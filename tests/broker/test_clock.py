@@ -14,11 +14,12 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import Broker
+from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, alter_topic, delete_records, read_all
 from tests.deployment import Deployment
 from tests.local import LocalWorker, Start
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.needs_broker(AHEAD)]
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

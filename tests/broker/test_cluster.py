@@ -26,6 +26,7 @@ from streamdedup.kafka.source import REJOIN_S_MAX
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import DEADLINE_S, Broker, client_config
+from tests.broker.needs import AHEAD, FEATURES, served_by
 from tests.broker.topics import Event, create_topic, delete_records, produce, unique_name
 
 PARTITIONS = 32
@@ -33,6 +34,7 @@ SESSION_S = 30
 BYTES_MAX = 1_000_000
 NOW_MS = 1_750_000_000_000
 ASSIGNOR, OTHER_ASSIGNOR = "one-meaning", "another-meaning"
+HOUR_MS = 3_600_000
 NOTE = Note(cluster_id="cluster", input_id="input", output_id="output", label=7)
 
 
@@ -111,12 +113,16 @@ class KafkaLab(Lab):
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap, self.connect = bootstrap, kafka_cluster
+        limited = FEATURES[AHEAD].is_served(served_by(bootstrap))  # by default from 4.0 on
+        self._limits: dict[str, str | int] = {}
+        if limited:
+            self._limits = {"message_timestamp_after_max_ms": HOUR_MS}
         super().__init__()
 
     @override
     def create(self, partitions: int, **settings: str | int) -> str:
         name = unique_name("cluster")
-        create_topic(self.bootstrap, name, partitions, **settings)
+        create_topic(self.bootstrap, name, partitions, **{**self._limits, **settings})
         return name
 
     @override
@@ -423,6 +429,7 @@ class Claims:
             assert await source.confirms(source.epoch)
             assert not await source.confirms(source.epoch - 1)
 
+    @pytest.mark.needs_broker(AHEAD)
     async def test_a_record_that_no_topic_takes_is_refused(self, stage: Stage) -> None:
         """By an error that says so: it is not the broker that is in trouble."""
         writer = await stage.writer()
@@ -433,6 +440,7 @@ class Claims:
         with pytest.raises(RefusedError):
             await writer.settle(0)
 
+    @pytest.mark.needs_broker(AHEAD)
     async def test_a_marker_has_the_brokers_time(self, stage: Stage) -> None:
         """Events have their own; that of an aborted transaction has it, too, even if no event of it was taken."""
         began_ms, old = int(time.time() * 1000) - 5, await stage.writer()
@@ -600,6 +608,7 @@ class Claims:
             assert time.monotonic() - began > 2
             assert again.assigned == frozenset(range(PARTITIONS))
 
+    @pytest.mark.needs_broker("topic ids")
     async def test_topics_are_described_with_their_ids(self, stage: Stage) -> None:
         """Those that exist; one that is missing is not made by asking."""
         names = [stage.source, stage.output, unique_name("missing")]

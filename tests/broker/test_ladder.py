@@ -262,8 +262,12 @@ import pytest
 @pytest.mark.needs_broker("topic ids")
 def test_needs_more(broker): pass
 
+@pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
 def test_with_a_broker_of_its_own(): pass
+
+@pytest.mark.needs_broker("topic ids")
+def test_without_a_broker(): pass
 
 def test_needs_no_more_than_a_broker(broker): pass
 """
@@ -294,8 +298,8 @@ class TestNeeds:
         """With the reason; a broker that was given is asked, and of one that the test would start the version tells."""
         environment = {BOOTSTRAP: broker.bootstrap_servers, WANTED: "2.5.1"}
         run = pytest_run(NEEDS, **environment)
-        assert "2 passed, 1 skipped" in run.stdout, run.stdout
-        assert "the broker is too old: topic ids need Kafka 2.8 or later" in run.stdout
+        assert "3 passed, 1 skipped" in run.stdout, run.stdout
+        assert "the broker is too old: topic ids (Kafka 2.8 or later)" in run.stdout
         assert "1 test was skipped for want of a newer Kafka broker." in run.stdout
 
     def test_a_feature_that_nobody_knows_is_an_error(self, pytest_run: PytestRun) -> None:

@@ -14,6 +14,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client, wait_until
+from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, committed, create_topic, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import LocalWorker, Start, keys_of, output_keys
@@ -275,6 +276,7 @@ async def test_a_transaction_is_filled_while_the_one_before_commits(
 
 
 @pytest.mark.broker
+@pytest.mark.needs_broker(AHEAD)
 @pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
 async def test_what_the_broker_refuses_is_found_and_rejected(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, wanted: str
@@ -282,7 +284,7 @@ async def test_what_the_broker_refuses_is_found_and_rejected(
     """If limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
     create_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=10**15)
-    create_topic(deployment.bootstrap, deployment.sink)  # by default an hour ahead at most
+    create_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=3_600_000)
     letters = deployment.create_side_topic("dead_letter_topic")
     deployment.config["sink"]["on_rejected"] = wanted
     monkeypatch.setattr("streamdedup.kafka.limits.Limits.rejected", lambda *_: {})

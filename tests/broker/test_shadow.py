@@ -16,6 +16,7 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import Broker
+from tests.broker.needs import AHEAD
 from tests.broker.test_audit import audited, findings
 from tests.broker.test_lists import build_lists, is_blocked
 from tests.broker.topics import Event, Record, alter_topic, read_all
@@ -181,10 +182,12 @@ def test_an_event_that_fits_only_without_its_mark_is_a_dead_letter(deployment: D
     assert [dict(letter.headers)["streamdedup.reason"] for letter in letters] == [b"too large"]
 
 
+@pytest.mark.needs_broker(AHEAD)
 def test_a_tombstone_that_the_output_refuses_is_a_dead_letter(deployment: Deployment) -> None:
     """If tombstones are dropped, it goes nowhere; but in shadow mode it would have to go to the output."""
     deployment.config["source"]["tombstones"] = "drop"
     alter_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=1 << 40)
+    alter_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=3_600_000)
     ahead_ms = int(time.time() * 1000) + 7_200_000
     deployment.feed([(0, b"user1@example.com", None, [], ahead_ms), *addressed([2])])
     worker = run_to_the_end(deployment)

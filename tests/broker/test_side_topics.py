@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import Broker
+from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
 from tests.deployment import Deployment
 from tests.local import Start, run_to_the_end
@@ -129,6 +130,7 @@ def test_several_fields_are_one_key(deployment: Deployment) -> None:
     assert values(deployment, deployment.sink) == texts[:2]
 
 
+@pytest.mark.needs_broker(AHEAD)
 def test_what_the_output_would_refuse_becomes_a_dead_letter(broker: Broker, tmp_path: Path) -> None:
     """Events too large for the output or stamped far ahead are REJECTED before a rule sees their key."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)

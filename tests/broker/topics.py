@@ -84,14 +84,22 @@ def create_replicated(
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Delete a topic; returns when the cluster does not list it any more."""
+    """Delete a topic; returns when the cluster does not list it any more, and takes another of its name."""
     admin = admin_client(bootstrap)
     _result(admin.delete_topics([name])[name])
-    wait_until(
-        lambda: name not in admin.list_topics(timeout=DEADLINE_S).topics,
-        DEADLINE_S,
-        lambda: f"{name} is still listed",
-    )
+
+    def is_free() -> bool:
+        if name in admin.list_topics(timeout=DEADLINE_S).topics:
+            return False
+        try:  # with ZooKeeper it is listed no more before it is gone
+            _result(admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)[name])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    wait_until(is_free, DEADLINE_S, lambda: f"{name} is still there")
 
 
 def produce(
@@ -291,11 +299,12 @@ def cluster_id(bootstrap: str) -> str:
     return found
 
 
-def topic_id(bootstrap: str, name: str) -> str:
-    """Return the topic's id, in the form of a UUID."""
+def topic_id(bootstrap: str, name: str) -> str | None:
+    """Return the topic's id, in the form of a UUID; None if the broker has no ids."""
     admin = admin_client(bootstrap)
     described = _result(admin.describe_topics(TopicCollection([name]))[name])
-    return str(UUID(bytes=base64.urlsafe_b64decode(f"{described.topic_id}==")))
+    found = UUID(bytes=base64.urlsafe_b64decode(f"{described.topic_id}=="))
+    return str(found) if found.int else None
 
 
 def _partitions(

@@ -1,11 +1,10 @@
 """docs/compatibility.md, written from what is kept in `results`: what held on which version, and what old ones lack."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.broker.needs import FEATURES
 from tests.broker.versions import FEATURE, Kafka
-from tests.chaos.matrix import SCENARIOS
 from tests.chaos.results import ROOT
 from tests.compat.playing import STORMS, VERSIONS
 from tests.compat.results import OfVersion, Storm, origins
@@ -19,7 +18,7 @@ INTRODUCTION = """\
 # Compatibility
 
 The worker runs on Apache Kafka 2.5 and later; 3.6 or later is advised. This page tells on which versions that was
-tried, and what older brokers lack. `make compat` writes it: nothing but the last section is written by hand.
+tried, and what older brokers lack. `make compat` writes it: only the last section is not measured.
 
 On each version, a broker from its own jars is started, with a ZooKeeper where it needs one. Then
 
@@ -33,28 +32,50 @@ one part; what was played with the same code is not played again. `python -m tes
 what is kept in `tests/compat/results.json`.
 """
 
-LACKS = """\
-## Older brokers
+LACKS: Sequence[tuple[str, str, str]] = (
+    (
+        "3.6",
+        "a check that a transaction is still open when an event is added to it",
+        "a transaction may hang open, and the partition then [stops](delivery.md#when-a-partition-stops) at the next "
+        "fence, with a command that ends it",
+    ),
+    (
+        "3.6",
+        "`message.timestamp.after.max.ms`",
+        "an event that is stamped too far ahead or behind for the topic's `message.timestamp.difference.max.ms` is "
+        "found only [when the broker refuses it](delivery.md#events-that-the-broker-refuses)",
+    ),
+    (
+        "2.8",
+        "topic ids",
+        "the worker sees by [fingerprints](delivery.md#an-output-that-was-replaced) and offsets alone that a topic was "
+        "deleted and made again",
+    ),
+    (
+        "2.8",
+        "topic ids",
+        "if retention deleted the last record batch that a snapshot folded, the snapshot is refused at the next start, "
+        "and the partition does not go live by itself",
+    ),
+    (
+        "2.8",
+        "idempotent producers without a right on the cluster",
+        "`at_least_once` needs [IdempotentWrite](security.md#rights)",
+    ),
+    (
+        "2.5",
+        "a committed offset that waits for open transactions",
+        "`exactly_once` is refused",
+    ),
+)
 
-The promise holds from Kafka 2.5 on. What older brokers lack, and what that means:
-
-| Brokers before | Lack | What happens |
-|---|---|---|
-| 3.6 | a check that a transaction is still open when an event is added to it | a transaction may hang open, and the \
-partition then [stops](delivery.md#when-a-partition-stops) at the next fence, with a command that ends it |
-| 2.8 | topic ids | the worker sees by [fingerprints](delivery.md#an-output-that-was-replaced) and offsets alone that a \
-topic was deleted and made again |
-| 2.8 | topic ids | if retention deleted the last record batch that a snapshot folded, the snapshot is refused at the \
-next start, and the partition does not go live by itself |
-| 2.8 | idempotent producers without a right on the cluster | `at_least_once` needs [IdempotentWrite](security.md#rights) |
-| 2.5 | a committed offset that waits for open transactions | `exactly_once` is refused |
-
-The third row is no mistake. Without topic ids, such an output looks like one that was deleted, made again and trimmed,
+REFUSED_SNAPSHOT = """\
+The fourth row is no mistake. Without topic ids, such an output looks like one that was deleted, made again and trimmed,
 whose keys are not in the output any more. The log says `snapshot_refused` with `the broker reports no topic ids`, and
 the partition stops with `OUTPUT begins at offset N`. It takes an output partition that got no event for as long as its
-retention, and then a restart, or another worker that takes over: a worker that runs keeps its memory. So give the output
-a longer `retention.ms` than its longest silence. If it has happened, set `sink.on_gap: accept` and restart: the keys of
-the deleted events then pass once more."""
+retention, and then a restart, or another worker that takes over: a worker that runs keeps its memory. So give the
+output a longer `retention.ms` than its longest silence. If it has happened, set `sink.on_gap: accept` and restart: the
+keys of the deleted events then pass once more."""
 
 
 def write_page(results: Mapping[str, OfVersion], path: Path = PAGE) -> None:
@@ -64,7 +85,7 @@ def write_page(results: Mapping[str, OfVersion], path: Path = PAGE) -> None:
 
 def page(results: Mapping[str, OfVersion]) -> str:
     """The whole document."""
-    storms = "; ".join(f"`{name}` ({SCENARIOS[name].fault})" for name in STORMS)
+    storms = "; ".join(f"`{name}` ({scenario.fault})" for name, scenario in STORMS.items())
     parts = (
         [INTRODUCTION.format(storms=storms).rstrip()],
         _circumstances(results),
@@ -72,7 +93,7 @@ def page(results: Mapping[str, OfVersion]) -> str:
         _commits(results),
         _skipped(results),
         _failed(results),
-        [LACKS],
+        _older(),
     )
     return "\n".join(line for part in parts if part for line in (*part, ""))[:-1] + "\n"
 
@@ -149,13 +170,13 @@ def _commits(results: Mapping[str, OfVersion]) -> list[str]:
         hits = sum(storm.hits for storm in of.storms.values())
         aborted = sum(storm.aborted_records for storm in of.storms.values())
         tests = _named(file.origin.commit for file in of.files.values())
-        spent = sum(part.origin.seconds for part in (*of.storms.values(), *of.files.values()))
+        spent = sum(origin.seconds for origin in origins([of]))
         rows.append(
             f"| {kafka} | {storms} | {_number(hits)} | {_number(aborted)} | {tests} | {spent / 60:.0f} |"
         )
     return [
-        "Which commit each row is about (with `+`, it was changed since), how many faults hit an open transaction, how many",
-        "records the storms left aborted in the output, and how long it all took:",
+        "Which commit each row is about (a `+` for changes that were not committed), how many faults hit an open",
+        "transaction, how many records the storms left aborted in the output, and how long it all took:",
         "",
         "| Kafka | Commit of the storms | Hits | Aborted records | Commit of the tests | Minutes |",
         "|---|---|--:|--:|---|--:|",
@@ -195,6 +216,21 @@ def _failures(name: str, of: OfVersion) -> list[str]:
         for failure in storm.failures
     ]
     return storms + [f"{name}: `{test}`" for test in of.failed]
+
+
+def _older() -> list[str]:
+    """What brokers lack that are older than others."""
+    return [
+        "## Older brokers",
+        "",
+        "The promise holds from Kafka 2.5 on. What older brokers lack, and what that means:",
+        "",
+        "| Brokers before | Lack | What happens |",
+        "|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in LACKS),
+        "",
+        REFUSED_SNAPSHOT,
+    ]
 
 
 def _named(commits: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,12 @@ from tests.chaos.results import CODE, ROOT, Result, code_id
 from tests.compat.results import OfVersion, Storm, TestFile, origin
 
 DIRECTORY = ROOT / "var" / "compat"
-STORMS = ("kill", "storm")
+STORMS = {
+    "kill": SCENARIOS["kill"],
+    "storm": replace(
+        SCENARIOS["storm"], must_abort=False
+    ),  # the kills prove that aborts are survived
+}
 SEED = "1"
 FILE_S = 3600.0
 TESTED = ("streamdedup", "tests")
@@ -45,11 +51,11 @@ def play_storms(kafka: Kafka, of: OfVersion) -> Iterator[None]:
     missing = [name for name in STORMS if not _is_played(of.storms.get(name), code)]
     if not missing:
         return
-    with _wanted(kafka), closing(SCENARIOS[missing[0]].brokers()) as brokers:
+    with _wanted(kafka), closing(STORMS[missing[0]].brokers()) as brokers:
         for name in missing:
             for attempt in range(ATTEMPTS_MAX):
                 result = play_round(
-                    SCENARIOS[name],
+                    STORMS[name],
                     0,
                     attempt,
                     brokers,
@@ -70,7 +76,7 @@ def play_tests(kafka: Kafka, of: OfVersion) -> Iterator[None]:
     with _wanted(kafka):
         for path in files_with_a_broker():
             if not _is_played(of.files.get(path), code):
-                of.files[path] = run_file(path, code)
+                of.files[path] = run_file(path)
                 print(f"{kafka}: {path}: {line_of_file(of.files[path])}", flush=True)
                 yield
 
@@ -81,7 +87,7 @@ def files_with_a_broker() -> list[str]:
     return list(dict.fromkeys(line.split("::")[0] for line in lines if "::" in line))
 
 
-def run_file(path: str, code: str) -> TestFile:
+def run_file(path: str) -> TestFile:
     """Run the tests with a broker of one file."""
     at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     with TemporaryDirectory() as directory:
@@ -106,7 +112,7 @@ def run_file(path: str, code: str) -> TestFile:
         log = DIRECTORY / "failed" / f"{os.environ[WANTED]}-{path}".replace("/", "-")
         log.with_suffix(".txt").write_text(done.stdout, "utf-8")
     return TestFile(
-        origin=origin(code, at, time.monotonic() - started),
+        origin=origin(TESTED, at, time.monotonic() - started),
         passed=len(cases) - len(bad) - sum(skipped.values()),
         failed=[re.sub(r"\s", " ", name) for name in bad],
         skipped=dict(sorted(skipped.items())),
@@ -123,7 +129,7 @@ def line_of_file(file: TestFile) -> str:
 def _storm(result: Result) -> Storm:
     found = result.finding
     return Storm(
-        origin=origin(result.code, result.at, result.seconds),
+        origin=origin(CODE, result.at, result.seconds),
         events=found.events if found else 0,
         faults=sum(result.tried.values()),
         hits=result.hits or 0,

@@ -8,13 +8,13 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.results import ROOT
+from tests.chaos.results import ROOT, code_id
 
 PATH = Path(__file__).with_name("results.json")
 
@@ -101,14 +101,14 @@ def write(results: Mapping[str, OfVersion], path: Path = PATH) -> None:
     path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
-def origin(code: str, at: str, seconds: float) -> Origin:
-    """Say where a result comes from: this commit, this machine."""
-    return Origin(code, commit(), at, machine(), round(seconds, 1))
+def origin(folders: Sequence[str], at: str, seconds: float) -> Origin:
+    """Say where a result of the code in `folders` comes from: this commit, this machine."""
+    return Origin(code_id(folders), commit(folders), at, machine(), round(seconds, 1))
 
 
-def commit() -> str:
-    """Name the commit of the checkout, with a `+` where the worker or the tests differ from it."""
-    changed = _git("status", "--porcelain", "--", "streamdedup", "tests/*.py")
+def commit(folders: Iterable[str]) -> str:
+    """Name the commit of the checkout, with a `+` if the code in `folders` differs from it."""
+    changed = _git("status", "--porcelain", "--", *(f"{folder}/*.py" for folder in folders))
     return _git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")
 
 
@@ -123,7 +123,14 @@ def machine() -> str:
 
 def origins(results: Iterable[OfVersion]) -> list[Origin]:
     """List where all results come from."""
-    return [part.origin for of in results for part in (*of.storms.values(), *of.files.values())]
+    return [
+        origin
+        for of in results
+        for origin in (
+            *(storm.origin for storm in of.storms.values()),
+            *(file.origin for file in of.files.values()),
+        )
+    ]
 
 
 def _parsed(kind: Any, fields: Mapping[str, Any]) -> Any:
