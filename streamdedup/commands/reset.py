@@ -274,4 +274,5 @@ def note_after(found: Found, to: int, *, forget: bool) -> Note:
         born=found.partitions if forget else found.born,
         floor=floor,
         since=since,
+        meaning=None if forget else found.meaning,
     )

@@ -183,6 +183,7 @@ class Committer:
             atomic=self._recipe.exactly_once,
             floor=self._ground.floor,
             since=self._ground.since,
+            meaning=self._recipe.meaning.check,
         ).encode()
         if self._recipe.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)

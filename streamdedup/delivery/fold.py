@@ -38,6 +38,10 @@ from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import Identity, Snapshot
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 
+_MALFORMED = (
+    "none if they passed by key.on_malformed: pass, or were emitted under another key; if not, find out who writes to"
+    " the output: events without a key are in no filter"
+)
 STALL_S_MAX = 60.0
 LOG_ANSWER_S_MAX = 1.0  # a save goes on without the answer: it must not wait for a broker
 
@@ -278,7 +282,7 @@ class FoldedMemory(Memory):
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)
         progress = self.progress = FoldProgress(shard, start, found.output_end)
-        folded = skipped = withheld = 0
+        folded = skipped = withheld = malformed = 0
         first = last = None
         batches = self._services.cluster.committed_events(
             self._settings.sink.topic,
@@ -292,8 +296,9 @@ class FoldedMemory(Memory):
                 self._check_foreign(batch, foreign)
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
                 for part in batch.parts(self._extractor.rows_a_turn):
-                    nulls, marked = await self._fold_in(shard, part)
-                    skipped, withheld = skipped + nulls, withheld + marked
+                    nulls, broken, marked = await self._fold_in(shard, part)
+                    skipped, malformed = skipped + nulls, malformed + broken
+                    withheld += marked
                 folded += len(batch)
                 self._meters.folded += len(batch)
         except TrimmedError as error:
@@ -302,7 +307,8 @@ class FoldedMemory(Memory):
             await batches.aclose()
         shard.end_fold(found.output_end)
         progress.end_now()
-        self._log.info(
+        told = self._log.warning if malformed else self._log.info
+        told(
             "output_folded",
             start=start,
             end=found.output_end,
@@ -311,14 +317,17 @@ class FoldedMemory(Memory):
             events=folded,
             without_key=skipped,
             not_passed=withheld,
+            **({"remedy": _MALFORMED} if malformed else {}),
         )
 
-    async def _fold_in(self, shard: Shard, batch: EventBatch) -> tuple[int, int]:
-        """Add the keys of `batch`; return how many events have no key, and how many others are marked as not passed.
+    async def _fold_in(self, shard: Shard, batch: EventBatch) -> tuple[int, int, int]:
+        """Add the keys of `batch`; return how many events have no key, are malformed, and are marked as not passed.
 
-        Shadow mode emits every event, and marks those that would not have passed: their keys were never admitted.
+        An event without a key is malformed, or a tombstone that is not judged. Marked are those that have a key:
+        shadow mode emits every event, and marks those that would not have passed. Their keys were never admitted.
         """
-        keys = (await keys_of(batch, self._extractor)).keys
+        found = await keys_of(batch, self._extractor)
+        keys = found.keys
         await self.ready_for(len(batch))
         marks = await beside(is_large(batch), marks_of, batch.headers)
         withheld = np.flatnonzero((marks != Verdict.PASS) & (keys.sizes >= 0))
@@ -326,7 +335,7 @@ class FoldedMemory(Memory):
         passed = keys.nulled(withheld)
         digests = await digests_of(passed, shard.filter.hash)
         await in_turns(shard.fold(passed, batch.timestamps, batch.next_offset, digests))
-        return without_key, len(withheld)
+        return without_key, len(found.malformed), len(withheld)
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:
         """Raise DeliveryError if `batch` has an event in the range `foreign`: a second writer put it there.

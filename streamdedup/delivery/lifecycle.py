@@ -140,6 +140,7 @@ from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import doubt_cause
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
+from streamdedup.settings.meaning import shown_check
 
 log = structlog.get_logger(__name__)
 
@@ -335,6 +336,7 @@ class Delivery:
         if warning := growth(found, self._settings.source):
             self._log.warning("input_grown", detail=warning)
             source.grown(found.partitions)
+        self._warn_keys_changed(found)
         self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
         foreign = self._committer.foreign if self._committer else None
@@ -355,6 +357,24 @@ class Delivery:
         )
         if self._decider.full:
             await self._wait_full(shard)
+
+    def _warn_keys_changed(self, found: Found) -> None:
+        """Warn if the last commit was made by a worker of another meaning, until the next commit is ours.
+
+        The filter is the fold of the output all the same, because a snapshot or a memory of other keys has another
+        identity. Events of the output that have no key by our meaning are in no filter.
+        """
+        ours = self._recipe.meaning.check
+        if found.meaning not in (None, ours):
+            self._log.warning(
+                "keys_changed",
+                theirs=shown_check(found.meaning),
+                ours=shown_check(ours),
+                reason="the offset was committed by a worker with another key, input, output, or with or without a"
+                " filter: its log line worker_starts has a meaning that begins with `theirs`",
+                remedy="none if that was changed on purpose: the output is folded by the new key. If not, stop all"
+                " workers, set the key back, and look at what was emitted meanwhile (docs/operate.md)",
+            )
 
     def _committer_on(self, found: Found, shard: Shard) -> Committer:
         """Return what commits the transactions of `shard` until the next fencing, on the ground of what was `found`."""

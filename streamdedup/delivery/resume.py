@@ -57,6 +57,11 @@ class Found:
         return note.since
 
     @property
+    def meaning(self) -> int | None:
+        """The check of the meaning by which the last commit took keys; None if that is not known."""
+        return self.note.meaning if self.note else None
+
+    @property
     def note(self) -> Note | None:
         """The committed offset's note, if it is of this cluster."""
         note = self.committed.note if self.committed else None

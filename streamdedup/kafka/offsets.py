@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # a code that aiokafka lacks
-_OPTIONAL = ("watermark", "partitions", "born", "floor", "since")
+_OPTIONAL = ("watermark", "partitions", "born", "floor", "since", "meaning")
 NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator is loading, is away, or has moved
 
 
@@ -38,6 +38,7 @@ class Note:
       above the label.
     - After a `reset --forget`, nothing in the output below the offset `floor` counts as emitted, and the input is read
       again from the offset `since` on.
+    - `meaning` is the check of the meaning by which keys were taken until this commit; None in older notes.
     """
 
     cluster_id: str | None
@@ -50,6 +51,7 @@ class Note:
     atomic: bool = False
     floor: int | None = None
     since: int | None = None
+    meaning: int | None = None
 
     def encode(self) -> str:
         """Return the text to commit."""

@@ -31,8 +31,8 @@ class Phase(StrEnum):
 class Status:
     """The state of a worker. `deliveries`, the worker's own dictionary, has its present or most recent partitions.
 
-    `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none. `refusal` says
-    why the group refuses this worker; None if it does not.
+    `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none.
+    `group_says` is what is known of a group that refuses this worker.
     """
 
     topic: str
@@ -44,7 +44,7 @@ class Status:
     clocks: LeaderClocks | None = None
     epoch: int = -1
     port: int | None = None
-    refusal: str | None = None
+    group_says: str | None = None
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes
@@ -55,6 +55,16 @@ class Status:
         """The partitions that it serves; None during a rebalance, while the group assigns them and shards move."""
         source = self.source
         return source.assigned if source and source.epoch == self.epoch else None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the group refuses this worker; None if it does not."""
+        if self.source is None or self.source.refused_since is None:
+            return None
+        return (
+            self.group_says
+            or "the group refuses this worker; what is in force there is being asked"
+        )
 
     @property
     def broker_away_s(self) -> float:

@@ -55,7 +55,7 @@ class GroupWatch:
         while True:
             since = self._source.refused_since
             if since is None:
-                self._status.refusal, self._seen = None, InForce(None, ())
+                self._status.group_says, self._seen = None, InForce(None, ())
             else:
                 await self._look()
                 self._report(asyncio.get_running_loop().time(), since)
@@ -72,7 +72,7 @@ class GroupWatch:
     def _report(self, now: float, since: float) -> None:
         assignor, members = self._seen.assignor, self._seen.members
         by = f"{counted(len(members), 'member')} as {assignor}" if assignor else "others"
-        self._status.refusal = (
+        self._status.group_says = (
             f"the group {self._group} is of another configuration: joined by {by} ({whose(assignor)}), not as"
             f" {self._ours}; {REMEDY}"
         )

@@ -155,10 +155,10 @@ async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, st
     assert (await second.logged("output_folded"))[0]["start"] >= saved["label"]
 
 
-async def test_partitions_are_assigned_by_the_sticky_assignor(
+async def test_a_member_offers_the_name_of_its_meaning_alone(
     deployment: Deployment, start: Start
 ) -> None:
-    """What stays with a member keeps its filter in memory: the group is offered nothing but that assignor."""
+    """By a second one, workers of another meaning could join the group."""
     joins: list[bytes] = []
 
     def watch(frame: Frame) -> None:
@@ -169,8 +169,27 @@ async def test_partitions_are_assigned_by_the_sticky_assignor(
         worker = start(deployment, proxy)
         await worker.live()
         await worker.stop()
+    (line,) = worker.lines("worker_starts")
+    one_protocol = b"consumer" + struct.pack(">i", 1) + struct.pack(">h", len(line["meaning"]))
     assert joins
-    assert all(b"sticky" in join and b"range" not in join for join in joins)
+    assert all(one_protocol + line["meaning"].encode() in join for join in joins)
+
+
+async def test_partitions_stay_with_their_members(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """If one of three leaves, the others keep what they have, and with it their filters in memory."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=6).create()
+    deployment.config["delivery"]["drain_s"] = 5
+    three = [start(deployment) for _ in range(3)]
+    for worker in three:
+        await worker.live(2)
+    had = {worker: set(worker.worker.deliveries) for worker in three}
+    leaver = min(three, key=lambda worker: min(had[worker]))
+    await leaver.stop()
+    for worker in set(three) - {leaver}:
+        await worker.live(3)
+        assert had[worker] < set(worker.worker.deliveries)
 
 
 # --- rule 12: offsets and topics are ours to decide ---

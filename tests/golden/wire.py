@@ -22,6 +22,7 @@ NOTES = {
     "forgotten, without ids": Note(
         cluster_id=None, input_id="input", output_id=None, label=2**62, floor=7, since=9
     ),
+    "with a meaning": Note(**_IDS, label=5, partitions=8, born=8, atomic=True, meaning=0xFFFF_FFFF),
     "other scripts": Note(cluster_id="日本", input_id='a"b', output_id="", label=1),
 }
 OLD_NOTES = (
@@ -33,6 +34,7 @@ OLD_NOTES = (
     '{"label":7,"output_id":"o","input_id":"i","cluster_id":"c","streamdedup":1,"atomic":true}',
     '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"atomic":1}',
     '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"floor":"3"}',
+    '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o","label":7,"meaning":"b140e3ff"}',
     '{"streamdedup":2,"cluster_id":"c","input_id":"i","output_id":"o","label":7}',
     '{"streamdedup":1,"cluster_id":"c","input_id":"i","label":7}',
     '{"streamdedup":1,"cluster_id":"c","input_id":"i","output_id":"o"}',

@@ -26,6 +26,7 @@ class Group:
         self.answer: InForce | Exception = REBALANCING
         self.status = Status("topic", {}, Meters())
         this: Any = self
+        self.status.source = this
         self.watch = GroupWatch(this, this, "group", OURS, self.status)
 
     def refuse(self) -> None:

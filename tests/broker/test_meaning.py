@@ -1,0 +1,193 @@
+"""One group, one meaning, by a real broker: workers that would take another key of an event wait, and say so."""
+
+import asyncio
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from streamdedup.kafka.source import REJOIN_S_MAX, REJOIN_S_MIN
+from tests.broker.base import DEADLINE_S, Broker
+from tests.broker.proxy import Action, Api, Drop, Frame, Proxy
+from tests.broker.topics import Event, read_all
+from tests.deployment import Deployment
+from tests.lists.files import list_file
+from tests.local import LocalWorker, Start
+
+pytestmark = pytest.mark.broker
+
+FIRST_EVENTS, USERS = 15_000, 5_000
+
+
+@pytest.fixture
+def pair(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions, keys in JSON, quick to end."""
+    made = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    made.config["delivery"]["drain_s"] = 5
+    made.config["key"] = {"field": "id"}
+    return made
+
+
+def visits(numbers: range) -> list[Event]:
+    """Events with an id of their own, several of one user."""
+    values = {n: orjson.dumps({"id": n, "user": n % USERS}) for n in numbers}
+    return [(n % 2, None, value, [], None) for n, value in values.items()]
+
+
+def ids(deployment: Deployment) -> list[int]:
+    """The ids of the output's events."""
+    output = read_all(deployment.bootstrap, deployment.sink)
+    return sorted(orjson.loads(event.value or b"")["id"] for event in output)
+
+
+def start_with_key(
+    start: Start, deployment: Deployment, field: str, proxy: Proxy | None = None
+) -> LocalWorker:
+    """A worker whose key is in that field."""
+    deployment.config["key"] = {"field": field}
+    return start(deployment, proxy)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+async def test_two_workers_with_different_keys_lose_no_first_event_on_a_broker(
+    pair: Deployment, start: Start, guarantee: str
+) -> None:
+    """The second waits, and says why; once the first has gone it joins by itself, and folds the output by its key."""
+    pair.config["delivery"]["guarantee"] = guarantee
+    first = start_with_key(start, pair, "id")
+    await first.live()
+    second = start_with_key(start, pair, "user")
+    (line,) = await second.logged("group_of_another_configuration")
+    assert line["in_force"] == first.lines("worker_starts")[0]["meaning"]
+    assert line["ours"] == second.lines("worker_starts")[0]["meaning"]
+    assert line["members"] == 1
+    assert second.worker.status.refusal is not None
+    pair.feed(visits(range(FIRST_EVENTS)))
+    await first.until(
+        lambda: first.tally.consumed + second.tally.consumed >= FIRST_EVENTS, "consumed"
+    )
+    assert await asyncio.to_thread(ids, pair) == list(range(FIRST_EVENTS))
+    assert second.tally.consumed == 0
+    await first.stop()
+    await second.live()
+    assert len(second.lines("keys_changed")) == 2
+    assert {fold["start"] for fold in second.lines("output_folded")} == {0}
+    pair.feed(visits(range(FIRST_EVENTS, FIRST_EVENTS + 100)))
+    await second.consumed(100)
+    assert len(await asyncio.to_thread(ids, pair)) == FIRST_EVENTS
+    assert second.worker.status.refusal is None
+
+
+async def test_a_sleeper_waits_for_a_group_that_has_changed(pair: Deployment, start: Start) -> None:
+    """Its session ended while it heard of nothing; it asks every few seconds, and no time limit of brokers counts."""
+    asleep, asked = [False], list[float]()
+
+    def rule(frame: Frame) -> Action | None:
+        if frame.api == Api.JOIN_GROUP and not frame.is_answer and not asleep[0]:
+            asked.append(time.monotonic())
+        return Drop() if asleep[0] and frame.api == Api.HEARTBEAT else None
+
+    pair.config["kafka"]["give_up_after_s"] = 3
+    with Proxy(pair.bootstrap, rule) as proxy:
+        sleeper = start_with_key(start, pair, "user", proxy)
+        await sleeper.live()
+        asleep[0] = True
+        other = start_with_key(start, pair, "id")
+        await other.live()
+        asked.clear()
+        asleep[0] = False
+        proxy.cut_all()
+        await sleeper.logged("group_of_another_configuration")
+        await sleeper.until(lambda: len(asked) >= 6, "requests")
+        gaps = [later - sooner for sooner, later in pairwise(asked)]
+        assert all(REJOIN_S_MIN - 0.1 <= gap <= REJOIN_S_MAX + 2 for gap in gaps[1:]), gaps
+        pair.feed(visits(range(100)))
+        await other.consumed(100)
+        await other.stop()
+        await sleeper.live()
+        assert len(sleeper.lines("keys_changed")) == 2
+        await sleeper.stop()
+    assert await asyncio.to_thread(ids, pair) == list(range(100))
+
+
+async def test_who_is_refused_at_the_start_asks_every_few_seconds(
+    pair: Deployment, start: Start
+) -> None:
+    """One request each time, by a client that is made anew."""
+    asked: list[float] = []
+
+    def watch(frame: Frame) -> None:
+        if frame.api == Api.JOIN_GROUP and not frame.is_answer:
+            asked.append(time.monotonic())
+
+    first = start_with_key(start, pair, "id")
+    await first.live()
+    pair.config["kafka"]["give_up_after_s"] = 3
+    with Proxy(pair.bootstrap, watch) as proxy:
+        second = start_with_key(start, pair, "user", proxy)
+        await second.until(lambda: len(asked) >= 4, "requests")
+        assert all(
+            REJOIN_S_MIN - 0.1 <= later - sooner <= REJOIN_S_MAX + 3
+            for sooner, later in pairwise(asked)
+        )
+        await second.stop()  # it ends although it never joined
+    assert second.worker.deliveries == {}
+
+
+async def test_a_worker_of_before_the_names_is_waited_for(pair: Deployment, start: Start) -> None:
+    """Such workers joined as `sticky`: an upgrade from them is one of stopping all and starting all."""
+    before = AIOKafkaConsumer(
+        pair.source,
+        bootstrap_servers=pair.bootstrap,
+        group_id=pair.group,
+        enable_auto_commit=False,
+        session_timeout_ms=2000,
+        heartbeat_interval_ms=300,
+        partition_assignment_strategy=(StickyPartitionAssignor,),
+    )
+    await before.start()
+    worker = start_with_key(start, pair, "id")
+    (line,) = await worker.logged("group_of_another_configuration")
+    assert line["in_force"] == "sticky"
+    assert line["whose"] == "a worker of an older version or another aiokafka program"
+    await before.stop()
+    await worker.live()
+    StickyPartitionAssignor.member_assignment = None  # which that consumer left behind
+
+
+async def test_a_static_worker_with_another_key_waits_for_its_own_session(
+    pair: Deployment, start: Start
+) -> None:
+    """Alone in its group, and restarted at once with another key: its place is that of a member until then."""
+    pair.config["kafka"] |= {"group_instance_id": "one"}
+    first = start_with_key(start, pair, "id")
+    await first.live()
+    await first.stop()
+    ended = time.monotonic()
+    second = start_with_key(start, pair, "user")
+    await second.live()
+    assert time.monotonic() - ended > 1
+    assert time.monotonic() - ended < DEADLINE_S
+
+
+async def test_workers_that_differ_in_sizes_and_lists_share_a_group(
+    pair: Deployment, start: Start, tmp_path: Path
+) -> None:
+    """So a new capacity and a new list are rolled out worker by worker."""
+    first = start(pair)
+    await first.live()
+    more: dict[str, Any] = {"filter": {"capacity": 5_000, "error_rate": 1e-6}}
+    more |= {"blocklist": {"file": str(list_file(tmp_path / "block.list", [b"listed"]))}}
+    pair.config |= more
+    second = start(pair)
+    await second.live(1)
+    await first.live(1)
+    assert second.lines("group_of_another_configuration") == []
+    pair.feed(visits(range(100)))
+    await first.until(lambda: first.tally.consumed + second.tally.consumed >= 100, "consumed")
+    assert await asyncio.to_thread(ids, pair) == list(range(100))
