@@ -39,6 +39,7 @@ NO_FILE = "it is no regular file"
 
 Content = Iterator[bytes | memoryview]
 Made = TypeVar("Made")
+E = TypeVar("E", bound=Exception)
 Make = Callable[[Mapping[str, Any], list[memoryview], Hash], Made]
 
 # The kinds of the files that `streamdedup lists build` writes. A list holds two filters, a store digests.
@@ -138,15 +139,17 @@ def reading(
 
     SnapshotError, with the path, if the file cannot be read or is not intact.
     """
-    with blaming("read", path, "copy it to where it may be read"):
-        try:
-            with opened(fs, path) as (fd, size):
-                yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
-        except SnapshotError as error:
-            remedy = "take a copy of it, or build and save it again"
-            if isinstance(error, ForeignError):
-                remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
-            raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from error
+    try:
+        with opened(fs, path) as (fd, size):
+            yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
+    except SnapshotError as error:
+        remedy = "take a copy of it, or build and save it again"
+        if isinstance(error, ForeignError):
+            remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
+        raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from _outside(error)
+    except OSError as error:
+        instead = "copy it to where it may be read"
+        raise _blamed("read", path, error, instead) from _outside(error)
 
 
 def made_by(make: Make[Made], reader: SnapshotReader, hash_key: bytes, path: Path) -> Made:
@@ -353,9 +356,21 @@ def blaming(doing: str, path: Path, instead: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SnapshotError(
-            f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}"
-        ) from error
+        raise _blamed(doing, path, error, instead) from _outside(error)
+
+
+def _blamed(doing: str, path: Path, error: OSError, instead: str) -> SnapshotError:
+    return SnapshotError(f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}")
+
+
+def _outside(error: E) -> E:
+    """Return `error`, caught in the generator of a context manager, without the frame of that generator.
+
+    From Python 3.12 on that frame leads back to the error. The error, and with it a table that was read or mapped,
+    would then stay until the garbage collector runs.
+    """
+    place = error.__traceback__
+    return error.with_traceback(place and place.tb_next)
 
 
 def words(error: OSError) -> str:

@@ -12,6 +12,7 @@ from streamdedup.events import Fingerprint
 
 JSON_BYTES_MAX = 64 << 10
 DRAWN = "drawn"  # the `hash_check` of an identity whose filters have each a secret of their own
+DEPTH_MAX = 64  # of arrays and objects; those of our headers go 5 deep
 OFFSET_MAX = (1 << 63) - 1  # Kafka's offsets are int64
 
 _MAY_BE_UNKNOWN = ("cluster_id", "topic_id")
@@ -220,7 +221,11 @@ def _parse_identity(raw: Mapping[str, object]) -> Identity:
 
 
 def parse_object(text: bytearray) -> dict[str, object]:
-    """Return a JSON object. DamagedFileError if the text is none."""
+    """Return a JSON object. DamagedFileError if the text is none, or is nested deeper than DEPTH_MAX."""
+    if (
+        _depth(text) > DEPTH_MAX
+    ):  # what Python's reader refuses depends on its version, and goes up to 65,000
+        raise DamagedFileError(f"its header or trailer is nested deeper than {DEPTH_MAX}")
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -230,6 +235,19 @@ def parse_object(text: bytearray) -> dict[str, object]:
     if not isinstance(raw, dict):
         raise DamagedFileError("its header or trailer is not a JSON object")
     return raw
+
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_BRACKET = re.compile(rb"[][{}]")
+
+
+def _depth(text: bytearray) -> int:
+    """Return how deep arrays and objects are nested, if the text is JSON. Brackets in strings do not count."""
+    depth = deepest = 0
+    for bracket in _BRACKET.finditer(_STRING.sub(b"", text)):
+        depth += 1 if bracket[0] in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _refuse_constant(name: str) -> NoReturn:

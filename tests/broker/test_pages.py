@@ -55,7 +55,8 @@ async def get(worker: LocalWorker, path: str) -> tuple[int, str]:
             with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            with error:
+                return error.code, error.read().decode()
 
     return await asyncio.to_thread(ask)
 

@@ -14,7 +14,7 @@ PARTITIONS = 6
 class Topic(ClusterMetadata):  # type: ignore[misc]  # aiokafka has no types
     """A cluster with one topic."""
 
-    def topics(self, exclude_internal_topics: bool = True) -> set[str]:  # noqa: ARG002, FBT001, FBT002 - as aiokafka's
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:  # noqa: ARG002 - as aiokafka's
         """The only one."""
         return {"in"}
 

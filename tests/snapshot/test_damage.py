@@ -4,6 +4,7 @@ import json
 import os
 import random
 import struct
+import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from streamdedup.snapshot.format import (
 from streamdedup.snapshot.header import (
     DamagedFileError,
     Header,
+    parse_object,
 )
 from streamdedup.testing.files import WatchedFs
 from tests.snapshot.shelf import (
@@ -295,6 +297,18 @@ def test_a_header_that_does_not_say_whether_it_has_a_log_is_refused() -> None:
 def test_hostile_bytes_take_no_memory(data: bytes) -> None:
     """Lengths beyond the bound or the file, JSON that is deep, long or none."""
     assert_refused_in_little_memory(data)
+
+
+def test_how_deep_a_header_may_be_is_the_same_on_every_python() -> None:
+    """A bracket in a string opens nothing, whatever is escaped in it, and a string without an end takes no time."""
+    for inside in (b"0", rb'"[{\\"', rb'"\"[{"'):
+        assert parse_object(bytearray(b'{"a":' * 63 + b"[" + inside + b"]" + b"}" * 63))
+        with pytest.raises(DamagedFileError, match="deeper than 64"):
+            parse_object(bytearray(b'{"a":' * 64 + b"[" + inside + b"]" + b"}" * 64))
+    begun = time.process_time()
+    with pytest.raises(DamagedFileError):
+        parse_object(bytearray(rb'{"' + rb"\"" * 30_000))
+    assert time.process_time() - begun < 1
 
 
 def assert_refused_in_little_memory(data: bytes, why: str = ".") -> None:

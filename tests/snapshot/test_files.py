@@ -1,16 +1,18 @@
 """What `streamdedup.save` and `streamdedup.load` promise to a program."""
 
 import errno
+import gc
 import json
 import os
 import re
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, assert_type, cast
+from typing import Any, NoReturn, assert_type, cast
 
 import numpy as np
 import pytest
@@ -161,6 +163,31 @@ def test_a_map_goes_with_its_filter(path: Path) -> None:
             with suppress(SnapshotError):
                 streamdedup.load(damaged, mmap=mmap)
     assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208 - as above
+
+
+@both_ways
+def test_a_failed_read_leaves_no_table(path: Path, mmap: bool) -> None:
+    """What was read before the disk failed, or before damage was found, is freed without the garbage collector."""
+
+    class Table:
+        """What a frame of the reader holds."""
+
+    tables: list[weakref.ref[Table]] = []
+
+    def failing(*_: object) -> NoReturn:
+        table = Table()
+        tables.append(weakref.ref(table))
+        raise OSError(errno.EIO, "no answer") if len(tables) == 1 else SnapshotError("damaged")
+
+    streamdedup.save(bloom(), path)
+    gc.disable()
+    try:
+        for said in ("EIO", "damaged"):
+            with suppress(SnapshotError), files.reading(path, mmap=mmap) as reader:
+                failing(reader)
+            assert tables[-1]() is None, said
+    finally:
+        gc.enable()
 
 
 def test_a_path_may_be_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
