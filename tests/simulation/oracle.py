@@ -9,7 +9,7 @@ from streamdedup.errors import SnapshotError
 from streamdedup.filters.base import Addable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.offsets import Note
-from streamdedup.keys.hashing import Digests, digests
+from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.snapshot.files import built
 from streamdedup.snapshot.read import MappedReader
 from streamdedup.testing import Logged
@@ -49,7 +49,7 @@ class Oracle:
         self.foreign: set[int] = set()
         """Partitions of the output to which others wrote: a shard hears of it with its next transaction."""
         self._looked_at: dict[int, tuple[int, int]] = {}
-        self._digests: dict[int, tuple[list[bytes], Digests]] = {}
+        self._digests: dict[int, tuple[list[bytes], Hash, Digests]] = {}
 
     def check_now(self) -> None:
         """At any moment: nothing twice, nothing foreign, no filter or snapshot that is not the fold of its output."""
@@ -245,10 +245,11 @@ class Oracle:
     def _held(self, partition: int, seen: Addable | Windowed) -> set[bytes]:
         """Of all keys that were fed those in `seen`."""
         fed = self.fed[partition]
-        keys, hashed = self._digests.get(partition, ([], digests([])))
-        if len(keys) != len(fed):
+        known = self._digests.get(partition)
+        if known is None or len(known[0]) != len(fed) or known[1] != seen.hash:
             keys = sorted(fed)
-            self._digests[partition] = keys, (hashed := digests(keys))
+            self._digests[partition] = known = keys, seen.hash, seen.hash.digests(keys)
+        keys, _, hashed = known
         mask = seen.contains_many(hashed).tolist()
         return {key for key, held in zip(keys, mask, strict=True) if held}
 
