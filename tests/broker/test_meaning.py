@@ -11,7 +11,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from streamdedup.kafka.source import REJOIN_S_MAX, REJOIN_S_MIN
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.proxy import Action, Api, Drop, Frame, Proxy
 from tests.broker.topics import Event, read_all
@@ -22,6 +21,7 @@ from tests.local import LocalWorker, Start
 pytestmark = pytest.mark.broker
 
 FIRST_EVENTS, USERS = 15_000, 5_000
+REJOIN_S_MIN, REJOIN_S_MAX = 1.0, 5.0  # as promised
 
 
 @pytest.fixture

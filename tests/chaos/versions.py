@@ -13,6 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "streamdedup"
+NAMED_SINCE = (
+    f"{PACKAGE}/settings/meaning.py"  # versions without it share no group with those that have it
+)
 COMPILE_S = 900.0
 
 
@@ -35,13 +38,21 @@ class OldVersion:
 
 
 def commit_of(name: str) -> str:
-    """Return the short name of the commit that `name` means; ValueError if the repository has none."""
+    """Return the short name of the commit that `name` means.
+
+    ValueError if the repository has none, or if its workers share no group with today's.
+    """
     found = _git(
         "rev-parse", "--verify", "--quiet", "--short", "--end-of-options", f"{name}^{{commit}}"
     )
     if found.returncode:
         raise ValueError(f"OLD={name}: a commit of this repository is needed, or a name of one")
-    return found.stdout.decode().strip()
+    commit = found.stdout.decode().strip()
+    if not _git("ls-tree", "--name-only", commit, NAMED_SINCE).stdout:
+        raise ValueError(
+            f"OLD={name}: its workers join as `sticky`, and share no group with today's"
+        )
+    return commit
 
 
 def take_out(commit: str, directory: Path) -> OldVersion:

@@ -188,6 +188,13 @@ def test_a_later_move_keeps_the_floor(to: int, since: int) -> None:
     assert note_after(found, to, forget=False) == replace(NOTE, label=60, floor=40, since=since)
 
 
+def test_a_move_keeps_the_meaning_of_the_output_and_forgetting_drops_it() -> None:
+    """The output was emitted under the key of that commit, whoever resets; what is forgotten has no key."""
+    found = with_note(meaning=7)
+    assert note_after(found, 10, forget=False).meaning == 7
+    assert note_after(found, 10, forget=True).meaning is None
+
+
 def test_a_floor_belongs_to_one_output() -> None:
     """Of another output or cluster, nothing is forgotten by it; of another input, it is not known from where."""
     found = with_note(floor=40, since=25)

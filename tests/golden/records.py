@@ -26,6 +26,7 @@ RECORDS: Mapping[str, Callable[[], Any]] = {
     "snapshots-taken-up": deployment.taken_up,
     "lists": lists.verdicts,
     "commit-notes": wire.notes,
+    "meanings": wire.meanings,
     "control-topic": wire.control,
     "log-events": names.log_events,
     "log-bound-fields": names.bound_fields,

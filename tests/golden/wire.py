@@ -1,13 +1,15 @@
 """What is committed beside offsets and written to the control topic, in every form, and what is read in old forms."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from streamdedup.errors import MalformedError
 from streamdedup.kafka.offsets import Note
+from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules
 from streamdedup.lists.control import Op, control_key, message, read_change
+from streamdedup.settings.meaning import Meaning
 
 _IDS: dict[str, Any] = {"cluster_id": "cluster", "input_id": "input", "output_id": "output"}
 NOTES = {
@@ -52,6 +54,28 @@ def notes() -> Any:
 def _read(text: str) -> dict[str, Any] | None:
     note = Note.decode(text)
     return None if note is None else asdict(note)
+
+
+def meanings() -> Any:
+    """Names and checks of meanings, and what they stand for: another name ends every group's rolling upgrades."""
+    plain = Extractor("json", ("id",))
+    emails = {
+        f"email, {preset}": replace(plain, normalizer=normalizer("email", EmailRules.of(preset)))
+        for preset in ("provider", "strict")
+    }
+    extractors = {
+        "plain": plain,
+        "several fields": Extractor("json", ("/user/id", "名"), "judge"),
+        "the record's key": Extractor("key", (), "drop"),
+        "the value": Extractor("value"),
+        "a header": Extractor("header", ("id",)),
+        "trim": replace(plain, normalizer=normalizer("trim")),
+        "lowercase": replace(plain, normalizer=normalizer("lowercase")),
+        **emails,
+    }
+    made = {name: Meaning(each, "in", "out", True) for name, each in extractors.items()}
+    made["without a filter"] = Meaning(plain, "in", "out", False)
+    return {name: [each.name, each.check, each.parts] for name, each in made.items()}
 
 
 ENTRIES = (

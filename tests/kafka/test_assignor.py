@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+from aiokafka import TopicPartition
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment as Assignment
@@ -43,12 +45,13 @@ def test_the_name_is_the_one_that_is_given() -> None:
     assert issubclass(sticky_assignor("one"), StickyPartitionAssignor)
 
 
-def test_no_two_consumers_share_what_they_remember() -> None:
+def test_no_two_consumers_share_what_they_remember(monkeypatch: pytest.MonkeyPatch) -> None:
     """Aiokafka keeps it in the class: a consumer that begins anew would claim what another one of the process has."""
     first, second = sticky_assignor("one"), sticky_assignor("one")
     first.on_assignment(Assignment(0, [("in", [1, 2])], b""))
-    assert second.member_assignment is None
     assert StickyPartitionAssignor.member_assignment is None
+    monkeypatch.setattr(StickyPartitionAssignor, "member_assignment", [TopicPartition("in", 3)])
+    assert second.member_assignment is None
     assert second.metadata(["in"]).user_data == b""
 
 

@@ -9,10 +9,12 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 
 from streamdedup.delivery.consume import InputReader
 from streamdedup.events import EventBatch
+from streamdedup.kafka import source
 from streamdedup.kafka.client import assignor
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.source import NOWHERE, KafkaSource
+from streamdedup.settings.meaning import Meaning
 from streamdedup.worker.worker import Worker
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
@@ -41,6 +43,18 @@ MUTANTS = (
         "partitions stay where their filters are: the sticky assignor (rule 11)",
         lambda: patch.object(assignor, "StickyPartitionAssignor", RoundRobinPartitionAssignor),
         ("test_partitions_stay_with_their_members",),
+    ),
+    Mutant(
+        "one-name-for-all-meanings",
+        "workers that take other keys share no group (rule 11)",
+        lambda: patch.object(Meaning, "name", "streamdedup-0000000000000000"),
+        ("test_two_workers_with_different_keys_lose_no_first_event[exactly_once]",),
+    ),
+    Mutant(
+        "refused-in-a-hurry",
+        "a group that refuses us is asked every few seconds (rule 11)",
+        lambda: patch.multiple(source, REJOIN_S_MIN=0.0, REJOIN_S_MAX=0.01),
+        ("test_a_sleeper_waits_for_a_group_that_has_changed",),
     ),
     Mutant(
         "offset-chosen-by-the-client",

@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from streamdedup.kafka.client.patience import Patience
-from streamdedup.kafka.source import REJOIN_S_MAX, REJOIN_S_MIN
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
@@ -22,7 +21,7 @@ from tests.lists.files import list_file
 from tests.local import LocalWorker, Start, workers
 
 FIRST_EVENTS, USERS = 15_000, 5_000
-SESSION_S = 2.0  # of the deployments of tests
+REJOIN_S_MIN, REJOIN_S_MAX = 1.0, 5.0  # as promised
 GAUGE = "streamdedup_group_of_another_configuration"
 
 
