@@ -1,10 +1,14 @@
 """Digests that wait for their commit, in the order in which they passed: a queue, with an open-addressing index.
 
-A slot of the index is one word: 32 bits of the digest, which also give its home, and its place in the queue. At most
-half of the slots are taken; probing is linear, and a removal closes its gap (Knuth 1973, 6.4, R). To grow, a larger
-table takes what comes; the smaller one empties by itself, because digests leave in order.
+A slot of the index is one word: 32 bits of a mark, which also give its home, and its place in the queue. At most half
+of the slots are taken; probing is linear, and a removal closes its gap (Knuth 1973, 6.4, R). To grow, a larger table
+takes what comes; the smaller one empties by itself, because digests leave in order.
+
+The mark is made of the digest and of numbers that nobody outside knows. Without them, whoever chooses keys could choose
+those of one home: under murmur3 there is a key for each digest, and 20,000 such keys would take a second to judge.
 """
 
+import secrets
 from collections import deque
 from typing import NamedTuple
 
@@ -14,17 +18,18 @@ from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.filters.memory import Words
-from streamdedup.kernel import inlined, kernel, prefetch
+from streamdedup.kernel import inlined, kernel, prefetch, upper_half
 from streamdedup.keys.hashing import Digests, checked
 
 ROWS_MIN = 1024  # 32 KiB, with the index
 AHEAD = 16  # slots are prefetched this many rows before their use
 
-FIRST, COUNT = 0, 1  # the elements of `state`: where the queue begins, how many digests it holds
+# The elements of `state`: where the queue begins, how many digests it holds, and two secrets, of which marks are made.
+FIRST, COUNT, SECRET_A, SECRET_B = range(4)
 
 
 class _PendingTable(NamedTuple):
-    """A ring of digests (r, 2), r a power of two; an index (2r,) over them; in `state`, which rows of the ring wait."""
+    """A ring of digests (r, 2), r a power of two; an index (2r,) over them; in `state`, which rows of it wait."""
 
     slots: Words
     ring: Digests
@@ -77,7 +82,7 @@ class PendingDigests:
         for start in range(0, len(digests), ROWS_A_CALL):
             part = slice(start, min(start + ROWS_A_CALL, len(digests)))
             for table in older:
-                _find(table.slots, table.ring, digests[part], known[part])
+                _find(*table, digests[part], known[part])
             done += _put_new(*newest, end, digests[part], known[part], verdicts[part])
             if done < part.stop:
                 break
@@ -135,7 +140,8 @@ def warm_up() -> None:
 def _table_for(rows: int) -> _PendingTable:
     rows = 1 << (rows - 1).bit_length()
     ring = np.empty((rows, 2), dtype=np.uint64)
-    return _PendingTable(np.zeros(2 * rows, dtype=np.uint64), ring, np.zeros(2, dtype=np.uint64))
+    state = np.array([0, 0, secrets.randbits(64), secrets.randbits(64)], dtype=np.uint64)
+    return _PendingTable(np.zeros(2 * rows, dtype=np.uint64), ring, state)
 
 
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
@@ -145,12 +151,20 @@ _PASS, _DUPLICATE = np.uint8(Verdict.PASS), np.uint8(Verdict.DUPLICATE)
 
 
 @inlined
-def _seek(slots: Words, ring: Digests, a: np.uint64, b: np.uint64) -> np.uint64:
+def _mark(state: Words, a: np.uint64, b: np.uint64) -> np.uint64:
+    """The mark of a digest: 32 bits, of which the lower ones are its home."""
+    a ^= state[SECRET_A]
+    b ^= state[SECRET_B]
+    return (upper_half(a, b) ^ a * b) >> _32
+
+
+@inlined
+def _seek(slots: Words, ring: Digests, mark: np.uint64, a: np.uint64, b: np.uint64) -> np.uint64:
     """The slot of a digest, or the empty slot where it belongs."""
     mask = np.uint64(slots.shape[0]) - _1
-    at = a & mask
+    at = mark & mask
     while slots[at] != _0:
-        if (slots[at] ^ (a << _32)) <= _LOW:
+        if (slots[at] ^ (mark << _32)) <= _LOW:
             row = (slots[at] & _LOW) - _1
             if ring[row, 0] == a and ring[row, 1] == b:
                 break
@@ -159,14 +173,16 @@ def _seek(slots: Words, ring: Digests, a: np.uint64, b: np.uint64) -> np.uint64:
 
 
 @kernel
-def _find(slots: Words, ring: Digests, digests: Digests, known: Mask) -> None:
+def _find(slots: Words, ring: Digests, state: Words, digests: Digests, known: Mask) -> None:
     """Set `known` for each digest that waits here."""
     rows = digests.shape[0]
     mask = np.uint64(slots.shape[0]) - _1
     for i in range(rows):
-        prefetch(slots, digests[min(i + AHEAD, rows - 1), 0] & mask)
+        ahead = min(i + AHEAD, rows - 1)
+        prefetch(slots, _mark(state, digests[ahead, 0], digests[ahead, 1]) & mask)
         if not known[i]:
-            known[i] = slots[_seek(slots, ring, digests[i, 0], digests[i, 1])] != _0
+            a, b = digests[i, 0], digests[i, 1]
+            known[i] = slots[_seek(slots, ring, _mark(state, a, b), a, b)] != _0
 
 
 @kernel
@@ -183,21 +199,23 @@ def _put_new(
     rows = digests.shape[0]
     mask = np.uint64(slots.shape[0]) - _1
     for i in range(min(rows, AHEAD)):
-        prefetch(slots, digests[i, 0] & mask)
+        prefetch(slots, _mark(state, digests[i, 0], digests[i, 1]) & mask)
     for i in range(rows):
-        prefetch(slots, digests[min(i + AHEAD, rows - 1), 0] & mask)
+        ahead = min(i + AHEAD, rows - 1)
+        prefetch(slots, _mark(state, digests[ahead, 0], digests[ahead, 1]) & mask)
         verdicts[i] = _DUPLICATE
         if known[i]:
             continue
         a, b = digests[i, 0], digests[i, 1]
-        at = _seek(slots, ring, a, b)
+        mark = _mark(state, a, b)
+        at = _seek(slots, ring, mark, a, b)
         if slots[at] != _0:
             continue
         if state[COUNT] == end:
             return i
         row = (state[FIRST] + state[COUNT]) & (np.uint64(ring.shape[0]) - _1)
         ring[row, 0], ring[row, 1] = a, b
-        slots[at] = a << _32 | (row + _1)
+        slots[at] = mark << _32 | (row + _1)
         state[COUNT] += _1
         verdicts[i] = _PASS
     return int(rows)
@@ -210,8 +228,9 @@ def _drop(slots: Words, ring: Digests, state: Words, rows: np.uint64) -> None:
     for _ in range(rows):
         row = state[FIRST]
         # If that row does not wait, any digest may be in it: prefetching its slot is of no use, but harmless.
-        prefetch(slots, ring[(row + _AHEAD) & ring_mask, 0] & slot_mask)
-        gap = ring[row, 0] & slot_mask
+        ahead = (row + _AHEAD) & ring_mask
+        prefetch(slots, _mark(state, ring[ahead, 0], ring[ahead, 1]) & slot_mask)
+        gap = _mark(state, ring[row, 0], ring[row, 1]) & slot_mask
         while slots[gap] != _0 and slots[gap] & _LOW != row + _1:
             gap = (gap + _1) & slot_mask
         at = (gap + _1) & slot_mask

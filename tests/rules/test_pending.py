@@ -311,3 +311,27 @@ def test_ten_thousand_transactions_take_no_more_memory_than_a_hundred() -> None:
     finally:
         tracemalloc.stop()
     assert rule.pending == 0
+
+
+def test_chosen_keys_cost_no_more_than_others() -> None:
+    """Whoever chooses digests, as anybody can under murmur3, cannot choose those of one home.
+
+    What is measured is how far entries are from their homes, which is what a kernel takes time for.
+    """
+    count = 4_000
+    numbers = np.arange(count, dtype=np.uint64)
+    none, same = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.uint64)
+    for a, b in (
+        (numbers << np.uint64(40), numbers),
+        (numbers, same),
+        (same, numbers << np.uint64(50)),
+    ):
+        waiting = PendingDigests(count)
+        assert (waiting.judge(np.stack([a, b], axis=1), none, count) == Verdict.PASS).all()
+        [table] = waiting._tables
+        taken = np.flatnonzero(table.slots)
+        homes = (table.slots[taken] >> np.uint64(32)) & np.uint64(len(table.slots) - 1)
+        away = (taken - homes.astype(np.int64)) % len(table.slots)
+        assert away.max() < count // 10
+        waiting.drop(count)
+        assert not len(waiting)
