@@ -32,11 +32,11 @@ class Watch:
 
     def look(self, partition: int, digests: Digests, verdicts: Verdicts) -> None:
         """Count the sampled ones among the digests (n, 2) that `partition` judged, by their verdicts (n,)."""
-        for row in np.flatnonzero((digests[:, 0] & SAMPLED) == 0).tolist():
-            if verdicts[row] == Verdict.DUPLICATE:
-                self.seen += 1
-            elif verdicts[row] == Verdict.PASS:
-                self._passed(partition, digests[row].tobytes())
+        sampled = np.flatnonzero((digests[:, 0] & SAMPLED) == 0)
+        said = verdicts[sampled]
+        self.seen += int(np.count_nonzero(said == Verdict.DUPLICATE))
+        for row in sampled[said == Verdict.PASS].tolist():
+            self._passed(partition, digests[row].tobytes())
 
     def _passed(self, partition: int, digest: bytes) -> None:
         known = self._partition_of.pop(digest, partition)
