@@ -7,15 +7,15 @@ part of the address.
 
 import re
 import unicodedata
-from functools import cache, cached_property
+from functools import cached_property
 
 import email_validator
 import idna
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
-from streamdedup.keys.cells import completed
-from streamdedup.keys.normalizers.base import characters_check, text_of, unknown
+from streamdedup.keys.normalizers import long_text
+from streamdedup.keys.normalizers.base import characters_check, text_of, with_rest
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.providers import providers, table_check
 from streamdedup.keys.options import EmailRules
@@ -50,7 +50,17 @@ class EmailNormalizer:
 
     def of_key(self, key: bytes) -> bytes:
         """Return the normalized address. Raises MalformedError if the key is not an address."""
-        address = _validated(text_of(key).strip())
+        return self._of_text(text_of(key).strip())
+
+    def _of_long_key(self, key: memoryview) -> bytes:
+        """Return the same of a key that is long by its white space. All of it is read, and little of it kept."""
+        text = ""
+        for piece in long_text.stripped(long_text.texts_of(key)):
+            text += piece if len(text) <= ADDRESS_BYTES_MAX else ""
+        return self._of_text(text)
+
+    def _of_text(self, text: str) -> bytes:
+        address = _validated(text)
         local = unicodedata.normalize("NFC", address.local_part.lower())
         return self._as_provider(local, address.ascii_domain).encode()
 
@@ -62,7 +72,7 @@ class EmailNormalizer:
         from streamdedup.keys.normalizers.email_column import plain  # imports numba
 
         found = plain(keys, self.rules)
-        return completed(found, unknown(found, keys), cache(self.of_key), keys)
+        return with_rest(found, keys, self.of_key, self._of_long_key)
 
     def of_domain_entry(self, entry: bytes) -> list[bytes]:
         """Return the keys by which a list holds the entry `@example.com` or `.example.com`.
