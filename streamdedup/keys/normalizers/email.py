@@ -8,6 +8,7 @@ part of the address.
 import re
 import unicodedata
 from functools import cached_property
+from threading import Lock
 
 import email_validator
 import idna
@@ -25,6 +26,8 @@ ADDRESS_BYTES_MAX = 1016  # no address has more than 254 characters
 TOO_LONG = "the key is not an e-mail address: it is too long for one"
 # The first byte of an entry for a domain: that domain alone, or the domain with all of its subdomains.
 EXACT, BELOW = b"@", b"."
+# Held by the thread that reads an address. Several would take no less time, and together keep the GIL from the loop.
+_TURN = Lock()
 # What follows one of these in a message may be a piece of the address.
 _QUOTING = re.compile(r": | \(|, ")
 
@@ -52,6 +55,10 @@ class EmailNormalizer:
         """Return the normalized address. Raises MalformedError if the key is not an address."""
         return self._of_text(text_of(key).strip())
 
+    def _of_key_in_turn(self, key: bytes) -> bytes:
+        with _TURN:
+            return self.of_key(key)
+
     def _of_long_key(self, key: memoryview) -> bytes:
         """Return the same of a key that is long by its white space. All of it is read, and little of it kept."""
         text = ""
@@ -72,7 +79,7 @@ class EmailNormalizer:
         from streamdedup.keys.normalizers.email_column import plain  # imports numba
 
         found = plain(keys, self.rules)
-        return with_rest(found, keys, self.of_key, self._of_long_key)
+        return with_rest(found, keys, self._of_key_in_turn, self._of_long_key)
 
     def of_domain_entry(self, entry: bytes) -> list[bytes]:
         """Return the keys by which a list holds the entry `@example.com` or `.example.com`.
