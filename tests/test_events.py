@@ -1,13 +1,18 @@
 """Claims about columns and batches: what was put in comes out, nulls and empty cells apart."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.events import Column, EventBatch, Origin, Verdict
+from streamdedup import events
+from streamdedup.events import PIECE_BYTES, Column, EventBatch, Origin, Verdict, concatenated
 
 Cells = list[bytes | None]
 
@@ -99,3 +104,31 @@ def _batch() -> EventBatch:
 
 def _rows(batch: EventBatch) -> tuple[list[int], Cells, Cells, int]:
     return batch.offsets.tolist(), list(batch.keys), list(batch.values), batch.next_offset
+
+
+parts = st.lists(st.binary(max_size=9), max_size=5)
+
+
+@given(parts, st.sampled_from([bytes, memoryview, lambda part: np.frombuffer(part, np.uint8).data]))
+def test_parts_are_joined_however_large(given: list[bytes], kind: Callable[[bytes], Any]) -> None:
+    """In pieces or at once, of strings, views and arrays of bytes."""
+    for piece_bytes in (1, 3, events.PIECE_BYTES):
+        with patch.object(events, "PIECE_BYTES", piece_bytes):
+            assert concatenated(map(kind, given)) == b"".join(given)
+
+
+def test_a_large_cell_beside_others_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No piece is so large that its copy keeps other threads waiting, whoever puts a column together."""
+    pieces = list[int]()
+
+    class Noted(BytesIO):
+        def write(self, piece: Any) -> int:
+            pieces.append(len(piece))
+            return super().write(piece)
+
+    monkeypatch.setattr(events, "BytesIO", Noted)
+    large, size = b"a" * (3 * PIECE_BYTES + 5), 3 * PIECE_BYTES + 5
+    column = Column.of([large, b"b"])
+    assert list(column.replaced(np.array([1]), Column.of([b"c"]))) == [large, b"c"]
+    assert sum(pieces) == 2 * (size + 1)
+    assert max(pieces) == PIECE_BYTES

@@ -31,6 +31,7 @@ from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import InvalidRecordError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.kafka.records.records import Record
 
 BATCH_BYTES_MAX = (
@@ -145,7 +146,7 @@ class KafkaWriter:
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
         self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
-        self._open = OpenBatches(CODECS[sink.compression], transactional=exactly_once)
+        self._open = self._new_open()
 
     @property
     def transactional_id(self) -> str:
@@ -174,14 +175,23 @@ class KafkaWriter:
     async def begin(self) -> None:
         """Begin what the next commit will end."""
         self._batches = {}
-        self._open.clear()
+        self._open = self._new_open()
         if self._exactly_once:
             await self._producer.begin_transaction()
         self._connections = dict(self._producer.client._conns)
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
-        for full in self._open.copy(topic, batch, rows, self._size_max(bytes_max)):
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`.
+
+        What would hold up the event loop is copied and compressed in a thread.
+        """
+        copying = self._open.copy(topic, batch, rows, self._size_max(bytes_max))
+        if batch.bodies is None or int(batch.bodies.sizes[rows].sum()) <= LOOP_BYTES_MAX:
+            for full in copying:
+                await self._post(topic, full)
+            return
+        # If this is cancelled, the thread goes on, and only with these open batches: `drop` puts others in their place.
+        for full in await asyncio.to_thread(list, copying):
             await self._post(topic, full)
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
@@ -248,9 +258,12 @@ class KafkaWriter:
                 if not future.cancel() and not future.cancelled():
                     future.exception()
         self._batches = {}
-        self._open.clear()
+        self._open = self._new_open()
         if producer is not None:
             await _close(producer)
+
+    def _new_open(self) -> OpenBatches:
+        return OpenBatches(CODECS[self._sink.compression], transactional=self._exactly_once)
 
     def _size_max(self, bytes_max: int) -> int:
         """Return the limit of a record batch: that of the topic, or of the producer, which has one for all topics."""

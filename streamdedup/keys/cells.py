@@ -1,18 +1,15 @@
 """Passes over a column: by a kernel, in short calls; or cell by cell, for the cells that a kernel cannot read."""
 
 from collections.abc import Callable, Iterable
-from io import BytesIO
 from typing import Any, TypeVar
 
 import numpy as np
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import Column, HeaderColumn, Integers
-from streamdedup.keys.hashing import ROWS_A_CALL, Bytes, frozen
+from streamdedup.events import Column, Integers
+from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 
 Cell = TypeVar("Cell")
-
-BYTES_A_STEP = 1 << 20  # copied while a thread holds the GIL: 0.4 ms
 
 
 def located(column: Column, fill: Callable[..., int]) -> Column:
@@ -32,15 +29,15 @@ def located(column: Column, fill: Callable[..., int]) -> Column:
 
 
 def completed(
-    found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Column | HeaderColumn
+    found: Column, asked: Integers, read: Callable[[Any], bytes], cells: Iterable[Any]
 ) -> tuple[Column, dict[int, str]]:
-    """Return `found` with the keys that `read` makes of `cells` in the rows `asked`.
+    """Return `found` with the keys that `read` makes of `cells`, which are those of the rows `asked`.
 
     The second result has the reason for each of these rows that has no key, as that of `each`.
     """
     if not len(asked):
         return found, {}
-    answers, reasons = each(read, cells.take(asked))
+    answers, reasons = each(read, cells)
     return found.replaced(asked, answers), {int(asked[row]): why for row, why in reasons.items()}
 
 
@@ -58,12 +55,3 @@ def each(read: Callable[[Cell], bytes], cells: Iterable[Cell]) -> tuple[Column, 
             keys.append(None)
             malformed[row] = str(reason)
     return Column.of(keys), malformed
-
-
-def as_bytes(parts: Iterable[Bytes]) -> bytes:
-    """Return `parts`, arrays of bytes, as one. Between two steps of the copy, other threads get the GIL."""
-    joined = BytesIO()
-    for part in parts:
-        for at in range(0, len(part), BYTES_A_STEP):
-            joined.write(part[at : at + BYTES_A_STEP].data)
-    return joined.getvalue()

@@ -225,7 +225,7 @@ def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[in
     }
     unread = (found.sizes == UNREAD).nonzero()[0]
     plain = Column(found.buffer, found.starts, found.sizes.clip(min=NULL))
-    keys, more = completed(plain, unread, read, column)
+    keys, more = completed(plain, unread, read, column.take(unread))
     return keys, dict(sorted((reasons | more).items())) if reasons or more else {}
 
 

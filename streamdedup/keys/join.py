@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamdedup.events import NULL, Column, Integers
+from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import kernel
-from streamdedup.keys.cells import as_bytes
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
@@ -26,7 +25,7 @@ def joined(parts: Sequence[Column]) -> Column:
             cut = slice(at, at + ROWS_A_CALL)
             cells = frozen(part.starts[cut], np.int64), frozen(part_sizes[cut], np.int64)
             at += append(buffer, *cells, out, places[cut])
-    return Column(as_bytes([out]), starts, np.where(is_whole, widths, NULL))
+    return Column(concatenated([out.data]), starts, np.where(is_whole, widths, NULL))
 
 
 def warm_up() -> None:

@@ -2,9 +2,14 @@
 
 import asyncio
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.resources import files
+from typing import Any
 from urllib.parse import urlsplit
 
+import email_validator
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -305,3 +310,23 @@ def _exact(email: EmailNormalizer, cell: bytes) -> bytes | None:
 def _candidates(address: bytes) -> list[tuple[int, bytes]]:
     rows, keys = candidates(Column.of([address]))
     return [(row, key or b"") for row, key in zip(rows.tolist(), keys, strict=True)]
+
+
+def test_one_thread_at_a_time_reads_what_no_kernel_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several that run Python code would together keep the GIL from the event loop."""
+    both, met, read = threading.Barrier(2), threading.Event(), email_validator.validate_email
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+            met.set()
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(email_validator, "validate_email", noted)
+    columns = [Column.of([f"anna{n}@exämple.org".encode()]) for n in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(EmailNormalizer(PROVIDER).of_column, columns))
+    assert [list(keys) for keys, _ in found] == [
+        [f"anna{n}@xn--exmple-cua.org".encode()] for n in range(2)
+    ]
+    assert not met.is_set()

@@ -83,10 +83,6 @@ class OpenBatches:
         """The topics with records that were not yielded yet, sorted."""
         return sorted(self._builders.keys() | self._encoders.keys())
 
-    def clear(self) -> None:
-        """Drop all records that were not yielded yet."""
-        self._builders, self._encoders = {}, {}
-
     def copy(self, topic: str, batch: EventBatch, rows: Integers, size_max: int) -> Iterator[Any]:
         """Append the events of `rows` (ascending) byte for byte. Record batches have at most `size_max` bytes."""
         if not len(rows):

@@ -15,6 +15,7 @@ import cramjam
 import numpy as np
 
 from streamdedup.errors import StreamdedupError
+from streamdedup.events import PIECE_BYTES, concatenated
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -102,7 +103,7 @@ def _unsnap(data: memoryview, bytes_max: int) -> bytes | memoryview:
     if size > bytes_max:
         raise AboveLimitError(bytes_max)
     parts = [memoryview(cramjam.snappy.decompress_raw(block)) for block in blocks]
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return parts[0] if len(parts) == 1 else concatenated(parts)
 
 
 def _blocks(data: memoryview) -> Iterator[memoryview]:
@@ -127,7 +128,8 @@ def _snap(data: memoryview) -> bytes:
 def _lz4(data: memoryview) -> memoryview:
     """Compress into a frame whose blocks are independent of each other: the broker reads no others."""
     compressor = cramjam.lz4.Compressor(LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))
+    for at in range(0, len(data), PIECE_BYTES):
+        compressor.compress(bytes(data[at : at + PIECE_BYTES]))
     return memoryview(compressor.finish())
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamdedup.events import Column, EventBatch, Integers
+from streamdedup.events import Column, EventBatch, Integers, SomeBytes, concatenated
 from streamdedup.kafka.records.headers import RawHeaders
 
 _NULL = b"\x01"  # the size of a null
@@ -33,7 +33,7 @@ def without_headers(batch: EventBatch, rows: Integers) -> EventBatch:
     ends[rows] = heads[rows]
     is_cut = np.zeros(len(batch), dtype=np.bool_)
     is_cut[rows] = True
-    moves, parts, at = np.empty(len(batch), dtype=np.int64), list[bytes | memoryview](), 0
+    moves, parts, at = np.empty(len(batch), dtype=np.int64), list[SomeBytes](), 0
     for first, end in _runs(rows, len(batch)):
         start, stop = int(bodies.starts[first]), int(ends[end - 1])
         moves[first:end] = at - start
@@ -43,7 +43,7 @@ def without_headers(batch: EventBatch, rows: Integers) -> EventBatch:
             parts.append(_NO_HEADERS)
             at += len(_NO_HEADERS)
     ends[rows] += len(_NO_HEADERS)
-    buffer, heads, ends = b"".join(parts), heads + moves, ends + moves
+    buffer, heads, ends = concatenated(parts), heads + moves, ends + moves
     starts = bodies.starts + moves
     return replace(
         batch,
@@ -74,7 +74,7 @@ def without_values(batch: EventBatch) -> EventBatch:
     ends = bodies.starts + bodies.sizes
     places = zip(*(c.tolist() for c in (bodies.starts, key_ends, raw.starts, ends)), strict=True)
     cut = Column.of(
-        [b"".join((view[a:key_end], _NULL, view[head:z])) for a, key_end, head, z in places]
+        [concatenated((view[a:key_end], _NULL, view[head:z])) for a, key_end, head, z in places]
     )
     heads = cut.starts + key_ends - bodies.starts + len(_NULL)
     headers = RawHeaders(Column(cut.buffer, heads, cut.starts + cut.sizes - heads))

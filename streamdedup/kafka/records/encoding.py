@@ -102,6 +102,7 @@ class BatchEncoder:
     def add(self, bodies: Column, timestamps: Integers) -> None:
         """Append one record for each body and timestamp (ms since 1970), both (n,).
 
+        A record that alone is larger than a batch may be is compressed at once, so that what is left is never large.
         The bodies are as in `Records`, none of them null. ValueError if one does not lie in its buffer.
         """
         rows = _Rows(
@@ -114,7 +115,7 @@ class BatchEncoder:
                 self._begin(int(rows.sizes[row]), int(rows.timestamps[row]))
             behind = min(row + ROWS_A_CALL, len(rows.starts))
             row = self._append(rows, row, behind)
-            if row < behind:
+            if row < behind or self._end > self._bytes_max:
                 self._close()
 
     def full(self) -> list[EncodedBatch]:
@@ -158,6 +159,8 @@ class BatchEncoder:
         self._full.append(
             _headed(data, attributes, self._base_ms, self._last_ms, count=self._count)
         )
+        if self._end > self._bytes_max:
+            self._room = self._room[:0].copy()  # so that it does not stay in memory
         self._count, self._end = 0, HEAD_BYTES
 
 

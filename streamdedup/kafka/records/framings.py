@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import cramjam
 
+from streamdedup.events import concatenated
 from streamdedup.kafka.records.codecs import (
     GZIP,
     LZ4,
@@ -63,7 +64,7 @@ def _gunzip(data: memoryview, bytes_max: int) -> bytes:
             raise AboveLimitError(bytes_max) from None
         except (CodecError, struct.error, IndexError):
             if parts:
-                return b"".join(parts)
+                return concatenated(parts)
             raise
         parts.append(part)
         left -= len(part)
@@ -88,7 +89,7 @@ def _member(data: bytes, at: int, bytes_max: int) -> tuple[bytes, int]:
         at += len(piece)
         step = min(2 * step, INFLATE_BYTES_MAX)
     at -= len(inflate.unused_data)
-    whole = b"".join(parts)
+    whole = concatenated(parts)
     crc, size = _GZIP_END.unpack_from(data, at)
     if crc != zlib.crc32(whole) or size != len(whole) & 0xFFFFFFFF:
         raise CodecError("the checksum or the size at the end of its gzip data is wrong")
@@ -124,7 +125,7 @@ def _unsnap(data: memoryview, bytes_max: int) -> bytes:
             parts.append(bytes(cramjam.snappy.decompress_raw(block)))
         except cramjam.DecompressionError:
             raise CodecError("a block of its snappy data is damaged") from None
-    return b"".join(parts)
+    return concatenated(parts)
 
 
 def _blocks(data: memoryview) -> Iterator[memoryview]:

@@ -11,7 +11,15 @@ import numpy as np
 from aiokafka.record.util import encode_varint
 from typing_extensions import override
 
-from streamdedup.events import REPLACEMENT, UNREAD, Column, HeaderColumn, Headers, Integers
+from streamdedup.events import (
+    REPLACEMENT,
+    UNREAD,
+    Column,
+    HeaderColumn,
+    Headers,
+    Integers,
+    concatenated,
+)
 from streamdedup.kafka.records import walk, write
 from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys import cells
@@ -129,7 +137,7 @@ def _appended(
     )
     if done < len(bodies):
         raise ValueError(f"the headers of row {done} do not lie in its body")
-    return Column(out.tobytes(), starts, sizes)
+    return Column(concatenated([out.data]), starts, sizes)
 
 
 def size_of(headers: Headers) -> int:

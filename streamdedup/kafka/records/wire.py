@@ -29,7 +29,6 @@ value is read as null, and bits of a varint beyond the 32nd (64th of a time) are
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +36,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.events import Column, Damage, Integers
+from streamdedup.events import Column, Damage, Integers, concatenated
 from streamdedup.kafka.records import walk
 from streamdedup.kafka.records.codecs import (
     NAMES,
@@ -57,8 +56,6 @@ TRANSACTIONAL = 1 << 4
 
 MAGIC_AT = 16
 RECORDS_MAX = 1 << 21  # of one batch: each record takes 72 bytes as columns, however small it is
-
-PIECE_BYTES = 1 << 20
 
 _LENGTH = struct.Struct(">qi")
 _CRC, _CRC_AT = struct.Struct(">I"), 17
@@ -337,16 +334,7 @@ def _joined(batches: Sequence[Unpacked]) -> tuple[bytes, list[_Span]]:
         parts.append(memoryview(data)[start:end])
         spans.append(_Span(batch, at, at + end - start))
         at += end - start
-    return _copied(parts), _checked(spans)
-
-
-def _copied(parts: Sequence[memoryview]) -> bytes:
-    """Join `parts`, in pieces, so that other threads get a turn: one copy of 100 MB would hold the GIL for 50 ms."""
-    whole = BytesIO()
-    for part in parts:
-        for at in range(0, len(part), PIECE_BYTES):
-            whole.write(part[at : at + PIECE_BYTES])
-    return whole.getvalue()
+    return concatenated(parts), _checked(spans)
 
 
 def _checked(spans: list[_Span]) -> list[_Span]:

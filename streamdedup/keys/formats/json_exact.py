@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.events import NULL, Column, Integers
+from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.cells import as_bytes
 from streamdedup.keys.formats.json_column import closing, is_step
 from streamdedup.keys.formats.json_kinds import Kind, Kinds
 from streamdedup.keys.formats.json_text import (
@@ -97,7 +96,7 @@ def decoded(strings: Column) -> Column:
         starts[at : at + done] += end
         at += done
         end = int(starts[at - 1] + sizes[at - 1])
-    return Column(as_bytes([out[:end]]), starts, sizes)
+    return Column(concatenated([out[:end].data]), starts, sizes)
 
 
 def warm_up() -> None:

@@ -6,7 +6,7 @@ fixed part.
 
 import numpy as np
 
-from streamdedup.events import NULL, Column, Integers
+from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.cells import located
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
@@ -40,7 +40,7 @@ def lower_column(keys: Column) -> Column:
     while at < len(keys):
         part = slice(at, at + ROWS_A_CALL)
         at += lower(buffer, frozen(keys.starts[part], np.int64), sizes[part], out, starts[part])
-    return Column(out.tobytes(), starts, sizes)
+    return Column(concatenated([out.data]), starts, sizes)
 
 
 def warm_up() -> None:

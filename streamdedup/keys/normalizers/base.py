@@ -4,6 +4,7 @@ Python's `str` methods define the result. Kernels that agree with them read keys
 Of all other keys, Python reads each different one once a batch.
 """
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol
 from zlib import crc32
@@ -12,7 +13,8 @@ import numpy as np
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
-from streamdedup.keys.formats.schema_registry import looks_registered
+from streamdedup.keys.cells import completed
+from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, looks_registered
 
 NOT_UTF8 = "the key is not UTF-8"
 NO_TEXT = (
@@ -21,7 +23,8 @@ NO_TEXT = (
 ZERO = b"\0"
 # The size of an integer as Java writes it. A small one begins with a zero byte, too, and the rest of it may
 # identify a person.
-LONG_BYTES = 8
+INTEGER_BYTES = 8
+LONG_BYTES = 1 << 16  # a longer key is normalized piece by piece
 
 
 class Normalizer(Protocol):
@@ -55,11 +58,49 @@ class Normalizer(Protocol):
 def text_of(key: bytes) -> str:
     """Return the text of a key. Raises MalformedError if it is not UTF-8, or has a zero byte."""
     if ZERO in key:
-        raise MalformedError(_registered(key) or NO_TEXT)
+        raise MalformedError(no_text(key))
     try:
         return key.decode()
     except UnicodeDecodeError:
-        raise MalformedError(_registered(key) or NOT_UTF8) from None
+        raise MalformedError(not_utf8(key)) from None
+
+
+def no_text(key: bytes | memoryview) -> str:
+    """Return the reason why a key with a zero byte is malformed."""
+    return _registered(key) or NO_TEXT
+
+
+def not_utf8(key: bytes | memoryview) -> str:
+    """Return the reason why a key without a zero byte that is not UTF-8 is malformed."""
+    return _registered(key) or NOT_UTF8
+
+
+def with_rest(
+    found: Column,
+    keys: Column,
+    of_key: Callable[[bytes], bytes],
+    of_long_key: Callable[[memoryview], bytes],
+) -> tuple[Column, dict[int, str]]:
+    """Return `found`, completed by the keys that a kernel left null, and why a row has none, in ascending order.
+
+    `of_key` reads each different key once. A key of more than LONG_BYTES is not copied, and `of_long_key` must not hold
+    the GIL for long.
+    """
+    short = cache(of_key)
+
+    def read(cell: bytes | memoryview) -> bytes:
+        return short(cell) if isinstance(cell, bytes) else of_long_key(cell)
+
+    asked = unknown(found, keys)
+    return completed(found, asked, read, _cells(keys.take(asked)))
+
+
+def _cells(keys: Column) -> Iterator[bytes | memoryview]:
+    """Yield each key, and a view of one that is long."""
+    whole = memoryview(keys.buffer)
+    for start, size in zip(keys.starts.tolist(), keys.sizes.tolist(), strict=True):
+        cell = whole[start : start + size]
+        yield cell if size > LONG_BYTES else bytes(cell)
 
 
 def unknown(found: Column, keys: Column) -> Integers:
@@ -84,9 +125,9 @@ def characters_check(*, lowers: bool) -> int:
     return crc32("".join((every.lower() if lowers else every).split()).encode())
 
 
-def _registered(key: bytes) -> str | None:
+def _registered(key: bytes | memoryview) -> str | None:
     """Return what a key that is not text looks like, if it looks like Schema Registry data."""
-    looks = None if len(key) == LONG_BYTES else looks_registered(key)
+    looks = None if len(key) == INTEGER_BYTES else looks_registered(bytes(key[:PREFIX_BYTES]))
     if looks is None:
         return None
     return f"the key {looks}: take its bytes as they are (key.normalize: none), or have a converter write plain text"

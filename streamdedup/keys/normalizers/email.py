@@ -7,15 +7,16 @@ part of the address.
 
 import re
 import unicodedata
-from functools import cache, cached_property
+from functools import cached_property
+from threading import Lock
 
 import email_validator
 import idna
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
-from streamdedup.keys.cells import completed
-from streamdedup.keys.normalizers.base import characters_check, text_of, unknown
+from streamdedup.keys.normalizers import long_text
+from streamdedup.keys.normalizers.base import characters_check, text_of, with_rest
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.providers import providers, table_check
 from streamdedup.keys.options import EmailRules
@@ -25,6 +26,8 @@ ADDRESS_BYTES_MAX = 1016  # no address has more than 254 characters
 TOO_LONG = "the key is not an e-mail address: it is too long for one"
 # The first byte of an entry for a domain: that domain alone, or the domain with all of its subdomains.
 EXACT, BELOW = b"@", b"."
+# Held by the thread that reads an address. Several would take no less time, and together keep the GIL from the loop.
+_TURN = Lock()
 # What follows one of these in a message may be a piece of the address.
 _QUOTING = re.compile(r": | \(|, ")
 
@@ -55,7 +58,21 @@ class EmailNormalizer:
 
     def of_key(self, key: bytes) -> bytes:
         """Return the normalized address. Raises MalformedError if the key is not an address."""
-        address = _validated(text_of(key).strip())
+        return self._of_text(text_of(key).strip())
+
+    def _of_key_in_turn(self, key: bytes) -> bytes:
+        with _TURN:
+            return self.of_key(key)
+
+    def _of_long_key(self, key: memoryview) -> bytes:
+        """Return the same of a key that is long by its white space. All of it is read, and little of it kept."""
+        text = ""
+        for piece in long_text.stripped(long_text.texts_of(key)):
+            text += piece if len(text) <= ADDRESS_BYTES_MAX else ""
+        return self._of_text(text)
+
+    def _of_text(self, text: str) -> bytes:
+        address = _validated(text)
         local = unicodedata.normalize("NFC", address.local_part.lower())
         return self._as_provider(local, address.ascii_domain).encode()
 
@@ -67,7 +84,7 @@ class EmailNormalizer:
         from streamdedup.keys.normalizers.email_column import plain  # imports numba
 
         found = plain(keys, self.rules)
-        return completed(found, unknown(found, keys), cache(self.of_key), keys)
+        return with_rest(found, keys, self._of_key_in_turn, self._of_long_key)
 
     def of_domain_entry(self, entry: bytes) -> list[bytes]:
         """Return the keys by which a list holds the entry `@example.com` or `.example.com`.

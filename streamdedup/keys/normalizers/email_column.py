@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from email_validator import SPECIAL_USE_DOMAIN_NAMES
 
-from streamdedup.events import NULL, Column, Integers
+from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.normalizers.ascii_text import stripped
@@ -69,7 +69,7 @@ def plain(keys: Column, rules: EmailRules) -> Column:
         part = slice(at, at + ROWS_A_CALL)
         cells = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
         at += fill(*table, special, buffer, *cells, out, end, starts[part], sizes[part])
-    return Column(out[: end[0]].tobytes(), starts, sizes)
+    return Column(concatenated([out[: end[0]].data]), starts, sizes)
 
 
 def warm_up() -> None:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
-from streamdedup.events import Column
-from streamdedup.keys.cells import completed
-from streamdedup.keys.normalizers.base import text_of, unknown
+from streamdedup.events import Column, concatenated
+from streamdedup.keys.normalizers import long_text
+from streamdedup.keys.normalizers.base import text_of, with_rest
 
 VERSION = 1  # increased by every change of this module that could change a key
 
@@ -36,7 +35,12 @@ class TextNormalizer:
         found = trim_column(keys)
         if self.lowers:
             found = lower_column(found)
-        return completed(found, unknown(found, keys), cache(self.of_key), keys)
+        return with_rest(found, keys, self.of_key, self._of_long_key)
+
+    def _of_long_key(self, key: memoryview) -> bytes:
+        pieces = long_text.stripped(long_text.texts_of(key))
+        pieces = long_text.lowered(pieces) if self.lowers else pieces
+        return concatenated([piece.encode() for piece in pieces])
 
 
 def lowercase(text: str) -> str:

@@ -1,0 +1,133 @@
+"""Claims about what a writer does with an event that is dear to copy and to compress."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdedup.events import EventBatch
+from streamdedup.kafka.client import open_batches
+from streamdedup.kafka.client.patience import Patience
+from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.records import encoding
+from streamdedup.kafka.records.codecs import ZSTD, compress
+from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
+from streamdedup.kafka.records.wire import HEAD_BYTES, decode, record_batches
+from streamdedup.kafka.sink import KafkaWriter
+from tests.broker.base import DEADLINE_S
+from tests.delivery.bombs import body, record_batch
+from tests.kafka.test_columns import fetched, waited
+
+TAKEN_BYTES_MAX = 900_000
+EVERY = np.arange(2)
+
+
+class _Producer:
+    """Takes record batches as aiokafka's producer does."""
+
+    def __init__(self) -> None:
+        self.client = SimpleNamespace(_conns={})
+        self.sent: list[bytes] = []
+
+    async def begin_transaction(self) -> None:
+        """Begin."""
+
+    async def send_batch(self, made: Any, _topic: str, *, partition: int) -> Any:
+        """Keep the bytes."""
+        assert partition == 0
+        self.sent.append(bytes(made._build()))
+        return asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads in which records were compressed, each time."""
+    used = []
+
+    def noted(codec: int, data: memoryview) -> Any:
+        used.append(threading.get_ident())
+        return compress(codec, data)
+
+    monkeypatch.setattr(encoding, "compress", noted)
+    return used
+
+
+async def _events(size: int) -> EventBatch:
+    """One event with a value of `size` bytes, and a small one."""
+    data = record_batch(0, [body(b"a" * size), body(b"small")], ZSTD)
+    [batch] = await waited(fetched(data))
+    return batch
+
+
+def _writer() -> tuple[KafkaWriter, _Producer]:
+    options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g")
+    sink = SinkOptions(topic="out", compression="zstd")
+    writer, producer = KafkaWriter(options, sink, 0, Patience(None), exactly_once=True), _Producer()
+    writer._producer = producer
+    return writer, producer
+
+
+async def _finish(writer: KafkaWriter) -> None:
+    for rest in writer._open.finish("out"):
+        await writer._post("out", rest)
+
+
+def _values(sent: list[bytes]) -> list[bytes | None]:
+    return [value for data in sent for value in decode(list(record_batches(data))).values]
+
+
+@pytest.mark.parametrize("size", [100_000, LOOP_BYTES_MAX + 1, 20_000_000])
+async def test_a_large_event_is_compressed_beside_the_loop(size: int, threads: list[int]) -> None:
+    """One that takes long to copy and to compress is made in a thread; all others at once, in the loop."""
+    events, (writer, producer) = await _events(size), _writer()
+    threads.clear()
+    await writer.begin()
+    await writer.copy("out", events, EVERY, TAKEN_BYTES_MAX)
+    await _finish(writer)
+    assert _values(producer.sent) == [b"a" * size, b"small"]
+    here = [one == threading.get_ident() for one in threads]
+    # The small event after the large one is compressed when the transaction ends.
+    assert here == ([True] if size < LOOP_BYTES_MAX else [False, True])
+
+
+async def test_what_a_dropped_writer_still_copies_is_never_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the writer is dropped while a thread copies, nothing of that is in its next transaction."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(encoding.BatchEncoder):
+        def __init__(self, **options: Any) -> None:
+            begun.set()
+            assert go_on.wait(DEADLINE_S)
+            super().__init__(**options)
+
+    events, (writer, producer) = await _events(LOOP_BYTES_MAX + 1), _writer()
+    monkeypatch.setattr(open_batches, "BatchEncoder", Slow)
+    await writer.begin()
+    copying = asyncio.create_task(writer.copy("out", events, EVERY, TAKEN_BYTES_MAX))
+    await asyncio.to_thread(begun.wait, DEADLINE_S)
+    copying.cancel()
+    await asyncio.wait([copying])
+    await writer.begin()
+    go_on.set()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    await writer.copy("out", events, EVERY[1:], TAKEN_BYTES_MAX)
+    await _finish(writer)
+    assert _values(producer.sent) == [b"small"]
+
+
+async def test_a_large_record_is_compressed_when_it_is_added(threads: list[int]) -> None:
+    """What is left to do at the end of a transaction is never large, and the room for it is given back."""
+    events = await _events(20_000_000)
+    assert events.bodies is not None
+    encoder = encoding.BatchEncoder(codec=ZSTD, transactional=True, bytes_max=TAKEN_BYTES_MAX)
+    threads.clear()
+    encoder.add(events.bodies.take(slice(0, 1)), events.timestamps[:1])
+    assert len(threads) == 1
+    assert encoder._room.nbytes <= HEAD_BYTES
+    [made] = encoder.finish()
+    assert made.count == 1
