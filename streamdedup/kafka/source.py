@@ -257,6 +257,7 @@ class KafkaSource:
         """Return whether the group has refused us, and it is too early to join it again."""
         refusal = self._consumer._coordinator._pending_exception
         if not isinstance(refusal, InconsistentGroupProtocolError):
+            self._joins_again_at = None
             return False
         now = asyncio.get_running_loop().time()
         if self._joins_again_at is None:

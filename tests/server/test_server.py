@@ -279,7 +279,7 @@ def status(
 ) -> Status:
     """A worker that was assigned the partitions of `deliveries` in epoch 1; None: it waits for the group."""
     assigned = None if deliveries is None else frozenset(deliveries)
-    source: Any = SimpleNamespace(epoch=1, assigned=assigned)
+    source: Any = SimpleNamespace(epoch=1, assigned=assigned, refused_since=None)
     return Status("events", dict(deliveries or {}), Meters(), phase, source=source, epoch=epoch)
 
 
@@ -345,6 +345,22 @@ def test_before_and_after_it_serves_it_is_not_ready(phase: Phase) -> None:
     code, (line,) = readyz(status({0: shard(State.LIVE)}, phase=phase))
     assert code == 503
     assert line.startswith(phase.value)
+
+
+@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.SERVING])
+def test_a_group_that_refuses_is_the_reason(phase: Phase) -> None:
+    """At the start, and after a membership; also before it is known who is there. A drain says that it is one."""
+    refused = status(None, phase=phase)
+    source: Any = refused.source
+    source.refused_since = 3.0
+    code, (line,) = readyz(refused)
+    assert (code, line.split(";")[0]) == (503, "the group refuses this worker")
+    refused.group_says = "the group is of another configuration"
+    assert readyz(refused) == (503, ["the group is of another configuration"])
+    refused.phase = Phase.DRAINING
+    assert readyz(refused) == (503, ["draining"])
+    refused.phase, source.refused_since = phase, None
+    assert "another configuration" not in readyz(refused)[1][0]
 
 
 def test_a_loop_that_stands_still_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
