@@ -1,10 +1,17 @@
 # make run: the main job on an embedded broker.  make test-fast: the tests without a broker, in less than two minutes.
-# make test: everything.  make compat: every version of Kafka.  All set up .venv by themselves.
-PYTHON ?= python3
+# make test: everything.  make compat: every version of Kafka.
+# All set up .venv by themselves; with PYTHON=python3.13, build/venv-3.13 instead.
+ifdef PYTHON
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
+$(if $(VERSION),,$(error PYTHON=$(PYTHON) does not run; name a Python that is installed, as in: make PYTHON=python3.12 test))
+VENV := build/venv-$(VERSION)
+else
+PYTHON := python3
 VENV := .venv
+endif
 BIN := $(VENV)/bin
 
-.PHONY: run test test-fast lowest kernels test-containers check format docs chaos compat acceptance bench bench-full bench-copy bench-filters mutants clean
+.PHONY: run test test-fast lowest kernels test-containers check format docs chaos compat acceptance bench bench-full bench-copy bench-filters mutants environment clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -22,7 +29,7 @@ lowest: $(VENV)/.dev
 	rm -rf build/lowest
 	mkdir -p build
 	$(BIN)/python -m tests.lowest > build/lowest.txt
-	$(PYTHON) -m venv build/lowest
+	$(BIN)/python -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c build/lowest.txt -e '.[demo,dev]'
 	build/lowest/bin/python -m pytest -m 'not broker and not slow' tests/filters tests/keys tests/kafka $(PYTEST_ARGS)
 
@@ -91,8 +98,12 @@ bench-filters: $(VENV)/.bench
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.mutants $(ONLY)
 
+# Prints where the environment is, for scripts.
+environment:
+	@echo $(VENV)
+
 clean:
-	rm -rf $(VENV) var build dist
+	rm -rf .venv var build dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; say which: make PYTHON=python3.12 ..."; exit 1; }

@@ -1,6 +1,7 @@
 """What all tests share: brokers (`broker`, `private_broker`), workers in this process (`start`), digests of keys."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
@@ -35,6 +36,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("container")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(autouse=True)
+def unfrozen() -> Iterator[None]:
+    """Give what a worker in this process froze back to the garbage collector.
+
+    On Python 3.14, hypothesis finds nobody among the frozen who refers to its generator of random numbers, and warns.
+    """
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

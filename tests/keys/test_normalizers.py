@@ -17,7 +17,7 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor, json_keys
 from streamdedup.keys.normalizers import normalizer
-from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8, Normalizer
+from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8, Normalizer, characters_check
 from streamdedup.keys.normalizers.text import TextNormalizer
 from streamdedup.keys.options import Normalization
 from tests.broker.base import DEADLINE_S
@@ -177,6 +177,15 @@ def test_an_identity_says_what_was_done_and_by_which_unicode() -> None:
         in named("email").id
     )
     assert normalizer("none") is None
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 15), reason="docs/keys.md names Python up to 3.14")
+def test_pythons_differ_in_letters_as_documented() -> None:
+    """Up to Python 3.13 all treat all characters alike; Python 3.14 knows more capitals, and no other white space."""
+    assert characters_check(lowers=False) == 0xAEA9BC87
+    assert characters_check(lowers=True) == (
+        0xD8852625 if sys.version_info >= (3, 14) else 0xC81B27ED
+    )
 
 
 def test_a_cell_outside_of_its_buffer_is_no_key() -> None:

@@ -1,0 +1,45 @@
+"""Claims about the Makefile: which environment its commands use."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = ("run", "test", "test-fast", "lowest", "check", "docs", "chaos", "bench")
+OF_THIS_PYTHON = f"build/venv-{sys.version_info[0]}.{sys.version_info[1]}{sys.abiflags}"
+
+pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
+
+
+def make(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Call make as in a shell of its own, even if a make runs these tests."""
+    ours = {"PYTHON", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL"}
+    env = {name: value for name, value in os.environ.items() if name not in ours} | variables
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_environment_is_of_the_python_that_is_named() -> None:
+    """On the command line or in the environment; `.venv` only if none is named."""
+    assert make("environment").stdout == ".venv\n"
+    assert make("environment", f"PYTHON={sys.executable}").stdout == f"{OF_THIS_PYTHON}\n"
+    assert make("environment", PYTHON=sys.executable).stdout == f"{OF_THIS_PYTHON}\n"
+
+
+def test_no_command_uses_the_environment_of_another_python() -> None:
+    """Nor does it make one for it."""
+    done = make("--dry-run", *COMMANDS, f"PYTHON={sys.executable}")
+    assert done.returncode == 0, done.stderr
+    assert f"{OF_THIS_PYTHON}/bin/python -m pytest" in done.stdout
+    assert ".venv/" not in done.stdout.replace(sys.executable, "PYTHON")
+
+
+def test_a_python_that_does_not_run_is_named() -> None:
+    """Instead of another one being used."""
+    done = make("--dry-run", "test", "PYTHON=no-python")
+    assert done.returncode != 0
+    assert "PYTHON=no-python does not run; name a Python that is installed" in done.stderr
