@@ -13,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.kafka.offsets import Note
+from streamdedup.settings.meaning import Meaning
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy, Replace
 from tests.broker.topics import (
     cluster_id,
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.broker
 
 
 async def test_the_note_tells_the_logs_and_the_label(deployment: Deployment, start: Start) -> None:
-    """With the offset is committed to which input, output and cluster it belongs, and the output's end."""
+    """With the offset is committed to which input, output, cluster and meaning it belongs, and the output's end."""
     worker = start(deployment)
     deployment.feed(keyed(range(100), 1))
     await worker.consumed(100)
@@ -43,6 +44,7 @@ async def test_the_note_tells_the_logs_and_the_label(deployment: Deployment, sta
         partitions=1,
         born=1,
         atomic=True,
+        meaning=Meaning.of(worker.worker._settings).check,
     )
 
 
