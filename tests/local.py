@@ -22,6 +22,7 @@ from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.metrics.counts import Ledger, Tally
 from streamdedup.settings import load
 from streamdedup.snapshot.files import FileSystem
@@ -49,11 +50,12 @@ class LocalWorker:
         *,
         fs: FileSystem = os,
         now_ms: Callable[[], int] = wall_clock_ms,
+        random: RandomSource = SYSTEM,
     ) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
         with bound_contextvars(worker=name):
             settings = load(deployment.write_config(), options)
-            self.worker = Worker(settings, connect, now_ms, fs)
+            self.worker = Worker(settings, connect, now_ms, fs, random)
             self.task = asyncio.create_task(self.worker.run())
 
     async def __aenter__(self) -> "LocalWorker":
@@ -186,6 +188,7 @@ class Start(Protocol):
         *,
         fs: FileSystem = os,
         now_ms: Callable[[], int] = wall_clock_ms,
+        random: RandomSource = SYSTEM,
     ) -> LocalWorker:
         """It is drained at the end of the test, unless it has ended by then."""
 
@@ -240,10 +243,18 @@ async def workers() -> AsyncIterator[Start]:
             *,
             fs: FileSystem = os,
             now_ms: Callable[[], int] = wall_clock_ms,
+            random: RandomSource = SYSTEM,
         ) -> LocalWorker:
             options = [f"kafka.bootstrap_servers={proxy.bootstrap_servers}"] if proxy else []
             worker = LocalWorker(
-                deployment, options, connect, len(started), lines, fs=fs, now_ms=now_ms
+                deployment,
+                options,
+                connect,
+                len(started),
+                lines,
+                fs=fs,
+                now_ms=now_ms,
+                random=random,
             )
             started.append(worker)
             return started[-1]

@@ -5,14 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import mmh3
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.errors import DeliveryError
+from streamdedup.events import Column
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
+from streamdedup.keys.sampling import sampled
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client, wait_until
 from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, committed, create_topic, read_all
@@ -195,8 +196,8 @@ async def test_keys_in_two_partitions_are_noticed(
 ) -> None:
     """A producer that does not choose the partition by the key is logged, once, without the key."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
-    sampled = (b"key%d" % n for n in range(1 << 20) if not mmh3.hash64(b"key%d" % n)[0] & 0xFFF)
-    keys = [next(sampled) for _ in range(3)]
+    some = [b"key%d" % n for n in range(1 << 15)]
+    keys = [some[row] for row in sampled(Column.of(some), 3)]
     events: list[Event] = [(p, key, b"", [], None) for key in keys for p in (0, 0, 1)]
     deployment.feed(events)
     async with start(deployment) as worker:
