@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker.plugin import TOO_OLD
-from tests.broker.versions import NEWEST, Kafka, known
+from tests.broker.versions import NEWEST, WANTED, Kafka, known
+from tests.chaos.results import code_id
 from tests.compat import playing
 from tests.compat.__main__ import main, wish_of
 from tests.compat.page import PAGE, failures, mode, page, table
@@ -90,7 +91,7 @@ def test_what_was_played_with_this_code_is_not_played_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Other code is; and so is what failed."""
-    ours = replace(ORIGIN, code=playing.code_id(playing.TESTED))
+    ours = replace(ORIGIN, code=code_id(playing.TESTED))
     played: list[str] = []
     of = OfVersion(
         files={
@@ -118,7 +119,7 @@ def test_a_file_is_counted_as_pytest_ran_it(
     file = tmp_path / "test_inner.py"
     file.write_text(INNER.format(TOO_OLD))
     monkeypatch.setattr(playing, "DIRECTORY", tmp_path)
-    monkeypatch.setenv(playing.WANTED, "2.5.1")
+    monkeypatch.setenv(WANTED, "2.5.1")
     found = run_file(str(file))
     assert (found.passed, found.skipped) == (1, {"topic ids (Kafka 2.8 or later)": 2})
     assert [name.split("::")[1] for name in found.failed] == ["test_fails", "test_has_an_error"]

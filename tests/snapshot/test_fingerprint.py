@@ -18,7 +18,7 @@ from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.log import parse_head
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.topics import Topology
+from streamdedup.kafka.topics import Changes, Topology
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
@@ -265,9 +265,9 @@ class NamelessCluster(KafkaCluster):
             told, topics={n: replace(topic, topic_id=None) for n, topic in told.topics.items()}
         )
 
-    async def changed(self, _known: Topology) -> list[str]:
+    async def changed(self, _known: Topology) -> Changes:
         """Nobody can tell."""
-        return []
+        return Changes()
 
 
 @asynccontextmanager
