@@ -15,7 +15,7 @@ from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import Record
-from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.kafka.topics import Changes, Topic, Topology
 
 ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
 
@@ -142,8 +142,8 @@ class Cluster(Protocol):
     async def describe(self, names: Sequence[str]) -> Topology:
         """Return those topics of `names` that exist."""
 
-    async def changed(self, known: Topology) -> list[str]:
-        """Return the names of the topics that were deleted, or deleted and created again, since `known`."""
+    async def changed(self, known: Topology) -> Changes:
+        """Return which topics are missing, or were deleted and created again, since `known`."""
 
     async def create_missing(
         self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int

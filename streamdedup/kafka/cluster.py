@@ -22,7 +22,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaSource
-from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.kafka.topics import Changes, Topic, Topology
 
 AWAY_S_MAX = 60.0  # how long a command waits for a broker, unless kafka.give_up_after_s is set
 
@@ -51,8 +51,8 @@ class KafkaCluster:
         """Return those topics of `names` that exist."""
         return await topics.describe(self._client, names)
 
-    async def changed(self, known: Topology) -> list[str]:
-        """Return the names of the topics that were deleted, or deleted and created again, since `known`."""
+    async def changed(self, known: Topology) -> Changes:
+        """Return which topics are missing, or were deleted and created again, since `known`."""
         return await topics.changed(self._client, known)
 
     async def create_missing(

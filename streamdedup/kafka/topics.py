@@ -5,7 +5,7 @@ refused before the worker joins its group; the message names each of them, and t
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -108,6 +108,16 @@ class Topology:
 
     def __getitem__(self, name: str) -> Topic:
         return self.topics[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What became of topics that were known."""
+
+    missing: Sequence[str] = ()
+    """Those that the broker does not list. With ZooKeeper, a broker that starts answers before it knows its topics."""
+    remade: Sequence[str] = ()
+    """Those that were deleted and created again."""
 
 
 async def describe(client: Any, names: Sequence[str]) -> Topology:
@@ -352,15 +362,23 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
     }
 
 
-async def changed(client: Any, known: Topology) -> list[str]:
-    """Return the names of the topics that were deleted, or deleted and created again, since `known`.
-
-    Topics that we may no longer see are not among them.
-    """
+async def changed(client: Any, known: Topology) -> Changes:
+    """Return which topics are missing, or were created again, since `known`; none that we may no longer see."""
     async with asyncio.timeout(METADATA_WAIT_S):
         _, now, hidden = await _metadata(client, list(known.topics))
-    return [
-        name
-        for name, topic in known.topics.items()
-        if name not in hidden and (name not in now or now[name].topic_id != topic.topic_id)
-    ]
+    return changes(known, now, hidden)
+
+
+def changes(
+    known: Topology, now: Mapping[str, Topic], hidden: Collection[str] = frozenset()
+) -> Changes:
+    """Compare the topics that are listed `now` with those that are `known`."""
+    seen = {name: topic for name, topic in known.topics.items() if name not in hidden}
+    return Changes(
+        missing=[name for name in seen if name not in now],
+        remade=[
+            name
+            for name, topic in seen.items()
+            if name in now and now[name].topic_id != topic.topic_id
+        ],
+    )

@@ -23,7 +23,7 @@ from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
-from streamdedup.kafka.topics import Topic, Topology, settings_like, sink_topics
+from streamdedup.kafka.topics import Changes, Topic, Topology, changes, settings_like, sink_topics
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.log import Logged
 from streamdedup.testing.source import MemorySource
@@ -81,14 +81,10 @@ class MemoryCluster:
 
         return await self._broker.request(self._connection, "metadata", act)
 
-    async def changed(self, known: Topology) -> list[str]:
-        """Return the names of the topics that were deleted, or deleted and created again."""
+    async def changed(self, known: Topology) -> Changes:
+        """Return which topics are missing, or were deleted and created again, since `known`."""
         now = await self.describe(list(known.topics))
-        return [
-            name
-            for name, topic in known.topics.items()
-            if name not in now.topics or now[name].topic_id != topic.topic_id
-        ]
+        return changes(known, now.topics)
 
     async def create_missing(
         self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int

@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 
 TURN_S = 0.2
 TOPICS_EVERY_S = 10.0
+MISSING_S = 10.0
 AWAY_EVERY_S = 1.0
 TROUBLE_S = 1.0
 ENDS_EVERY_S = 10.0
@@ -74,6 +75,7 @@ class Worker:
         self._threads = Threads()
         self._warned_cross_partition = False
         self._trouble, self._prevailing = RateLimit(), RateLimit()
+        self._missing_since: dict[str, float] = {}  # by topic, by the loop's clock
         shadow = settings.sink.shadow
         self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
         self._stop = asyncio.Event()
@@ -294,27 +296,31 @@ class Worker:
 
     async def _watch_topics(self, cluster: Cluster, topology: Topology) -> None:
         while True:
-            away = cluster.patience.away_s > 0
-            await asyncio.sleep(AWAY_EVERY_S if away else TOPICS_EVERY_S)
+            in_doubt = cluster.patience.away_s > 0 or self._missing_since
+            await asyncio.sleep(AWAY_EVERY_S if in_doubt else TOPICS_EVERY_S)
             await self._check_topics(cluster, topology)
 
     async def _check_topics(self, cluster: Cluster, topology: Topology) -> None:
         """Raise DeliveryError if a topic was deleted, or deleted and created again.
 
-        A topic that was created again has the same name, and may have the same offsets: only its id differs.
+        A topic that was created again has the same name, and may have the same offsets: only its id differs. One that
+        is missing is deleted if it stays so: a broker with ZooKeeper that starts does not know its topics at first.
         """
         patience, what = cluster.patience, "the cluster"
         try:
-            remade = await cluster.changed(topology)
+            changes = await cluster.changed(topology)
         except Exception as error:
             if not is_away(error):
                 raise
             patience.away(what, error)
             return
         patience.back(what)
-        if remade:
+        now = asyncio.get_running_loop().time()
+        self._missing_since = {name: self._missing_since.get(name, now) for name in changes.missing}
+        gone = [name for name, since in self._missing_since.items() if now - since >= MISSING_S]
+        if wrong := [*gone, *changes.remade]:
             raise DeliveryError(
-                f"deleted, or deleted and created again, while the worker ran: {', '.join(remade)}; find out why, then"
+                f"deleted, or deleted and created again, while the worker ran: {', '.join(wrong)}; find out why, then"
                 " restart the worker"
             )
 

@@ -23,7 +23,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter, RefusedError
 from streamdedup.kafka.source import REJOIN_S_MAX
-from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.kafka.topics import Changes, Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.needs import AHEAD, FEATURES, served_by
@@ -620,7 +620,7 @@ class Claims:
         assert None not in ids
         assert topology[stage.source].partitions == PARTITIONS
         assert topology[stage.source].settings["cleanup.policy"] == "delete"
-        assert await stage.cluster.changed(topology) == []
+        assert await stage.cluster.changed(topology) == Changes([], [])
         assert set((await stage.cluster.describe(names)).topics) == {stage.source, stage.output}
 
     async def test_a_topic_of_another_id_has_changed(self, stage: Stage) -> None:
@@ -629,7 +629,8 @@ class Claims:
         other = Topic(stage.source, "11111111-1111-1111-1111-111111111111", 1, 1)
         gone = Topic(unique_name("gone"), "x", 1, 1)
         known = Topology(now.cluster_id, {other.name: other, gone.name: gone})
-        assert set(await stage.cluster.changed(known)) == {other.name, gone.name}
+        changes = await stage.cluster.changed(known)
+        assert (changes.missing, changes.remade) == ([gone.name], [other.name])
 
     async def test_missing_topics_are_created_like_the_source(self, stage: Stage) -> None:
         """As many partitions; kept for as long as is asked for."""

@@ -221,6 +221,7 @@ async def test_an_input_trimmed_under_a_running_worker_is_no_jump(
         await worker.stop()
 
 
+@pytest.mark.needs_broker("topic ids")  # others are asked for all topics
 async def test_asking_for_a_topic_never_names_it_alone(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -247,6 +248,7 @@ async def test_asking_for_a_topic_never_names_it_alone(
 
 
 @pytest.mark.private_broker
+@pytest.mark.needs_broker("topic ids")
 async def test_a_topic_made_again_under_a_running_worker_is_noticed(
     private_broker: OwnedBroker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

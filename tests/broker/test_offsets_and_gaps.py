@@ -25,6 +25,7 @@ from tests.deployment import Deployment, keyed
 from tests.local import Start, keys_of, output_keys, until
 
 pytestmark = pytest.mark.broker
+needs_ids = pytest.mark.needs_broker("topic ids")
 
 
 # --- rule 4: the commit's note, and births ---
@@ -81,9 +82,14 @@ OTHER_ID = "00000000-0000-0000-0000-000000000001"
 @pytest.mark.parametrize(
     ("leaf", "value", "why"),
     [
-        ("input_id", OTHER_ID, "the input topic was made again"),
+        pytest.param("input_id", OTHER_ID, "the input topic was made again", marks=needs_ids),
         ("cluster_id", "another", "the offset was committed on another cluster"),
-        ("output_id", OTHER_ID, "is not the topic that offsets were committed with"),
+        pytest.param(
+            "output_id",
+            OTHER_ID,
+            "is not the topic that offsets were committed with",
+            marks=needs_ids,
+        ),
         ("label", 10**6, "but events up to 1000000 were committed to it"),
     ],
     ids=["input", "cluster", "output", "label"],
@@ -159,7 +165,9 @@ async def test_a_coordinator_that_loads_has_not_lost_the_offset(
 
 
 @pytest.mark.parametrize("on_gap", ["stop", "accept"])
-@pytest.mark.parametrize("memory", ["an old snapshot", "no snapshot"])
+@pytest.mark.parametrize(
+    "memory", [pytest.param("an old snapshot", marks=needs_ids), "no snapshot"]
+)
 async def test_an_output_trimmed_beyond_our_memory(
     deployment: Deployment, start: Start, memory: str, on_gap: str
 ) -> None:

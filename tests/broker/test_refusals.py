@@ -151,6 +151,7 @@ def test_a_recreated_input_is_read_from_its_start(
 
 
 @pytest.mark.private_broker
+@pytest.mark.needs_broker("topic ids")
 async def test_a_recreated_output_stops_the_shard(
     private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:

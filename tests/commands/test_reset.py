@@ -436,6 +436,7 @@ def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.needs_broker("topic ids")
 def test_what_would_stop_the_worker_is_not_hidden(broker: Broker, tmp_path: Path) -> None:
     """Of another output than its note says, a group is only moved with --forget."""
     one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()

@@ -16,7 +16,7 @@ from tests.compat.page import failures, table, write_page
 from tests.compat.playing import VERSIONS, play_storms, play_tests
 from tests.compat.results import OfVersion
 
-Play = Callable[[Kafka, OfVersion], Iterator[None]]
+Play = Callable[[Kafka, OfVersion], Iterator[OfVersion]]
 PARTS: Mapping[str, Play] = {"storms": play_storms, "tests": play_tests}
 
 
@@ -39,17 +39,18 @@ def main(arguments: Sequence[str]) -> int:
         print(error)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    found = results.read()
     if not arguments:
         for part in wish.parts:
             for kafka in wish.only:
                 try:
-                    for _ in PARTS[part](kafka, found.setdefault(str(kafka), OfVersion())):
-                        results.write(found)
-                        write_page(found)
+                    known = results.read().get(str(kafka), OfVersion())
+                    for played in PARTS[part](kafka, known):
+                        results.keep(str(kafka), played)
+                        write_page(results.read())
                 except Unavailable as unavailable:
                     print(f"{kafka}: {unavailable}")
                     return 1
+    found = results.read()
     write_page(found)
     print("\n".join([results.machine(), "", *table(found)]))
     return 1 if failures(found) else 0

@@ -40,12 +40,6 @@ LACKS: Sequence[tuple[str, str, str]] = (
         "fence, with a command that ends it",
     ),
     (
-        "3.6",
-        "`message.timestamp.after.max.ms`",
-        "an event that is stamped too far ahead or behind for the topic's `message.timestamp.difference.max.ms` is "
-        "found only [when the broker refuses it](delivery.md#events-that-the-broker-refuses)",
-    ),
-    (
         "2.8",
         "topic ids",
         "the worker sees by [fingerprints](delivery.md#an-output-that-was-replaced) and offsets alone that a topic was "
@@ -70,7 +64,7 @@ LACKS: Sequence[tuple[str, str, str]] = (
 )
 
 REFUSED_SNAPSHOT = """\
-The fourth row is no mistake. Without topic ids, such an output looks like one that was deleted, made again and trimmed,
+The third row is no mistake. Without topic ids, such an output looks like one that was deleted, made again and trimmed,
 whose keys are not in the output any more. The log says `snapshot_refused` with `the broker reports no topic ids`, and
 the partition stops with `OUTPUT begins at offset N`. It takes an output partition that got no event for as long as its
 retention, and then a restart, or another worker that takes over: a worker that runs keeps its memory. So give the

@@ -45,8 +45,8 @@ VERSIONS = [
 """What is played: each version with a lock file, and the newest with every level of transactions."""
 
 
-def play_storms(kafka: Kafka, of: OfVersion) -> Iterator[None]:
-    """Play the scenarios that were not played with this code; yields after each that is in `of`."""
+def play_storms(kafka: Kafka, of: OfVersion) -> Iterator[OfVersion]:
+    """Play the scenarios that were, `of` this version, not played with this code; yields what came of each."""
     code = code_id(CODE)
     missing = [name for name in STORMS if not _is_played(of.storms.get(name), code)]
     if not missing:
@@ -66,19 +66,18 @@ def play_storms(kafka: Kafka, of: OfVersion) -> Iterator[None]:
                 print(f"{kafka}: {line_of(result)}", flush=True)
                 if result.counts:
                     break
-            of.storms[name] = _storm(result)
-            yield
+            yield OfVersion(storms={name: _storm(result)})
 
 
-def play_tests(kafka: Kafka, of: OfVersion) -> Iterator[None]:
-    """Run the test files that were not run with this code; yields after each that is in `of`."""
+def play_tests(kafka: Kafka, of: OfVersion) -> Iterator[OfVersion]:
+    """Run the test files that were, `of` this version, not run with this code; yields what came of each."""
     code = code_id(TESTED)
     with _wanted(kafka):
         for path in files_with_a_broker():
             if not _is_played(of.files.get(path), code):
-                of.files[path] = run_file(path)
-                print(f"{kafka}: {path}: {line_of_file(of.files[path])}", flush=True)
-                yield
+                ran = run_file(path)
+                print(f"{kafka}: {path}: {line_of_file(ran)}", flush=True)
+                yield OfVersion(files={path: ran})
 
 
 def files_with_a_broker() -> list[str]:

@@ -3,6 +3,7 @@
 A result holds for the code that it was played with; the page names its commit, so older ones may stand beside newer.
 """
 
+import fcntl
 import json
 import os
 import platform
@@ -93,6 +94,17 @@ def read(path: Path = PATH) -> Results:
         )
         for name, of in kept.items()
     }
+
+
+def keep(name: str, of: OfVersion, path: Path = PATH) -> None:
+    """Add what came of a version to what is kept: another process may do the same."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = read(path)
+        known = kept.setdefault(name, OfVersion())
+        known.storms.update(of.storms)
+        known.files.update(of.files)
+        write(kept, path)
 
 
 def write(results: Mapping[str, OfVersion], path: Path = PATH) -> None:

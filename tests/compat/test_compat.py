@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.broker.plugin import TOO_OLD
-from tests.broker.versions import NEWEST, Kafka, known
+from tests.broker.versions import NEWEST, WANTED, Kafka, known
+from tests.chaos.results import code_id
 from tests.compat import playing
 from tests.compat.__main__ import main, wish_of
 from tests.compat.page import PAGE, failures, mode, page, table
 from tests.compat.playing import VERSIONS, files_with_a_broker, play_tests, run_file
-from tests.compat.results import OfVersion, Origin, Storm, TestFile, read, write
+from tests.compat.results import OfVersion, Origin, Storm, TestFile, keep, read, write
 
 ORIGIN = Origin("code", "abc1234", "2026-01-02T03:04:05+00:00", "2 cores", 60.0)
 KEPT = Storm(ORIGIN, 1000, 10, 7, 30, 0, 0, [])
@@ -87,10 +88,10 @@ def test_what_fails_is_named() -> None:
 
 
 def test_what_was_played_with_this_code_is_not_played_again(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other code is; and so is what failed."""
-    ours = replace(ORIGIN, code=playing.code_id(playing.TESTED))
+    ours = replace(ORIGIN, code=code_id(playing.TESTED))
     played: list[str] = []
     of = OfVersion(
         files={
@@ -106,9 +107,12 @@ def test_what_was_played_with_this_code_is_not_played_again(
 
     monkeypatch.setattr(playing, "run_file", run)
     monkeypatch.setattr(playing, "files_with_a_broker", lambda: [*of.files, "new.py"])
-    assert len(list(play_tests(Kafka(NEWEST), of))) == 3
+    path = tmp_path / "results.json"
+    for ran in play_tests(Kafka(NEWEST), of):
+        keep(NEWEST, ran, path)
     assert played == ["failed.py", "other.py", "new.py"]
-    assert list(play_tests(Kafka(NEWEST), of)) == []
+    keep(NEWEST, OfVersion(files={"done.py": of.files["done.py"]}), path)
+    assert list(play_tests(Kafka(NEWEST), read(path)[NEWEST])) == []
 
 
 def test_a_file_is_counted_as_pytest_ran_it(
@@ -118,7 +122,7 @@ def test_a_file_is_counted_as_pytest_ran_it(
     file = tmp_path / "test_inner.py"
     file.write_text(INNER.format(TOO_OLD))
     monkeypatch.setattr(playing, "DIRECTORY", tmp_path)
-    monkeypatch.setenv(playing.WANTED, "2.5.1")
+    monkeypatch.setenv(WANTED, "2.5.1")
     found = run_file(str(file))
     assert (found.passed, found.skipped) == (1, {"topic ids (Kafka 2.8 or later)": 2})
     assert [name.split("::")[1] for name in found.failed] == ["test_fails", "test_has_an_error"]

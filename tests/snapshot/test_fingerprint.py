@@ -19,7 +19,7 @@ from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
 from streamdedup.kafka.log import parse_head
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.topics import Topology
+from streamdedup.kafka.topics import Changes, Topology
 from streamdedup.keys.hashing import Hash
 from streamdedup.settings import load
 from streamdedup.snapshot import Identity, Snapshot, Store
@@ -268,9 +268,9 @@ class NamelessCluster(KafkaCluster):
             told, topics={n: replace(topic, topic_id=None) for n, topic in told.topics.items()}
         )
 
-    async def changed(self, _known: Topology) -> list[str]:
+    async def changed(self, _known: Topology) -> Changes:
         """Nobody can tell."""
-        return []
+        return Changes()
 
 
 @asynccontextmanager

@@ -15,8 +15,9 @@ from aiokafka.errors import (
 
 import streamdedup.worker.worker as worker_module
 from streamdedup.delivery.lifecycle import State
+from streamdedup.errors import DeliveryError
 from streamdedup.kafka import topics
-from streamdedup.kafka.topics import Topology
+from streamdedup.kafka.topics import Changes, Topology
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.testing.writer import MemoryWriter
@@ -124,10 +125,10 @@ def test_a_broker_that_hangs_holds_up_no_assignment(
     """While nobody answers whether the topics are still the same, a rebalance is followed."""
     asked = asyncio.Event()
 
-    async def hang(_cluster: MemoryCluster, _known: Topology) -> list[str]:
+    async def hang(_cluster: MemoryCluster, _known: Topology) -> Changes:
         asked.set()
         await asyncio.sleep(1e6)
-        return []
+        return Changes()
 
     async def scene(stage: Stage) -> None:
         monkeypatch.setattr(MemoryCluster, "changed", hang)
@@ -138,6 +139,34 @@ def test_a_broker_that_hangs_holds_up_no_assignment(
         second = stage.start()
         await second.live(1)
         await first.live(1)
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("for_s", [8, 60])
+def test_a_topic_is_deleted_if_it_stays_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_s: int
+) -> None:
+    """A broker with ZooKeeper that has just started lists no topic for a moment: that ends no worker."""
+    missing: list[str] = []
+
+    async def changed(_cluster: MemoryCluster, _known: Topology) -> Changes:
+        return Changes(missing=[*missing])
+
+    async def scene(stage: Stage) -> None:
+        monkeypatch.setattr(MemoryCluster, "changed", changed)
+        monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 1.0)
+        worker = stage.start()
+        await worker.live(2)
+        for _ in range(2):
+            missing.append(stage.deployment.source)
+            await asyncio.wait([worker.task], timeout=for_s)
+            missing.clear()
+            await asyncio.wait([worker.task], timeout=5)
+        assert worker.task.done() == (for_s == 60)
+        if worker.task.done():
+            with pytest.raises(DeliveryError, match=f"worker ran: {stage.deployment.source};"):
+                await worker.task
 
     play(tmp_path, scene)
 
