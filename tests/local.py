@@ -5,16 +5,12 @@ A test with a loop asks for `start`; one without calls `run_to_the_end`.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
-from unittest.mock import patch
 
 import pytest
-from aiokafka import client
-from aiokafka.client import AIOKafkaClient
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
@@ -193,48 +189,11 @@ class Start(Protocol):
         """It is drained at the end of the test, unless it has ended by then."""
 
 
-_opened: ContextVar[list[Any] | None] = ContextVar("opened", default=None)
-
-
-@contextmanager
-def whole_bootstraps() -> Iterator[None]:
-    """Have a client whose bootstrap is cancelled close its connection.
-
-    aiokafka 0.14 forgets that connection: the garbage collector closes it, with a warning, in whatever test it runs. A
-    worker that drains while one of its shards begins cancels such a bootstrap.
-    """
-    create, bootstrap = client.create_conn, AIOKafkaClient.bootstrap
-
-    async def noted(*arguments: Any, **options: Any) -> Any:
-        connection = await create(*arguments, **options)
-        if (opened := _opened.get()) is not None:
-            opened.append(connection)
-        return connection
-
-    async def whole(self: AIOKafkaClient) -> None:
-        opened: list[Any] = []
-        before = _opened.set(opened)
-        try:
-            await bootstrap(self)
-        except asyncio.CancelledError:
-            for connection in opened:
-                connection.close()
-            raise
-        finally:
-            _opened.reset(before)
-
-    with (
-        patch.object(client, "create_conn", noted),
-        patch.object(AIOKafkaClient, "bootstrap", whole),
-    ):
-        yield
-
-
 @asynccontextmanager
 async def workers() -> AsyncIterator[Start]:
     """Give a way to start workers in this process."""
     started: list[LocalWorker] = []
-    with capture_logs([merge_contextvars]) as lines, whole_bootstraps():
+    with capture_logs([merge_contextvars]) as lines:
 
         def start(
             deployment: Deployment,

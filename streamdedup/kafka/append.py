@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
 
-from streamdedup.kafka.client.connection import client_arguments, let_go
+from streamdedup.kafka.client.closing import close_producer, let_go, starting
+from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.options import KafkaOptions
 
 
@@ -19,8 +20,10 @@ async def append(
     """
     producer = AIOKafkaProducer(**client_arguments(options), acks="all", enable_idempotence=True)
     try:
-        await producer.start()
+        with starting():
+            await producer.start()
         sent = [await producer.send(topic, key=key, value=value) for key, value in records]
         await asyncio.gather(*sent)
     finally:
-        await let_go(producer.stop())
+        if not await let_go(producer.stop()):
+            await close_producer(producer)

@@ -13,7 +13,8 @@ from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
-from streamdedup.kafka.client.connection import bootstrap, let_go, refusal
+from streamdedup.kafka.client.closing import let_go
+from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from streamdedup.kafka.groups import InForce

@@ -18,7 +18,8 @@ from aiokafka.errors import (
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.broker_clock import Stamp
-from streamdedup.kafka.client.connection import asked_again, client_arguments, let_go
+from streamdedup.kafka.client.closing import close_consumer, starting
+from streamdedup.kafka.client.connection import asked_again, client_arguments
 from streamdedup.kafka.client.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.records import EventConsumer
@@ -204,7 +205,8 @@ async def committed_events(
         max_partition_fetch_bytes=4 << 20,
     )
     try:
-        await consumer.start()
+        with starting():
+            await consumer.start()
         consumer.assign([where])
         consumer.seek(where, start)
         position, loop = start, asyncio.get_running_loop()
@@ -227,4 +229,4 @@ async def committed_events(
                 )
             await asyncio.sleep(0)  # give the loop a turn: prefetched events come without waiting
     finally:
-        await let_go(consumer.stop())
+        await close_consumer(consumer)

@@ -4,8 +4,8 @@ With `exactly_once`, everything in one commit is one transaction, and the fence 
 transactional id is `output topic/partition`. After any exception, time-out or replaced connection the outcome is in
 doubt: drop the writer, fence again, and ask the broker.
 
-`open_batches`, the produce seam, makes the record batches. Here, we rely on these private names of `AIOKafkaProducer`:
-`_closed`, `_sender.sender_task`, `_txn_manager._transaction_waiter`, and the client's `_conns`.
+`open_batches`, the produce seam, makes the record batches. Here, we rely on this private name of aiokafka's client:
+`_conns`.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import EventBatch, Integers
-from streamdedup.kafka.client.connection import client_arguments, let_go
+from streamdedup.kafka.client.closing import close_producer, starting
+from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import InvalidRecordError
@@ -44,8 +45,6 @@ DEFAULTS = {
 }
 DEADLINE_SHARE = 0.75
 ABORT_S_MAX = 5.0
-STOP_S = 1.0
-CANCELS_MAX = 20  # two were enough in every test
 
 _OF_A_RECORD = (
     MessageSizeTooLargeError,
@@ -169,7 +168,7 @@ class KafkaWriter:
         except (IncompatibleBrokerVersion, UnsupportedVersionError, NotImplementedError):
             self._producer = await self._started(acks="all")
         else:
-            await _close(fencing)
+            await close_producer(fencing)
             self._producer = await self._started(enable_idempotence=True)
 
     async def begin(self) -> None:
@@ -260,7 +259,7 @@ class KafkaWriter:
         self._batches = {}
         self._open = self._new_open()
         if producer is not None:
-            await _close(producer)
+            await close_producer(producer)
 
     def _new_open(self) -> OpenBatches:
         return OpenBatches(CODECS[self._sink.compression], transactional=self._exactly_once)
@@ -278,9 +277,10 @@ class KafkaWriter:
         async def start() -> Any:
             producer = AIOKafkaProducer(**self._arguments(), **identity)
             try:
-                await producer.start()
+                with starting():
+                    await producer.start()
             except BaseException:
-                await _close(producer)
+                await close_producer(producer)
                 raise
             return producer
 
@@ -304,23 +304,3 @@ class KafkaWriter:
         if any(now.get(name) is not conn for name, conn in self._connections.items()):
             raise ReplacedConnectionError("a connection was replaced within a transaction")
         self._connections = dict(now)  # from here on, also check those opened since
-
-
-async def _close(producer: Any) -> None:
-    """Close the producer without flushing: `stop()` waits for a broker that may be away.
-
-    One cancel of the sender is not always enough, so this repeats it.
-    """
-    producer._closed = True
-    task = producer._sender.sender_task
-    for _ in range(CANCELS_MAX):
-        if task is None or task.done():
-            break
-        task.cancel()
-        await asyncio.wait([task], timeout=0.05)
-    if task is not None and task.done() and not task.cancelled():
-        task.exception()
-    transaction = producer._txn_manager and producer._txn_manager._transaction_waiter
-    if transaction is not None and transaction.done() and not transaction.cancelled():
-        transaction.exception()
-    await let_go(producer.client.close(), STOP_S)

@@ -35,7 +35,8 @@ from typing_extensions import override
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.client.assignor import sticky_assignor
-from streamdedup.kafka.client.connection import client_arguments, let_go
+from streamdedup.kafka.client.closing import close_consumer, starting
+from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
@@ -125,7 +126,7 @@ class KafkaSource:
 
     async def stop(self, within_s: float) -> bool:
         """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
-        return self._consumer is None or await let_go(self._consumer.stop(), within_s)
+        return self._consumer is None or await close_consumer(self._consumer, within_s)
 
     async def keep_alive(self, wait_s: float) -> None:
         """Stay a member for `wait_s` seconds; raise any error that the group has reported for this member.
@@ -319,9 +320,10 @@ class KafkaSource:
         )
         consumer.subscribe([self._topic], listener=self._listener)
         try:
-            await consumer.start()
+            with starting():
+                await consumer.start()
         except BaseException as error:
-            await let_go(consumer.stop())
+            await close_consumer(consumer)
             if isinstance(error, InconsistentGroupProtocolError):
                 self._patience.back(_GROUP)  # a broker has answered
             # A bare KafkaError is an error code that aiokafka does not know.

@@ -20,6 +20,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from streamdedup.errors import ConfigError
+from streamdedup.kafka.client.closing import starting
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
@@ -148,8 +149,9 @@ async def create_missing(
     if not names:
         return names
     admin = AIOKafkaAdminClient(**client_arguments(options))
-    await admin.start()
     try:
+        with starting():
+            await admin.start()
         response = await admin.create_topics(
             [
                 NewTopic(name, source.partitions, source.replicas, topic_configs=settings)

@@ -23,9 +23,9 @@ from streamdedup.commands.reset_text import as_text
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.client.closing import close_producer
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed
-from streamdedup.kafka.sink import _close
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
@@ -428,7 +428,7 @@ def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
             with pytest.raises(KafkaError, match=r"ProducerFenced|InvalidProducerEpoch"):
                 await producer.commit_transaction()
         finally:
-            await _close(producer)
+            await close_producer(producer)
 
     asyncio.run(zombie())
     run_to_the_end(deployment)

@@ -29,13 +29,12 @@ from streamdedup.errors import (
     StreamdedupError,
     traceback_without_messages,
 )
+from streamdedup.kafka.client.closing import let_go, starting
 from streamdedup.kafka.options import KafkaOptions
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-CLOSE_S_MAX = 5.0
 
 _REFUSALS = {
     AuthenticationFailedError: "the credentials under kafka.sasl_*",
@@ -62,19 +61,6 @@ def client_arguments(options: KafkaOptions) -> dict[str, Any]:
     if options.security_protocol.startswith("SASL"):
         arguments |= _sasl(options)
     return arguments
-
-
-async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> bool:
-    """Run the close method of a client; return whether it ended well within `within_s` seconds.
-
-    The method may wait for a broker that is away, and may raise CancelledError although nobody cancelled us.
-    """
-    task = asyncio.ensure_future(closing)
-    ended, _ = await asyncio.wait({task}, timeout=within_s)
-    if not ended:
-        task.cancel()
-        return False
-    return not task.cancelled() and task.exception() is None
 
 
 class NotYetError(StreamdedupError):
@@ -125,7 +111,8 @@ async def bootstrap(options: KafkaOptions) -> Any:
     arguments = client_arguments(options)
     client = AIOKafkaClient(**arguments)
     try:
-        await client.bootstrap()
+        with starting():
+            await client.bootstrap()
         if not await client.force_metadata_update():
             raise KafkaConnectionError(
                 "no broker answered a request for the metadata of the cluster"
