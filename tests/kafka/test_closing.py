@@ -71,7 +71,9 @@ STARTS: dict[str, Callable[[KafkaOptions], Awaitable[object]]] = {
     "bare": bootstrap,
     "fold": fold,
     "append": lambda options: append(options, "control", [(b"key", None)]),
-    "join": lambda options: KafkaSource(options, "in", Patience(), EventConsumer).start(),
+    "join": lambda options: KafkaSource(
+        options, "in", Patience(), EventConsumer, "a-meaning"
+    ).start(),
     "fence": lambda options: KafkaWriter(
         options, SinkOptions(topic="out"), 0, Patience(), exactly_once=True
     ).fence(),
