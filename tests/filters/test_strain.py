@@ -16,10 +16,7 @@ from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.cuckoo.rows import CREDIT as CUCKOO_CREDIT
 from streamdedup.filters.cuckoo.rows import CREDIT_BEYOND
 from streamdedup.filters.dleft.dleft import DLeft
-from streamdedup.filters.dleft.rows import _locate, _places
-from streamdedup.filters.dleft.shape import layout_of
 from streamdedup.filters.exact.exact import WORDS_MAX, Exact
-from streamdedup.filters.memory import Words
 from streamdedup.filters.sizing import exact_steps
 from streamdedup.filters.stash import DISTANCE_MAX, ROWS_SPARE, Stash
 from streamdedup.filters.strain import (
@@ -28,62 +25,11 @@ from streamdedup.filters.strain import (
     STRAIN_MAX,
     ChosenKeysError,
 )
-from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
-from tests.chosen import murmur3_key
+from tests.chosen import for_few_buckets, for_few_of_each, for_one_row, for_one_slot, murmur3_key
 from tests.filters.cases import HASH_KEY, random_digests, state
 
 STEP_MAX = 500  # buckets in one search of a cuckoo table
-
-
-def for_one_slot(count: int, *, ascending: bool = False) -> Digests:
-    """Digests that begin in the middle slot of any exact set; unless ascending, each goes before all others."""
-    offsets = np.arange(count, dtype=np.uint64)
-    first = np.uint64(1 << 63) + (offsets if ascending else offsets[::-1])
-    return np.stack([first, offsets], axis=1)
-
-
-def for_few_buckets(seen: Cuckoo, buckets: int) -> Digests:
-    """Digests of different fingerprints whose two buckets in `seen` are among the first `buckets`."""
-    found = []
-    marks = (1 << seen.fingerprint_bits) - 1
-    for mark in range(1, marks + 1):
-        total = (_finalised(mark) * seen.buckets) >> 64
-        for one in range(buckets):
-            if (total - one) % seen.buckets < buckets:
-                a = -(-(one << 64) // seen.buckets)
-                b = -(-((mark - 1) << 64) // marks)
-                found.append((a, b))
-    digests = np.array(found, dtype=np.uint64)
-    np.random.default_rng(70).shuffle(digests)
-    return digests
-
-
-def _finalised(x: int) -> int:
-    word = (1 << 64) - 1
-    x = (x + 0x9E3779B97F4A7C15) & word
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & word
-    x = (x ^ x >> 27) * 0x94D049BB133111EB & word
-    return x ^ x >> 31
-
-
-@kernel
-def _locations(words: Words, fields: Words, digests: Digests, buckets: Words) -> None:
-    layout = layout_of(fields)
-    places = _places(layout, 1)
-    for i in range(digests.shape[0]):
-        _locate(words, layout, digests[i : i + 1], places)
-        for subtable in range(layout.tables):
-            buckets[i, subtable] = places[0, subtable, 0] - subtable * layout.buckets
-
-
-def for_few_of_each(seen: Any, buckets: int) -> Digests:
-    """Digests whose four buckets in a d-left table are among the first `buckets` of each subtable."""
-    table = seen._table
-    digests = random_digests(71, 3_000_000)
-    located = np.empty((len(digests), 4), dtype=np.uint64)
-    _locations(table.words, table._fields, digests, located)
-    return np.ascontiguousarray(digests[(located < buckets).all(axis=1)])
 
 
 def accepted(seen: Any, digests: Digests) -> int:
@@ -227,33 +173,10 @@ def test_a_row_far_from_its_home_is_refused() -> None:
     seen.add_many(random_digests(84, 40_000))
     assert not seen.strained
     rows = seen._stash.table.shape[0]
-    near = list(_for_one_row(rows, 3 * DISTANCE_MAX))
+    near = list(for_one_row(rows, 3 * DISTANCE_MAX))
     count = accepted(seen, np.array(near, dtype=np.uint64))
     assert DISTANCE_MAX / 4 < count <= DISTANCE_MAX + 1
     assert seen.strained
-
-
-def _for_one_row(rows: int, count: int) -> Iterator[tuple[int, int]]:
-    """Digests whose home in a stash of `rows` rows is the first row."""
-    word = (1 << 64) - 1
-    for number in range(count):
-        wanted, b = number % ((1 << 64) // rows), number
-        a = _unfinalised(wanted) ^ _finalised(b)
-        yield a & word, b
-
-
-def _unfinalised(x: int) -> int:
-    word = (1 << 64) - 1
-    x = _unshifted(x, 31) * pow(0x94D049BB133111EB, -1, 1 << 64) & word
-    x = _unshifted(x, 27) * pow(0xBF58476D1CE4E5B9, -1, 1 << 64) & word
-    return (_unshifted(x, 30) - 0x9E3779B97F4A7C15) & word
-
-
-def _unshifted(x: int, bits: int) -> int:
-    result = x
-    for _ in range(64 // bits):
-        result = x ^ result >> bits
-    return result
 
 
 ADD: dict[str, Callable[[Any, bytes], object]] = {
