@@ -1,11 +1,19 @@
 """What somebody who knows the hash can send: digests of his choice, and, since murmur3 is invertible, their keys."""
 
 import struct
+from collections.abc import Iterator
 
 import numpy as np
 
+from streamdedup.filters.cuckoo.cuckoo import Cuckoo
+from streamdedup.filters.dleft.dleft import DLeft
+from streamdedup.filters.dleft.rows import _locate, _places
+from streamdedup.filters.dleft.shape import layout_of
+from streamdedup.filters.memory import Words
+from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.murmur import ADD1, ADD2, C1, C2, FINAL1, FINAL2
+from tests.filters.cases import random_digests
 
 WORD = (1 << 64) - 1
 BLOCK_BYTES = 16
@@ -64,3 +72,76 @@ CHOSEN = {
     },
 }
 """Digests that a table meets in one place, or in few, if it takes its places from the digest alone."""
+
+
+# --- for one filter ---
+
+
+def for_one_slot(count: int, *, ascending: bool = False) -> Digests:
+    """Digests that begin in the middle slot of any exact set; unless ascending, each goes before all others."""
+    offsets = np.arange(count, dtype=np.uint64)
+    first = np.uint64(1 << 63) + (offsets if ascending else offsets[::-1])
+    return np.stack([first, offsets], axis=1)
+
+
+def for_few_buckets(seen: Cuckoo, buckets: int) -> Digests:
+    """Digests of different fingerprints whose two buckets in `seen` are among the first `buckets`."""
+    found = []
+    marks = (1 << seen.fingerprint_bits) - 1
+    for mark in range(1, marks + 1):
+        total = (_finalised(mark) * seen.buckets) >> 64
+        for one in range(buckets):
+            if (total - one) % seen.buckets < buckets:
+                a = -(-(one << 64) // seen.buckets)
+                b = -(-((mark - 1) << 64) // marks)
+                found.append((a, b))
+    digests = np.array(found, dtype=np.uint64)
+    np.random.default_rng(70).shuffle(digests)
+    return digests
+
+
+def _finalised(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & WORD
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & WORD
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & WORD
+    return x ^ x >> 31
+
+
+@kernel
+def _locations(words: Words, fields: Words, digests: Digests, buckets: Words) -> None:
+    layout = layout_of(fields)
+    places = _places(layout, 1)
+    for i in range(digests.shape[0]):
+        _locate(words, layout, digests[i : i + 1], places)
+        for subtable in range(layout.tables):
+            buckets[i, subtable] = places[0, subtable, 0] - subtable * layout.buckets
+
+
+def for_few_of_each(seen: DLeft, buckets: int) -> Digests:
+    """Digests whose four buckets in a d-left table are among the first `buckets` of each subtable."""
+    table = seen._table
+    digests = random_digests(71, 3_000_000)
+    located = np.empty((len(digests), 4), dtype=np.uint64)
+    _locations(table.words, table._fields, digests, located)
+    return np.ascontiguousarray(digests[(located < buckets).all(axis=1)])
+
+
+def for_one_row(rows: int, count: int) -> Iterator[tuple[int, int]]:
+    """Digests whose home in a stash of `rows` rows is the first row."""
+    for number in range(count):
+        wanted, b = number % ((1 << 64) // rows), number
+        a = _unfinalised(wanted) ^ _finalised(b)
+        yield a & WORD, b
+
+
+def _unfinalised(x: int) -> int:
+    x = _unshifted(x, 31) * pow(0x94D049BB133111EB, -1, 1 << 64) & WORD
+    x = _unshifted(x, 27) * pow(0xBF58476D1CE4E5B9, -1, 1 << 64) & WORD
+    return (_unshifted(x, 30) - 0x9E3779B97F4A7C15) & WORD
+
+
+def _unshifted(x: int, bits: int) -> int:
+    result = x
+    for _ in range(64 // bits):
+        result = x ^ result >> bits
+    return result

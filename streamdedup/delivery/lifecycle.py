@@ -53,7 +53,9 @@ stopped shard stays in the group.
 # FULL       The filter has reached its capacity and may not grow. Everything decided is committed. The consumer fetches
 #            nothing, the producer stays open, and the shard waits for `leave`.
 # STOPPED    The output, the offset or the topics contradict what we know, and `trouble` says how. Our transaction is
-#            aborted if the broker answers, the producer is dropped, and nothing is read, decided or committed.
+#            aborted if the broker answers, the producer is dropped, and nothing is read, decided or committed. A filter
+#            that refuses a chosen key (`filters.strain`) stops the shard, too: the transaction is committed then, and
+#            every fold would meet that key again.
 #
 # The worker's supervisor saves snapshots (`snapshots`) in every state. A snapshot is the filter with its label, and
 # both agree in every state, except between two steps of an admission or a fold (`Shard.moving`): then the save tries
@@ -135,6 +137,7 @@ from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.transactions import InFlight, Transaction, run_together
 from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.filters.strain import chosen_keys_remedy
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import doubt_cause
@@ -177,7 +180,7 @@ class Delivery:
         self._leaving = asyncio.Event()
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._live_at = 0.0  # by the loop's clock
-        self._warned_beyond = False
+        self._warned_beyond = self._warned_strained = False
         self._writer = services.cluster.writer(
             settings.sink, partition, exactly_once=recipe.exactly_once
         )
@@ -341,6 +344,7 @@ class Delivery:
         self.state = State.FOLDING
         foreign = self._committer.foreign if self._committer else None
         shard = await self._memory.catch_up(found, topology, foreign)
+        self._warn_strained(shard)
         committer = self._committer = self._committer_on(found, shard)
         if resume.birth:  # `source.start` is resolved once, so that a crash cannot move it
             await self._commit_birth(committer, shard, topology, resume.offset)
@@ -426,6 +430,7 @@ class Delivery:
         self._backoff.reset()
         if self.shard:
             self._warn_beyond_capacity(self.shard)
+            self._warn_strained(self.shard)
 
     async def _commit_birth(
         self, committer: Committer, shard: Shard, topology: Topology, offset: int
@@ -459,6 +464,19 @@ class Delivery:
                 capacity=shard.filter.capacity,
                 error_rate_now=shard.filter.error_rate_now,
                 remedy=f"{self._recipe.larger(shard.filter)} and restart: the output is folded again",
+            )
+
+    def _warn_strained(self, shard: Shard) -> None:
+        """Warn, once, that keys take so long in the filter that it soon refuses one, which stops the shard."""
+        if shard.strained and not self._warned_strained:
+            self._warned_strained = True
+            self._log.warning(
+                "filter_strained",
+                keys=len(shard.filter),
+                hash=shard.filter.hash.name,
+                reason="keys take longer than keys at random ever do, so somebody seems to choose them;"
+                " twice that stops this partition",
+                remedy=chosen_keys_remedy(shard.filter.hash),
             )
 
     async def _stop(self, error: Exception) -> None:

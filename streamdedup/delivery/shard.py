@@ -87,6 +87,11 @@ class Shard:
         return self._rule.room + self._rule.pending < 0
 
     @property
+    def strained(self) -> bool:
+        """Whether keys take so long in the filter that more of them are soon refused: somebody seems to choose them."""
+        return self.filter.strained
+
+    @property
     def watermark(self) -> int | None:
         """The time of a window once all pending digests are admitted; None if the filter has no time."""
         return self._rule.watermark

@@ -73,6 +73,13 @@ class Filter(Protocol):
     def size_bytes(self) -> int:
         """The memory of the table, in bytes."""
 
+    @property
+    def strained(self) -> bool:
+        """Whether keys have taken so long that more of them are soon refused: somebody seems to choose them.
+
+        Keys at random never get there. An addition beyond twice that raises ChosenKeysError.
+        """
+
     def __len__(self) -> int:
         """The additions that returned True, minus the removals that left their key absent.
 

@@ -48,6 +48,11 @@ class DigestFilter:
         return 0
 
     @property
+    def strained(self) -> bool:
+        """False: no key takes longer than others."""
+        return False
+
+    @property
     def hash(self) -> Hash:
         """The hash that makes digests of keys."""
         return self._hash

@@ -263,6 +263,11 @@ def exact_size(keys: int, load: float) -> tuple[int, int]:
     return math.ceil(keys / load), min(keys, EXACT_TAIL_MAX)
 
 
+def exact_steps(load: float) -> float:
+    """How many slots a new fingerprint at random passes until one is empty, on average (Knuth 1973): 13 at 0.8."""
+    return (1 + 1 / (1 - load) ** 2) / 2
+
+
 def exact_error(fingerprint_bytes: int, keys: int) -> float:
     """The probability n / 2^bits that an absent key has the same fingerprint as one of n keys."""
     return math.ldexp(keys, -8 * fingerprint_bytes)

@@ -3,6 +3,9 @@
 It uses open addressing with linear probing. A removal shifts the following rows back (Knuth, TAOCP 3, 6.4, algorithm
 R), so there are no tombstones. A kind's kernels look into it only if `used[ROWS]` is not 0, and remove from it first.
 It grows between their calls, as soon as it is full, so that the borders of batches leave no trace in it.
+
+Up to a table's capacity, random keys leave it next to empty. Who knows the hash can choose keys that all overflow, to
+one place. So `stash_takes` bounds its rows, and how far a row is from its home.
 """
 
 from collections.abc import Callable
@@ -12,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.filters.base import Mask
-from streamdedup.filters.memory import aligned_words, words_over
+from streamdedup.filters.memory import Counts, aligned_words, words_over
 from streamdedup.filters.probes import finalised, high_word
+from streamdedup.filters.strain import FLAGS, NEEDED, STRAINED, refuse
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Digests, checked
 
@@ -26,7 +30,11 @@ COLUMNS = 3
 ROWS_MIN = 16
 STASH_BYTES_MIN = ROWS_MIN * COLUMNS * 8  # the size of an empty stash
 ROWS_A_SLICE = 1 << 15  # of a kernel: it takes less than 10 ms
-# What a kernel returns for an addition that may have to wait for a larger stash.
+# Random keys overflow about once in a table of 10^11 keys, up to its capacity.
+ROWS_SPARE = 64
+# In a stash of 10^11 rows, random ones are up to 500 from their homes.
+DISTANCE_MAX = 1024
+# What a kernel returns for an addition that may have to wait for a larger stash, or is refused.
 NOT_DONE, SEEN, NEW = 0, 1, 2
 
 
@@ -75,12 +83,14 @@ class Stash:
         """Run a kernel over `rows` rows, and grow whenever the stash is full.
 
         `call(start)` works from row `start` on. It returns `rows`, or the first row that it has not done, because
-        `stash_add` returned False or its time was up. Unless the stash is full, it does at least one row.
+        `stash_add` returned False or its time was up. Unless the stash is full, it does at least one row, or raises.
         """
         start = 0
         while start < rows:
-            start = call(start)
-            self.make_room()
+            try:
+                start = call(start)
+            finally:
+                self.make_room()
 
     def make_room(self) -> None:
         """Double the rows if the stash is full. Call this after every kernel that may add, even a single key."""
@@ -141,13 +151,13 @@ _32, _1, _0 = np.uint64(32), np.uint64(1), np.uint64(0)
 @inlined
 def stash_count(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
     """How often the stash holds the digest."""
-    return np.uint64(table[_find(table, a, b), COUNT])
+    return np.uint64(table[_find(table, a, b)[0], COUNT])
 
 
 @inlined
 def stash_add(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
     """Count the digest up. Returns False, and changes nothing, if there is no row for it."""
-    row = _find(table, a, b)
+    row, _ = _find(table, a, b)
     if table[row, COUNT] == _0:
         if used[ROWS] >= _rows_max(table.shape[0]):
             return False
@@ -159,9 +169,35 @@ def stash_add(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
 
 
 @inlined
+def stash_takes(
+    table: Rows,
+    used: Used,
+    a: np.uint64,
+    b: np.uint64,
+    needed: int,
+    counts: Counts,
+) -> bool:
+    """Return whether a digest may be added. If not, it is refused; the kernel must add it nowhere.
+
+    It may not if the stash has ROWS_SPARE rows more than random keys `needed` at any time, or if it would be too far
+    from its home.
+    """
+    counts[NEEDED] = max(counts[NEEDED], np.int64(needed))
+    spare = ROWS_SPARE + counts[NEEDED] - used[ROWS]
+    row, own = _find(table, a, b)
+    distance = np.int64((row - own) & (np.uint64(table.shape[0]) - _1))
+    if spare < ROWS_SPARE // 2 or distance > DISTANCE_MAX // 2:
+        counts[FLAGS] |= STRAINED
+    if spare > 0 and distance <= DISTANCE_MAX:
+        return True
+    refuse(counts)
+    return False
+
+
+@inlined
 def stash_remove(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
     """Count the digest down. Returns False if the stash does not hold it."""
-    row = _find(table, a, b)
+    row, _ = _find(table, a, b)
     if table[row, COUNT] == _0:
         return False
     used[COPIES] -= 1
@@ -199,14 +235,14 @@ def _home(a: np.uint64, b: np.uint64, rows: np.uint64) -> np.uint64:
 
 
 @inlined
-def _find(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
-    """The row of the digest, or the free row at which its search ends."""
+def _find(table: Rows, a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """The row of the digest, or the free row at which its search ends; and the row at which it begins."""
     rows = np.uint64(table.shape[0])
     last = rows - _1  # a mask, because `rows` is a power of two
-    row = _home(a, b, rows)
+    own = row = _home(a, b, rows)
     while table[row, COUNT] != _0 and (table[row, A] != a or table[row, B] != b):
         row = (row + _1) & last
-    return row
+    return row, own
 
 
 @kernel
@@ -229,7 +265,7 @@ def _move(rows: Rows, larger: Rows) -> None:
     """Put rows of distinct digests into another table."""
     for i in range(rows.shape[0]):
         if rows[i, COUNT] != _0:
-            larger[_find(larger, rows[i, A], rows[i, B])] = rows[i]
+            larger[_find(larger, rows[i, A], rows[i, B])[0]] = rows[i]
 
 
 @kernel

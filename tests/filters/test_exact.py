@@ -15,6 +15,7 @@ from streamdedup.filters.exact import exact
 from streamdedup.filters.exact.exact import Exact
 from streamdedup.filters.exact.scan import WORDS_A_CALL
 from streamdedup.filters.sizing import exact_error, exact_size
+from streamdedup.filters.strain import CREDIT
 from streamdedup.keys.hashing import Digests
 from tests.filters.cases import copies, random_digests, state
 
@@ -153,8 +154,12 @@ def test_up_to_its_capacity_it_does_not_grow() -> None:
 
 
 def test_keys_that_crowd_at_the_end_lengthen_the_tail_only() -> None:
-    """First words chosen to have the last slot for their home: memory follows their number, and all are found."""
+    """First words chosen to have the last slot for their home: memory follows their number, and all are found.
+
+    They would be refused much earlier; what they cost is allowed here.
+    """
     seen = Exact(100_000)
+    seen._counts[CREDIT] = 1 << 20
     slots = seen.slots
     crowd = np.column_stack(
         [LAST - np.arange(20_000, dtype=np.uint64), np.zeros(20_000, np.uint64)]

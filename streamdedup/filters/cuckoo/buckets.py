@@ -26,19 +26,20 @@ class CuckooLayout(NamedTuple):
     group: np.uint64  # how many cells a group has: 4, 2 or 1
     ones: np.uint64  # the lowest bit of each cell of a group
     searched: np.uint64  # no search begins if this many cells are in use
+    capacity: np.uint64  # how many cells are in use at capacity
 
 
-def layout_fields(buckets: int, bits: int, searched: int) -> Words:
+def layout_fields(buckets: int, bits: int, searched: int, capacity: int) -> Words:
     """Return the fields of a `CuckooLayout` as an array. In a kernel, `layout_of` makes the `CuckooLayout` of it."""
     group = next(n for n in (4, 2, 1) if n * bits <= 64)
     ones = sum(1 << i * bits for i in range(group))
-    return np.array([buckets, bits, group, ones, searched], dtype=np.uint64)
+    return np.array([buckets, bits, group, ones, searched, capacity], dtype=np.uint64)
 
 
 @inlined
 def layout_of(fields: Words) -> CuckooLayout:
-    """Return the `CuckooLayout` of these fields. One array is passed to a kernel faster than five numbers."""
-    return CuckooLayout(fields[0], fields[1], fields[2], fields[3], fields[4])
+    """Return the `CuckooLayout` of these fields. One array is passed to a kernel faster than six numbers."""
+    return CuckooLayout(fields[0], fields[1], fields[2], fields[3], fields[4], fields[5])
 
 
 @inlined

@@ -37,6 +37,14 @@ from streamdedup.filters.digest_filter import (
 from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
 from streamdedup.filters.sizing import CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_error, cuckoo_size
 from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
+from streamdedup.filters.strain import (
+    COUNTS,
+    FLAGS,
+    NEEDED,
+    STRAINED,
+    chosen_keys,
+    take_refusal,
+)
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 FINGERPRINT_BITS_MAX = 60  # the code reads a cell out of two words at most
@@ -70,8 +78,8 @@ class Cuckoo(DigestFilter):
         # One word more than the bits take, since the last cell, too, is read out of two words.
         self._words_needed = -(-bits // 64) + 1
         searched = int(SEARCH_LOAD * self._cells)
-        self._fields = layout_fields(buckets, fingerprint_bits, searched)
-        self._counts: Counts = np.zeros(2, dtype=np.int64)
+        self._fields = layout_fields(buckets, fingerprint_bits, searched, self._capacity)
+        self._counts: Counts = np.zeros(COUNTS, dtype=np.int64)
         self._queue = search_queue()
 
     @property
@@ -83,6 +91,11 @@ class Cuckoo(DigestFilter):
     def fill_ratio(self) -> float:
         """The share of cells in use; 0.95 at capacity."""
         return float(self._counts[TAKEN] / self._cells)
+
+    @property
+    @override
+    def strained(self) -> bool:
+        return bool(self._counts[FLAGS] & STRAINED)
 
     @property
     @override
@@ -162,6 +175,7 @@ class Cuckoo(DigestFilter):
         restored._stash = Stash.over(stash)
         restored._recount()
         restored._counts[KEYS] = number(header, "keys", 0, restored._additions)
+        restored._counts[NEEDED] = restored._stash.used[ROWS]
         return restored
 
     @property
@@ -187,20 +201,25 @@ class Cuckoo(DigestFilter):
         return fresh
 
     def _add_from(self, part: Digests, once: bool, fresh: Mask, start: int) -> int:
-        return int(
-            add_rows(
-                self._words,
-                self._fields,
-                self._stash.table,
-                self._stash.used,
-                self._queue,
-                self._counts,
-                part,
-                once,
-                fresh,
-                start,
-            )
+        done = add_rows(
+            self._words,
+            self._fields,
+            self._stash.table,
+            self._stash.used,
+            self._queue,
+            self._counts,
+            part,
+            once,
+            fresh,
+            start,
         )
+        self._check_refusal()
+        return int(done)
+
+    def _check_refusal(self) -> None:
+        """Raise ChosenKeysError if the last addition was refused."""
+        if take_refusal(self._counts):
+            raise chosen_keys(self.kind, self._hash)
 
     def _look_up(self, part: Digests, present: Mask) -> None:
         contains_rows(self._words, self._fields, part, present)
@@ -216,6 +235,7 @@ class Cuckoo(DigestFilter):
         if said == NOT_DONE:
             said = insert_row(words, fields, stash.table, stash.used, self._queue, counts, a, b)
             stash.make_room()
+            self._check_refusal()
         return bool(said == NEW)
 
     @override

@@ -34,7 +34,9 @@ from streamdedup.filters.stash import (
     stash_add,
     stash_count,
     stash_remove,
+    stash_takes,
 )
+from streamdedup.filters.strain import STRAIN, STRAIN_MAX, charge, refuse, relieve
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
@@ -42,11 +44,15 @@ TAKEN = 1  # index in `counts` of the number of cells in use, after that of the 
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
 ROWS_TOGETHER = 32
+# What a new key pays in for the strain, three times the buckets that a random one looks at: on average 16 at capacity,
+# with its own two, and 95 where searches end.
+CREDIT, CREDIT_BEYOND = 48, 285
 
 Place = tuple[np.uint64, np.uint64, np.uint64]
 """A digest's fingerprint and its two buckets."""
 
-_CELLS, _6, _1, _0 = np.uint64(CUCKOO_CELLS), np.uint64(6), np.uint64(1), np.uint64(0)
+_CELLS, _19, _6 = np.uint64(CUCKOO_CELLS), np.uint64(19), np.uint64(6)
+_1, _0 = np.uint64(1), np.uint64(0)
 
 
 @kernel
@@ -64,8 +70,9 @@ def add_rows(
 ) -> int:
     """Add rows from `start` on. Write into `fresh` whether each was absent. Return the first row that is not done.
 
-    It stops before the last row if the stash is full, or if it has searched so many buckets that the caller
-    should let other threads run. With `once`, a digest that is present gets no further copy.
+    It stops before the last row if the next one is refused, if the stash is full, or if it has searched so many
+    buckets that the caller should let other threads run. With `once`, a digest that is present gets no further
+    copy.
     """
     layout, places = layout_of(fields), _places()
     searched_in_all = 0
@@ -216,6 +223,8 @@ def _added(words: Words, layout: CuckooLayout, counts: Counts, place: Place, onc
             put(words, layout, cell, mark)
             counts[TAKEN] += 1
             counts[KEYS] += said == NEW
+        if said == NEW:
+            relieve(counts, CREDIT)
     return said
 
 
@@ -234,7 +243,8 @@ def _inserted(
 ) -> tuple[int, int]:
     """Add a row: into a free cell, into a cell that is freed by moving others, or into the stash.
 
-    Return SEEN or NEW, or NOT_DONE if the stash is full; and how many buckets were searched.
+    Return SEEN or NEW, or NOT_DONE if the stash is full or the row is refused; and how many buckets were
+    searched.
     """
     mark, one, other = place
     in_stash = used[ROWS] != 0 and stash_count(stash, a, b) != _0
@@ -244,16 +254,32 @@ def _inserted(
     if not (in_stash or done):  # the stash gets all further copies of a digest that it holds
         cell = spare_cell(words, layout, one, other)
         if cell == NOWHERE and np.uint64(counts[TAKEN]) < layout.searched:
+            if not seen and counts[STRAIN] > STRAIN_MAX:
+                refuse(counts)
+                return NOT_DONE, searched
             cell, searched = make_room(words, layout, queue, one, other)
     if done:
         pass
     elif cell != NOWHERE:
         put(words, layout, cell, mark)
         counts[TAKEN] += 1
-    elif not stash_add(stash, used, a, b):
+    elif not (
+        (in_stash or stash_takes(stash, used, a, b, _needed(layout, used, counts), counts))
+        and stash_add(stash, used, a, b)
+    ):
         return NOT_DONE, searched
     counts[KEYS] += not seen
+    if not seen:
+        beyond = np.uint64(counts[TAKEN]) > layout.capacity + layout.buckets // _19
+        charge(counts, searched + 1, CREDIT_BEYOND if beyond else CREDIT)
     return SEEN if seen else NEW, searched
+
+
+@inlined
+def _needed(layout: CuckooLayout, used: Used, counts: Counts) -> int:
+    """Return how many rows of the stash random keys may need: one for each copy, and for each key beyond capacity."""
+    beyond = max(np.int64(0), counts[KEYS] - np.int64(layout.capacity))
+    return int(beyond + counts[TAKEN] + used[COPIES] - counts[KEYS])
 
 
 @inlined

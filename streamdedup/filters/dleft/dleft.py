@@ -32,7 +32,7 @@ class DLeft(DigestFilter):
 
     def __init__(self, capacity: int, error_rate: float = 1e-6, *, hash_: Hash = MURMUR3) -> None:
         super().__init__(capacity, error_rate, hash_)
-        self._table = DLeftTable(self._fitting(self._shape()))
+        self._table = DLeftTable(self._fitting(self._shape()), self.kind, hash_)
 
     def _shape(self) -> Shape:
         return shape_for(self._capacity, self._error_rate, counter_bits=0)
@@ -69,6 +69,11 @@ class DLeft(DigestFilter):
         """
         shape = self._table.shape
         return int(self._table.counts[KEYS]) / (shape.buckets * shape.remainders)
+
+    @property
+    @override
+    def strained(self) -> bool:
+        return self._table.strained
 
     @property
     def fill_ratio(self) -> float:
@@ -157,7 +162,7 @@ class DLeft(DigestFilter):
                     f"{name} {follows} follows from capacity and error rate, not {header[name]}"
                 )
         cells, stash = buffers
-        restored._table = DLeftTable.over(shape, cells, stash)
+        restored._table = DLeftTable.over(shape, cells, stash, cls.kind, hash_)
         counts = restored._table.counts
         counts[KEYS] = restored._keys_of(header, int(counts[CELLS]))
         return restored

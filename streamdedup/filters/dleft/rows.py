@@ -23,6 +23,7 @@ from streamdedup.filters.memory import Counts, Words
 from streamdedup.filters.packed_cells import mask
 from streamdedup.filters.probes import finalised, high_word
 from streamdedup.filters.stash import (
+    COPIES,
     NEW,
     NOT_DONE,
     ROWS,
@@ -32,6 +33,7 @@ from streamdedup.filters.stash import (
     stash_add,
     stash_count,
     stash_remove,
+    stash_takes,
 )
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
@@ -44,7 +46,7 @@ ROWS_TOGETHER = 32  # with 4 buckets a row, more words than the processor fetche
 BUCKET, REMAINDER = 0, 1  # the columns of a place
 
 _63, _56, _48, _16, _7, _6 = (np.uint64(i) for i in (63, 56, 48, 16, 7, 6))
-_3, _1, _0 = np.uint64(3), np.uint64(1), np.uint64(0)
+_3, _2, _1, _0 = np.uint64(3), np.uint64(2), np.uint64(1), np.uint64(0)
 _PUBLISHED, _NONE = (np.uint64(PERMUTATIONS.index(name)) for name in ("published", "none"))
 # The factors a_i of the published permutations: odd, with good spectra (Steele, Vigna 2021; Stafford 2011).
 _FACTORS = np.array(
@@ -67,7 +69,8 @@ def add_rows(
 ) -> int:
     """Add rows from `start` on. Write into `fresh` whether each was absent. Return the first row that is not done.
 
-    It stops before a row for which the stash has no room, and has then changed nothing for that row.
+    It stops before a row that is refused or for which the stash has no room, and has then changed nothing for
+    that row.
     "Insertion correction": all d buckets are searched for the remainder, and the cell that has it is
     counted up. With `once`, a digest that is present is not counted again.
     """
@@ -85,8 +88,13 @@ def add_rows(
                     known, counted = True, once or stash_add(table, used, a, b)
             if not counted:
                 counted = _placed(words, layout, places, row, counts, known)
-            if not counted and not stash_add(table, used, digests[i, 0], digests[i, 1]):
-                return i
+            if not counted:
+                a, b = digests[i, 0], digests[i, 1]
+                needed = _needed(layout, used, counts)
+                if not stash_takes(table, used, a, b, needed, counts):
+                    return i
+                if not stash_add(table, used, a, b):
+                    return i
             fresh[i] = not known
     return int(digests.shape[0])
 
@@ -305,6 +313,17 @@ def _placed(
         counts[CELLS] += 1
         counts[KEYS] += not known
     return bool(free)
+
+
+@inlined
+def _needed(layout: DLeftLayout, used: Used, counts: Counts) -> int:
+    """Return how many rows of the stash random keys may need: one for each copy, and for each key beyond capacity.
+
+    At capacity three quarters of the cells are in use.
+    """
+    capacity = np.int64((layout.tables * layout.buckets * layout.cells * _3) >> _2)
+    beyond = max(np.int64(0), counts[KEYS] + used[ROWS] - capacity)
+    return int(beyond + counts[CELLS] - counts[KEYS] + used[COPIES] - used[ROWS])
 
 
 @inlined

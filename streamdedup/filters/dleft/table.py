@@ -14,6 +14,7 @@ from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import KEYS, ask_in_slices, empty_mask, slices
 from streamdedup.filters.dleft.buckets import census
 from streamdedup.filters.dleft.rows import (
+    CELLS,
     add_row,
     add_rows,
     contains_row,
@@ -24,36 +25,58 @@ from streamdedup.filters.dleft.rows import (
 from streamdedup.filters.dleft.shape import Shape
 from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, Stash
-from streamdedup.keys.hashing import Digests
+from streamdedup.filters.strain import (
+    COUNTS,
+    FLAGS,
+    NEEDED,
+    STRAINED,
+    chosen_keys,
+    take_refusal,
+)
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 BUCKETS_A_CALL = 1 << 15  # buckets in one call of `census`: below 10 ms
 
 
 class DLeftTable:
-    """The cells, packed into `words`, and the stash: a multiset of digests of shape (n, 2), dtype uint64."""
+    """The cells, packed into `words`, and the stash: a multiset of digests of shape (n, 2), dtype uint64.
 
-    def __init__(self, shape: Shape) -> None:
+    `kind` and `hash_` are those of the filter, for an error.
+    """
+
+    def __init__(self, shape: Shape, kind: str = "dleft", hash_: Hash = MURMUR3) -> None:
         self.shape, self._fields = shape, shape.layout
+        self._of = kind, hash_
         self.words: Words = aligned_words(shape.words)
         self.stash = Stash()
-        self.counts: Counts = np.zeros(2, dtype=np.int64)
+        self.counts: Counts = np.zeros(COUNTS, dtype=np.int64)
         self._read_only = False
 
     @classmethod
-    def over(cls, shape: Shape, words: memoryview, stash: memoryview) -> Self:
+    def over(
+        cls,
+        shape: Shape,
+        words: memoryview,
+        stash: memoryview,
+        kind: str = "dleft",
+        hash_: Hash = MURMUR3,
+    ) -> Self:
         """Return the table over these very buffers. Raises ValueError if they hold none.
 
         It counts as many keys as cells in use, as if no fingerprint were in two cells.
         """
         table = cls.__new__(cls)
         table.shape, table._fields = shape, shape.layout
+        table._of = kind, hash_
         table.words = words_over(words, shape.words)
         table.stash = Stash.over(stash)
         loads = table.loads()
         start = shape.bits >> 6
         if int(table.words[start]) >> (shape.bits & 63) or table.words[start + 1 :].any():
             raise ValueError(f"bits are set beyond the last of {shape.bits}")
-        table.counts = np.full(2, np.arange(len(loads)) @ loads, dtype=np.int64)
+        table.counts = np.zeros(COUNTS, dtype=np.int64)
+        table.counts[KEYS] = table.counts[CELLS] = np.arange(len(loads)) @ loads
+        table.counts[NEEDED] = table.stash.used[ROWS]
         flags = table.words.flags, table.stash.table.flags
         table._read_only = not all(flag.writeable for flag in flags)
         return table
@@ -62,6 +85,11 @@ class DLeftTable:
     def size_bytes(self) -> int:
         """The memory of the cells and the stash, in bytes."""
         return int(self.words.nbytes) + self.stash.size_bytes
+
+    @property
+    def strained(self) -> bool:
+        """Whether the stash has more than half of what it may have beyond the needs of random keys."""
+        return bool(self.counts[FLAGS] & STRAINED)
 
     def __len__(self) -> int:
         return int(self.counts[KEYS] + self.stash.used[ROWS])
@@ -94,19 +122,20 @@ class DLeftTable:
 
     def _add_from(self, part: Digests, once: bool, fresh: Mask, start: int) -> int:
         stash = self.stash
-        return int(
-            add_rows(
-                self.words,
-                self._fields,
-                stash.table,
-                stash.used,
-                self.counts,
-                part,
-                once,
-                start,
-                fresh,
-            )
+        done = add_rows(
+            self.words,
+            self._fields,
+            stash.table,
+            stash.used,
+            self.counts,
+            part,
+            once,
+            start,
+            fresh,
         )
+        if take_refusal(self.counts):
+            raise chosen_keys(*self._of)
+        return int(done)
 
     def contains(self, digests: Digests) -> Mask:
         """Return a mask, shape (n,): True for each digest that is present."""

@@ -6,6 +6,7 @@ the set alone determines the table, and growth reads and writes it once from end
 the last slots cannot hold go into a tail, so the table does not wrap around.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Real
@@ -17,6 +18,7 @@ from typing_extensions import override
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
 from streamdedup.filters.digest_filter import (
+    KEYS,
     DigestFilter,
     ask_in_slices,
     empty_mask,
@@ -25,8 +27,8 @@ from streamdedup.filters.digest_filter import (
 )
 from streamdedup.filters.exact.rows import (
     NEW,
-    NO_ROOM,
     ROOM,
+    THERE,
     add_row,
     add_rows,
     contains_row,
@@ -36,7 +38,15 @@ from streamdedup.filters.exact.rows import (
 )
 from streamdedup.filters.exact.scan import fingerprints_in, move
 from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
-from streamdedup.filters.sizing import TABLE_BITS_MAX, exact_error, exact_size
+from streamdedup.filters.sizing import TABLE_BITS_MAX, exact_error, exact_size, exact_steps
+from streamdedup.filters.strain import (
+    COUNTS,
+    CREDIT,
+    FLAGS,
+    STRAINED,
+    chosen_keys,
+    take_refusal,
+)
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 FINGERPRINTS = (8, 16)  # the sizes of a fingerprint, in bytes
@@ -84,9 +94,14 @@ class Exact(DigestFilter):
                 f" {fingerprint_bytes} bytes; raise it, or choose fingerprint_bytes: 16"
             )
         self._load, self._width = float(load), fingerprint_bytes // 8
-        self._counts: Counts = np.array([0, capacity], dtype=np.int64)
+        self._count(0, capacity)
         slots, tail = exact_size(capacity, load)
         self._over(slots, self._allocated(slots, tail))
+
+    def _count(self, keys: int, room: int) -> None:
+        self._counts: Counts = np.zeros(COUNTS, dtype=np.int64)
+        self._counts[KEYS], self._counts[ROOM] = keys, room
+        self._counts[CREDIT] = math.ceil(3 * exact_steps(self._load))
 
     def _over(self, slots: int, table: Words) -> None:
         self.slots, self._words = slots, table
@@ -112,6 +127,11 @@ class Exact(DigestFilter):
         return exact_error(self.fingerprint_bytes, len(self))
 
     @property
+    @override
+    def strained(self) -> bool:
+        return bool(self._counts[FLAGS] & STRAINED)
+
+    @property
     def fill_ratio(self) -> float:
         """The number of keys divided by the number of slots; `load` at capacity."""
         return len(self) / self.slots
@@ -127,7 +147,7 @@ class Exact(DigestFilter):
         for part, rows in slices(digests):
             done = self._add(part, fresh[rows])
             while done < len(part):
-                self._grow()
+                self._make_room()
                 done += self._add(part[done:], fresh[rows][done:])
         return fresh
 
@@ -201,7 +221,7 @@ class Exact(DigestFilter):
         keys = number(header, "keys", 0, room)
         if fingerprints_in(restored._words, restored._width, slots) != keys:
             raise ValueError(f"the table does not hold {keys} fingerprints, each in its place")
-        restored._counts = np.array([keys, room], dtype=np.int64)
+        restored._count(keys, room)
         return restored
 
     @property
@@ -210,6 +230,12 @@ class Exact(DigestFilter):
 
     def _add(self, digests: Digests, fresh: Mask) -> int:
         return int(add_rows(self._words, self._w, self._m, self._counts, digests, fresh))
+
+    def _make_room(self) -> None:
+        """Grow for the addition that has not been done. Raises ChosenKeysError if it was refused."""
+        if take_refusal(self._counts):
+            raise chosen_keys(self.kind, self._hash)
+        self._grow()
 
     def _grow(self) -> None:
         """Make room for at least one key.
@@ -234,9 +260,9 @@ class Exact(DigestFilter):
         writable(self._words)
         while True:
             new = add_row(self._words, self._w, self._m, a, b, self._counts)
-            if new != NO_ROOM:
+            if new >= THERE:
                 return bool(new == NEW)
-            self._grow()
+            self._make_room()
 
     @override
     def _contains_one(self, a: int, b: int) -> bool:

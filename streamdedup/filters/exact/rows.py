@@ -10,15 +10,17 @@ from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts, Words
 from streamdedup.filters.probes import high_word
+from streamdedup.filters.strain import CREDIT, STRAIN, STRAIN_MAX, charge, refuse
 from streamdedup.kernel import inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
 # Index in `counts` of the number of keys at which the table grows, after that of the keys.
 ROOM = 1
-NEW, THERE, NO_ROOM = 1, 0, -1
+NEW, THERE, NO_ROOM, REFUSED = 1, 0, -1, -2
 ROWS_TOGETHER = 64
+STEPS = 16  # a search that takes more of them goes on in strides
 
-_0, _1 = np.uint64(0), np.uint64(1)
+_0, _1, _STEPS = np.uint64(0), np.uint64(1), np.uint64(STEPS)
 
 
 @kernel
@@ -32,7 +34,7 @@ def add_rows(
 ) -> int:
     """Add all rows. Write into `fresh` whether each was absent.
 
-    Return how many rows are done: fewer than all if the table has no room for the next one.
+    Return how many rows are done: fewer than all if the next one is refused, or the table has no room for it.
     """
     homes = np.empty(ROWS_TOGETHER, dtype=np.uint64)
     for first in range(0, digests.shape[0], ROWS_TOGETHER):
@@ -41,7 +43,7 @@ def add_rows(
         for i in range(first, stop):
             a, b = max(digests[i, 0], _1), digests[i, 1]
             said = _insert(table, width, homes[i - first], a, b, counts)
-            if said == NO_ROOM:
+            if said < THERE:
                 return i
             fresh[i] = said == NEW
     return int(digests.shape[0])
@@ -84,7 +86,7 @@ def remove_rows(
 def add_row(
     table: Words, width: np.uint64, slots: np.uint64, a: int, b: int, counts: Counts
 ) -> int:
-    """Add one digest. Return NEW or THERE; or NO_ROOM, without any change, if there is no room for it."""
+    """Add one digest. Return NEW or THERE; or, without any change, NO_ROOM or REFUSED."""
     first = max(np.uint64(a), _1)
     return _insert(table, width, home(width, slots, first), first, np.uint64(b), counts)
 
@@ -125,12 +127,46 @@ def _locate(
 def _seek(table: Words, width: np.uint64, at: np.uint64, a: np.uint64, b: np.uint64) -> np.uint64:
     """Return the first slot from `at` on that is empty, or whose fingerprint is not below (a, b).
 
-    The search for (a, b) begins at its home. The test compares the words less 1: 0 - 1 is the greatest
-    uint64, so an empty slot ends the search. The last slot of the tail is always empty.
+    The search for (a, b) begins at its home. Fingerprints ascend, and none is beyond its home if a slot
+    between the two is empty. So if one beyond the home of (a, b) is below (a, b), then so are all between the
+    two, and a long search can go on in strides, and then by halves.
     """
-    while table[at] - _1 < a - _1 or (width != _1 and table[at] == a and table[at + _1] < b):
+    near = at + _STEPS * width
+    while at < near and _below(table, width, at, a, b):
         at += width
-    return at
+    return at if at < near else _seek_far(table, width, at, a, b)
+
+
+@inlined
+def _seek_far(
+    table: Words, width: np.uint64, at: np.uint64, a: np.uint64, b: np.uint64
+) -> np.uint64:
+    """Go on with a search from slot `at` on, in twice as many steps as there are digits in its length."""
+    last, stride = np.uint64(table.shape[0]) - width, width
+    if at >= last or not _below(table, width, at, a, b):
+        return min(at, last)
+    while at + stride < last and _below(table, width, at + stride, a, b):
+        at += stride
+        stride += stride
+    end = min(at + stride, last)  # the last slot of the tail is always empty
+    while end - at > width:
+        middle = (
+            at + ((end - at) >> width) * width
+        )  # width is 1 or 2: a half in slots, rounded down
+        if _below(table, width, middle, a, b):
+            at = middle
+        else:
+            end = middle
+    return end
+
+
+@inlined
+def _below(table: Words, width: np.uint64, at: np.uint64, a: np.uint64, b: np.uint64) -> bool:
+    """Return whether a slot is not empty, and its fingerprint is below (a, b).
+
+    The test compares the words less 1: 0 - 1 is the greatest uint64, so an empty slot is not below.
+    """
+    return bool(table[at] - _1 < a - _1 or (width != _1 and table[at] == a and table[at + _1] < b))
 
 
 @inlined
@@ -144,18 +180,25 @@ def _insert(
 ) -> int:
     """Add a fingerprint, whose home is `at`. Return NEW or THERE.
 
-    Returns NO_ROOM, and changes nothing, if there is no room for it.
+    Returns NO_ROOM, and changes nothing, if there is no room for it; REFUSED if the next empty slot is too far
+    from its home (`filters.strain`).
     """
+    own = at
     at = _seek(table, width, at, a, b)
     if _is(table, width, at, a, b):
         return THERE
     if counts[KEYS] >= counts[ROOM]:
         return NO_ROOM
     free = at
-    while table[free] != _0:
+    farthest = own + np.uint64(STRAIN_MAX + counts[CREDIT] - counts[STRAIN]) * width
+    while table[free] != _0 and free <= farthest:
         free += width
+    if free > farthest:
+        refuse(counts)
+        return REFUSED
     if free + width == np.uint64(table.shape[0]):
         return NO_ROOM
+    charge(counts, int((free - own) >> (width - _1)) + 1, counts[CREDIT])
     while free > at:
         free -= _1
         table[free + width] = table[free]

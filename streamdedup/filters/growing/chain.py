@@ -115,6 +115,11 @@ class Chain(DigestFilter):
         return any_of(stage.error_rate_now for stage in self._stages)
 
     @property
+    @override
+    def strained(self) -> bool:
+        return any(stage.strained for stage in self._stages)
+
+    @property
     def fill_ratio(self) -> float:
         """The share in use of all the memory that the chain may come to take."""
         taken = zip(self._stages, self._plan, strict=False)

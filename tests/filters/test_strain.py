@@ -1,0 +1,237 @@
+"""Claims about keys that somebody chose: they take at most so long, and are refused by name; keys at random never are.
+
+Work is counted in steps: the slots that an addition passes in `exact`, the buckets that it looks at in `cuckoo`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from streamdedup import filters
+from streamdedup.errors import ConfigError
+from streamdedup.filters.cuckoo.cuckoo import Cuckoo
+from streamdedup.filters.cuckoo.rows import CREDIT as CUCKOO_CREDIT
+from streamdedup.filters.cuckoo.rows import CREDIT_BEYOND
+from streamdedup.filters.dleft.dleft import DLeft
+from streamdedup.filters.exact.exact import WORDS_MAX, Exact
+from streamdedup.filters.sizing import exact_steps
+from streamdedup.filters.stash import DISTANCE_MAX, ROWS_SPARE, Stash
+from streamdedup.filters.strain import (
+    CREDIT,
+    STRAIN,
+    STRAIN_MAX,
+    ChosenKeysError,
+)
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from tests.chosen import for_few_buckets, for_few_of_each, for_one_row, for_one_slot, murmur3_key
+from tests.filters.cases import HASH_KEY, random_digests, state
+
+STEP_MAX = 500  # buckets in one search of a cuckoo table
+
+
+def accepted(seen: Any, digests: Digests) -> int:
+    """How many of `digests` are added, one after the other, before one is refused."""
+    for row in range(len(digests)):
+        try:
+            seen.add_absent(digests[row : row + 1])
+        except ChosenKeysError:
+            return row
+    return len(digests)
+
+
+def moves_in(seen: Exact) -> int:
+    """How many slots all fingerprints together are beyond their homes: as many as additions have moved."""
+    words = seen._words[:: seen.fingerprint_bytes // 8]
+    at = np.flatnonzero(words)
+    homes = [(int(word) * seen.slots) >> 64 for word in words[at]]
+    return int((at - np.array(homes)).sum())
+
+
+@pytest.mark.parametrize(("load", "size"), [(0.5, 8), (0.8, 8), (0.9, 8), (0.8, 16)])
+def test_chosen_keys_of_an_exact_set_take_at_most_three_times_as_long(
+    load: float, size: int
+) -> None:
+    """However many come: all that they move is three times what random ones do, and one bound more."""
+    seen = Exact(20_000, load=load, fingerprint_bytes=size)
+    chosen = for_one_slot(4000)
+    count = accepted(seen, chosen)
+    assert 100 < count < 1000
+    assert seen.strained
+    assert moves_in(seen) <= 3 * exact_steps(load) * count + STRAIN_MAX
+    assert seen.contains_many(chosen[:count]).all()
+    assert not seen.contains_many(chosen[count:]).any()
+
+
+def test_a_run_that_grows_at_its_end_is_refused_before_it_is_moved() -> None:
+    """Keys that ascend move nothing, but a key before them would move all: that one is refused at once."""
+    seen = Exact(100_000)
+    seen._counts[CREDIT] = 1 << 20
+    run = for_one_slot(STRAIN_MAX + 100, ascending=True)
+    seen.add_many(run[1:])
+    seen._counts[CREDIT] = math.ceil(3 * exact_steps(0.8))
+    before = state(seen)
+    with pytest.raises(ChosenKeysError):
+        seen.add_many(run[:1])
+    assert state(seen) == before
+    assert seen.contains_many(run[1:]).all()
+    assert not seen.contains_many(run[:1]).any()
+    elsewhere = random_digests(72, 100) // np.uint64(2)
+    assert seen.add_many(elsewhere).all()
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_each_of_a_long_run_is_found(size: int) -> None:
+    """Searches go on in strides; what lies between two fingerprints, before and behind them, is absent."""
+    seen = Exact(10_000, fingerprint_bytes=size)
+    seen._counts[CREDIT] = 1 << 20
+    both = for_one_slot(2001, ascending=True) * np.array([1, 0], np.uint64)
+    if size == 16:  # one first word, ascending second words
+        both = np.stack([np.full(2001, 1 << 63, np.uint64), np.arange(2001, dtype=np.uint64)], 1)
+    odd = np.random.default_rng(73).permutation(both[1::2])
+    seen.add_many(odd)
+    seen.add_many(random_digests(73, 5000))
+    assert seen.contains_many(both).tolist() == [False, True] * 1000 + [False]
+    assert seen.remove_many(odd[:500]).all()
+    assert seen.contains_many(odd).tolist() == [False] * 500 + [True] * 500
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8, 0.9])
+def test_random_keys_of_an_exact_set_stay_below_half(load: float) -> None:
+    """Up to capacity, and through three growths; a run of half the bound is out of the question at the largest size."""
+    seen = Exact(200_000, load=load)
+    seen.add_many(random_digests(74, 800_000))
+    assert not seen.strained
+    rate = load - 1 - math.log(load)
+    assert WORDS_MAX * math.exp(-rate * STRAIN_MAX / 2) < 1e-6
+
+
+def steps_of(seen: Cuckoo, digests: Digests) -> Iterator[int]:
+    """How many buckets the search for each looks at."""
+    for row in range(len(digests)):
+        credit = CUCKOO_CREDIT if len(seen) < 1.005 * seen.capacity else CREDIT_BEYOND
+        seen._counts[STRAIN] = 1000
+        seen.add_absent(digests[row : row + 1])
+        yield int(seen._counts[STRAIN]) - 1000 + credit
+
+
+def test_chosen_keys_of_a_cuckoo_table_take_at_most_three_times_as_long() -> None:
+    """Searches that fail are soon refused, while random ones at capacity take a third of what is paid in for them."""
+    seen = Cuckoo(40_000, 1e-3)
+    seen.add_many(random_digests(75, 39_000))
+    at_random = np.mean(list(steps_of(seen, random_digests(76, 1000))))
+    assert CUCKOO_CREDIT / 6 < at_random < CUCKOO_CREDIT / 2
+    chosen = for_few_buckets(seen, 500)
+    emptier = Cuckoo(40_000, 1e-3)
+    count = accepted(emptier, chosen)
+    assert emptier.strained
+    assert 4 * 500 * 0.9 < count < 4 * 500 + 2 * STRAIN_MAX / (STEP_MAX - CUCKOO_CREDIT)
+    assert emptier._stash.used[0] <= ROWS_SPARE
+
+
+def test_random_keys_of_a_cuckoo_table_stay_below_half() -> None:
+    """Also beyond capacity, where many searches fail, and the stash takes what is too much."""
+    for seed in range(4):
+        seen = Cuckoo(30_000 * 10 ** (seed % 2), 1e-3)
+        digests = random_digests(77 + seed, 2 * seen.capacity)
+        for part in np.array_split(digests, 400):
+            seen.add_many(part)
+        assert not seen.strained
+        assert seen._stash.used[0] > 0
+
+
+@pytest.mark.parametrize("kind", ["dleft", "dlcbf"])
+def test_chosen_keys_of_a_d_left_table_are_refused(kind: str) -> None:
+    """Those that overflow, as random ones hardly ever do, fill the stash with 64 rows and no more."""
+    seen = cast("DLeft", filters.build({"kind": kind, "capacity": 600, "error_rate": 1e-4}))
+    chosen = for_few_of_each(seen, 3)
+    count = accepted(seen, chosen)
+    assert seen.strained
+    assert count < len(chosen)
+    assert seen.overflowed == ROWS_SPARE
+    assert seen.contains_many(chosen[:count]).all()
+
+
+@pytest.mark.parametrize("kind", ["cuckoo", "dleft", "dlcbf"])
+def test_random_keys_copies_and_removals_are_never_refused(kind: str) -> None:
+    """Far beyond capacity, each of them many times, and after most of them were removed again."""
+    seen = cast("Any", filters.build({"kind": kind, "capacity": 2000, "error_rate": 1e-6}))
+    digests = random_digests(82, 6000)
+    seen.add_many(digests)
+    for row in range(12):
+        seen.add_many(digests[row::3])
+    seen.remove_many(digests[:5000])
+    seen.add_many(random_digests(83, 3000))
+    assert not seen.strained
+
+
+def test_a_row_far_from_its_home_is_refused() -> None:
+    """Beyond capacity the stash may be large; but digests for one place in it form no chain without end."""
+    seen = Cuckoo(10, 1e-3)
+    seen.add_many(random_digests(84, 40_000))
+    assert not seen.strained
+    rows = seen._stash.table.shape[0]
+    near = list(for_one_row(rows, 3 * DISTANCE_MAX))
+    count = accepted(seen, np.array(near, dtype=np.uint64))
+    assert DISTANCE_MAX / 4 < count <= DISTANCE_MAX + 1
+    assert seen.strained
+
+
+ADD: dict[str, Callable[[Any, bytes], object]] = {
+    "add": lambda seen, key: seen.add(key),
+    "add_many": lambda seen, key: seen.add_many(seen.digests([key])),
+    "add_absent": lambda seen, key: seen.add_absent(seen.digests([key])),
+}
+
+
+@pytest.mark.parametrize("way", ADD)
+@pytest.mark.parametrize("kind", ["exact", "cuckoo", "dleft"])
+def test_the_error_names_the_hash_and_the_remedy(kind: str, way: str) -> None:
+    """By real keys under murmur3, however they are added; the key is in no message, and nothing has changed."""
+    seen = cast("Any", filters.build({"kind": kind, "capacity": 600, "error_rate": 1e-4}))
+    chosen = {
+        "exact": lambda: for_one_slot(400),
+        "cuckoo": lambda: for_few_buckets(seen, 20),
+        "dleft": lambda: for_few_of_each(seen, 3),
+    }[kind]()
+    count = accepted(seen, chosen)
+    before, key = state(seen), murmur3_key(*map(int, chosen[count]))
+    with pytest.raises(
+        ConfigError, match=r"filter\.hash murmur3: .* set filter\.hash: siphash"
+    ) as e:
+        ADD[way](seen, key)
+    assert kind in str(e.value)
+    assert key.hex() not in str(e.value)
+    assert state(seen) == before
+    restored = filters.from_parts(seen.header(), seen.buffers())
+    assert restored.contains_many(chosen[:count]).all()
+
+
+def test_under_a_secret_the_remedy_is_another_one() -> None:
+    """Who meets the bound under siphash knows the key."""
+    seen = Exact(1000, hash_=Hash("siphash", HASH_KEY))
+    with pytest.raises(
+        ChosenKeysError, match=r"filter\.hash siphash: .* set filter\.hash_key to another"
+    ):
+        seen.add_many(for_one_slot(1000))
+    assert HASH_KEY.hex() not in repr(seen)
+
+
+def test_a_filter_that_grows_refuses_like_its_stages() -> None:
+    """And says before that it is strained."""
+    seen = cast("Any", filters.build({"kind": "cuckoo", "capacity": 600, "on_full": "grow"}))
+    assert not seen.strained
+    seen.add_many(random_digests(85, 3000))
+    assert not seen.strained
+
+
+def test_what_a_file_holds_of_the_stash_is_taken_as_it_is() -> None:
+    """A filter that was filled before there were bounds loads, and takes more keys."""
+    seen = Cuckoo(1000, 1e-3)
+    seen.add_many(random_digests(86, 3000))
+    restored = Cuckoo.from_parts(seen.header(), seen.buffers(), MURMUR3)
+    restored.add_many(random_digests(87, 2000))
+    assert not restored.strained
+    assert isinstance(restored._stash, Stash)
