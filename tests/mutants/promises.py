@@ -1,6 +1,7 @@
 """The promises, and how each is broken."""
 
 from tests.mutants import (
+    chosen,
     columns,
     fencing,
     folding,
@@ -21,4 +22,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *invariants.MUTANTS,
     *columns.MUTANTS,
     *lists.MUTANTS,
+    *chosen.MUTANTS,
 )
