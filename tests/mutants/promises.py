@@ -1,6 +1,7 @@
 """The promises, and how each is broken."""
 
 from tests.mutants import (
+    chosen,
     columns,
     fencing,
     folding,
@@ -22,5 +23,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *invariants.MUTANTS,
     *columns.MUTANTS,
     *lists.MUTANTS,
+<<<<<<< HEAD
     *secrets.MUTANTS,
+=======
+    *chosen.MUTANTS,
+>>>>>>> w-pending
 )

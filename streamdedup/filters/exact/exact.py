@@ -59,8 +59,12 @@ class Exact(DigestFilter):
 
     While it grows, the old and the new table are in memory, 2.5 times the old one, and buffers that
     `buffers` returned before are those of the old table. It is no multiset: a removal takes a key out,
-    however often it was added. Somebody who knows the hash can choose keys that make long runs, in which
-    each step is slow; the hash `siphash` prevents that.
+    however often it was added.
+
+    With the hash `murmur3`, somebody can choose keys that make one long run. A search there takes logarithmic
+    time. An addition may move so much of it as `filters.strain` allows: chosen keys take at most three times as
+    long as random ones, and one that would take longer is refused by ChosenKeysError, which stops the partition
+    of a worker. With a secret, as of `siphash`, nobody can.
 
     `load` is the share of slots in use at capacity. An addition moves (1 + 1/(1 - load)^2) / 2 fingerprints
     on average (Knuth 1973): 3 at a load of 0.5 (16 bytes a key), 13 at 0.8 (10 bytes), 50 at 0.9 (8.9
