@@ -23,9 +23,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *invariants.MUTANTS,
     *columns.MUTANTS,
     *lists.MUTANTS,
-<<<<<<< HEAD
     *secrets.MUTANTS,
-=======
     *chosen.MUTANTS,
->>>>>>> w-pending
 )
