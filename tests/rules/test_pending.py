@@ -268,7 +268,7 @@ def probes_of(waiting: PendingDigests) -> int:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_chosen_digests_take_no_more_work_than_random_ones(name: str) -> None:
+def test_chosen_digests_that_wait_take_no_more_work_than_others(name: str) -> None:
     """Digests that share their low bits, or lie on a grid, spread like any others: nobody can choose their homes."""
     digests = CHOSEN[name]
     waiting = PendingDigests(source=random.Random(51).randbytes)
