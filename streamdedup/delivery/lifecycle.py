@@ -116,6 +116,7 @@ stopped shard stays in the group.
 # stops the shard, or accepts the gap, as `sink.on_gap` says.
 
 import asyncio
+import traceback
 from enum import StrEnum
 
 import structlog
@@ -197,6 +198,7 @@ class Delivery:
             emitter=self._emitter,
             reader=self._reader,
             pace=pace,
+            name=self._name,
         )
         self._committer: Committer | None = None  # since the last fencing
 
@@ -252,6 +254,15 @@ class Delivery:
         """
         return self._services.threads.lookups.waits(self._name, above_s)
 
+    def memory_waits(self, above_s: float = 0.0) -> str | None:
+        """Return, as text, that the shard has waited for `above_s` seconds or more to decode a large record batch.
+
+        None if it has not. Any thread may call this.
+        """
+        large, output = self._services.cluster.large, self._settings.sink.topic
+        of_output = large.waits(f"{output}/{self.partition}", above_s)
+        return large.waits(self._name, above_s) or of_output
+
     @property
     def beyond_capacity(self) -> bool:
         """Whether the filter holds more keys than its promised error rate allows, with `filter.on_full: warn`."""
@@ -276,10 +287,12 @@ class Delivery:
                 final = error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
                 if final is not None:
                     self._meters.take_back("stopped")
+                    _release(error)
                     await self._stop(final)
                     continue
                 self._meters.doubt(doubt_cause(error))
                 self._log_doubt(error)
+                _release(error)
                 if self.state is State.LIVE and self._live_s > BACKOFF_S_MAX:
                     self._backoff.reset()
                 self.state = State.FENCING
@@ -478,3 +491,14 @@ class Delivery:
                 await self._leaving.wait()
         except TimeoutError:
             return
+
+
+def _release(error: BaseException) -> None:
+    """Release the variables of the calls that `error` ended: events, maybe of a large record batch.
+
+    It is kept for as long as the shard is stopped.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__
