@@ -103,7 +103,9 @@ class Decider:
                 batch = await self._read(in_flight)
                 if not isinstance(batch, EventBatch):  # it is fetched again
                     break
-                await self._fill(shard, in_flight, batch, closes_s_max, leaving, last_offset)
+                await self._fill(
+                    shard, in_flight, batch, closes_s_max, leaving, last_offset=last_offset
+                )
                 del batch  # it would keep `large` in memory
             await in_flight.all_committed()
 
@@ -114,6 +116,7 @@ class Decider:
         batch: EventBatch | None,
         closes_s_max: float,
         leaving: asyncio.Event,
+        *,
         last_offset: int | None = None,
     ) -> None:
         """Fill a transaction with `batch` and the events after it, until the interval, events or bytes are used up.

@@ -72,7 +72,10 @@ stopped shard stays in the group.
 # Two tasks run side by side (`transactions.run_together`), joined by a queue of transactions (`transactions.InFlight`).
 #
 # The first decides (`decide`):
-#   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch.
+#   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch. A
+#      large record batch ends the transaction before it, and is decoded once there is a place for it among those of all
+#      shards (`kafka.large`). The shard holds its place until all is committed that it read of that batch, or until it
+#      is taken back. While it waits for a place it has none, and no open transaction, so nothing waits in a circle.
 #   2. Keys are extracted and normalized. Malformed events, and those that the output would refuse (`emit.refused_by`:
 #      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get theirs before any rule.
 #   3. `shard` decides the others by the lists, then by filter and pending. What passes becomes pending.

@@ -67,7 +67,8 @@ class Source(Protocol):
         """Return the next events of `partition`, at most `events_max` of them; or a large record batch in their place.
 
         The latter is returned until it is decoded; then its events are. Return None if none arrived within `wait_s`
-        seconds, or if the current epoch is no longer `epoch`. Raise UnreadableError if the fetched bytes cannot be parsed; the position is then before the damage, or after it.
+        seconds, or if the current epoch is no longer `epoch`. Raise UnreadableError if the fetched bytes cannot be
+        parsed; the position is then before the damage, or after it.
         """
 
     def position(self, partition: int) -> int:
