@@ -12,6 +12,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Damage, EventBatch
+from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.source import UnreadableError
 
@@ -31,7 +32,10 @@ class InputReader:
         self._epoch = 0
         self.next_offset = 0
         self.stuck = False
-        """Whether the last `read_until` met bytes that cannot be parsed; the next `read` raises the error."""
+        """Whether the last `read_until` met what it does not return: the next `read` does, or raises the error.
+
+        That is a large record batch, or bytes that cannot be parsed.
+        """
         self._one_by_one = 0  # how many more events are read one at a time
         self._tries = 0
 
@@ -56,8 +60,10 @@ class InputReader:
         """Whether the epoch still lasts. Once it is over, another member may own the partition."""
         return self._source.epoch == self._epoch
 
-    async def read(self, wait_s: float, events_max: int) -> EventBatch | None:
+    async def read(self, wait_s: float, events_max: int) -> EventBatch | PendingDecode | None:
         """Return the next events, at most `events_max`; None if none arrived within `wait_s` or the epoch is over.
+
+        Return a large record batch as it is; its events come once it is decoded.
 
         A batch with `damage` has no events. UnreadableError if the fetched bytes cannot be parsed. DeliveryError if
         they hold one event alone, and it cannot be parsed at the last of several tries. DoubtError if the consumer does
@@ -90,7 +96,7 @@ class InputReader:
             self._tries = self._tries + 1 if one_by_one else 0
             self._one_by_one = ONE_BY_ONE_EVENTS
             raise
-        if batch is not None:
+        if isinstance(batch, EventBatch):
             self._one_by_one = max(0, self._one_by_one - len(batch))
             self.next_offset = batch.next_offset
             self._meters.read(batch)
@@ -118,7 +124,7 @@ class InputReader:
     ) -> EventBatch | None:
         """Return the next events; None if none arrived before the loop's time `ends_at`.
 
-        It also returns None if the shard is leaving, the epoch is over, or the next bytes cannot be parsed (`stuck`).
+        It also returns None if the shard is leaving, the epoch is over, or it is `stuck`.
         It may be cancelled: no event is lost by that.
         """
         loop = asyncio.get_running_loop()
@@ -132,6 +138,10 @@ class InputReader:
                 batch = await self.read(min(left_s, IDLE_WAIT_S), events_max)
             except UnreadableError:
                 # Raised here, it would take back the events that were read before; so the next `read` raises it.
+                self.stuck = True
+                return None
+            if isinstance(batch, PendingDecode):
+                # To wait for a place with events in hand would hold up their commit.
                 self.stuck = True
                 return None
             if batch is not None:

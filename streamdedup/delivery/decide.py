@@ -17,6 +17,7 @@ from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transactio
 from streamdedup.delivery.turns import beside, digests_of, is_large, is_long, keys_of
 from streamdedup.events import EventBatch
 from streamdedup.kafka.header_limits import within_limits
+from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
 from streamdedup.rules.lists import Lists, NeedsStore, ScreenResult
@@ -25,7 +26,7 @@ IDLE_COMMIT_S = 5.0
 
 
 class Decider:
-    """Decides the events of one shard. `pace` limits how many of them a transaction may take.
+    """Decides the events of one shard, which has a `name`. `pace` limits how many of them a transaction may take.
 
     `full` is set if the last `run` ended because the filter is full.
     """
@@ -39,9 +40,11 @@ class Decider:
         emitter: Emitter,
         reader: InputReader,
         pace: Pace,
+        name: str,
     ) -> None:
         self.full = False
         self._recipe, self._services = recipe, services
+        self._name = name
         self._delivery = recipe.settings.delivery
         self._memory, self._emitter = memory, emitter
         self._reader, self._pace = reader, pace
@@ -59,20 +62,52 @@ class Decider:
         self.full = False
         self._departed(self._reader.next_offset)
         while not leaving.is_set() and self._reader.ours and not self.full:
-            try:
-                batch = await self._reader.read(
-                    IDLE_WAIT_S, min(self._pace.events_max, self._extractor.rows_a_turn)
-                )
-            except UnreadableError:
-                await (
-                    in_flight.all_committed()
-                )  # raised now, it would take back the events before it
-                raise
-            if batch is not None:
+            batch = await self._read(in_flight)
+            if isinstance(batch, PendingDecode):
+                await self._take_large(shard, in_flight, batch, closes_s_max, leaving)
+            elif batch is not None:
                 await self._fill(shard, in_flight, batch, closes_s_max, leaving)
             elif in_flight.none:
                 await self._commit_position(shard, in_flight)
         in_flight.close()
+
+    async def _read(self, in_flight: InFlight) -> EventBatch | PendingDecode | None:
+        try:
+            return await self._reader.read(
+                IDLE_WAIT_S, min(self._pace.events_max, self._extractor.rows_a_turn)
+            )
+        except UnreadableError:
+            await in_flight.all_committed()  # raised now, it would take back the events before it
+            raise
+
+    async def _take_large(
+        self,
+        shard: Shard,
+        in_flight: InFlight,
+        large: PendingDecode,
+        closes_s_max: float,
+        leaving: asyncio.Event,
+    ) -> None:
+        """Wait for a place for `large`, and hold it until its events are committed.
+
+        All transactions are sealed by now, so nobody waits for this shard while it waits for its place.
+        """
+        places, last_offset = self._services.cluster.large, large.last_offset
+        async with places.decoded(self._name, large, leaving) as is_decoded:
+            while (
+                is_decoded
+                and self._reader.next_offset <= last_offset
+                and self._reader.ours
+                and not (leaving.is_set() or self.full)
+            ):
+                batch = await self._read(in_flight)
+                if not isinstance(batch, EventBatch):  # it is fetched again
+                    break
+                await self._fill(
+                    shard, in_flight, batch, closes_s_max, leaving, last_offset=last_offset
+                )
+                del batch  # it would keep `large` in memory
+            await in_flight.all_committed()
 
     async def _fill(
         self,
@@ -81,8 +116,12 @@ class Decider:
         batch: EventBatch | None,
         closes_s_max: float,
         leaving: asyncio.Event,
+        *,
+        last_offset: int | None = None,
     ) -> None:
         """Fill a transaction with `batch` and the events after it, until the interval, events or bytes are used up.
+
+        Or until it has `last_offset`.
 
         After the interval it still takes events while the transaction before it commits, because it would only wait for
         that commit. So the events that arrive during that commit need no transaction of their own.
@@ -102,6 +141,8 @@ class Decider:
             # Prefetched events come without a wait, so the loop would get no turn.
             await asyncio.sleep(0)
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
+                break
+            if last_offset is not None and offset > last_offset:
                 break
             left = min(events_max - transaction.events, self._extractor.rows_a_turn)
             batch = await self._reader.read_until(closes_at, left, leaving)

@@ -74,7 +74,10 @@ stopped shard stays in the group.
 # Two tasks run side by side (`transactions.run_together`), joined by a queue of transactions (`transactions.InFlight`).
 #
 # The first decides (`decide`):
-#   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch.
+#   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch. A
+#      large record batch ends the transaction before it, and is decoded once there is a place for it among those of all
+#      shards (`kafka.large`). The shard holds its place until all is committed that it read of that batch, or until it
+#      is taken back. While it waits for a place it has none, and no open transaction, so nothing waits in a circle.
 #   2. Keys are extracted and normalized. Malformed events, and those that the output would refuse (`emit.refused_by`:
 #      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get theirs before any rule.
 #   3. `shard` decides the others by the lists, then by filter and pending. What passes becomes pending.
@@ -118,6 +121,7 @@ stopped shard stays in the group.
 # stops the shard, or accepts the gap, as `sink.on_gap` says.
 
 import asyncio
+import traceback
 from enum import StrEnum
 
 import structlog
@@ -200,6 +204,7 @@ class Delivery:
             emitter=self._emitter,
             reader=self._reader,
             pace=pace,
+            name=self._name,
         )
         self._committer: Committer | None = None  # since the last fencing
 
@@ -255,6 +260,15 @@ class Delivery:
         """
         return self._services.threads.lookups.waits(self._name, above_s)
 
+    def memory_waits(self, above_s: float = 0.0) -> str | None:
+        """Return, as text, that the shard has waited for `above_s` seconds or more to decode a large record batch.
+
+        None if it has not. Any thread may call this.
+        """
+        large, output = self._services.cluster.large, self._settings.sink.topic
+        of_output = large.waits(f"{output}/{self.partition}", above_s)
+        return large.waits(self._name, above_s) or of_output
+
     @property
     def beyond_capacity(self) -> bool:
         """Whether the filter holds more keys than its promised error rate allows, with `filter.on_full: warn`."""
@@ -279,10 +293,12 @@ class Delivery:
                 final = error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
                 if final is not None:
                     self._meters.take_back("stopped")
+                    _release(error)
                     await self._stop(final)
                     continue
                 self._meters.doubt(doubt_cause(error))
                 self._log_doubt(error)
+                _release(error)
                 if self.state is State.LIVE and self._live_s > BACKOFF_S_MAX:
                     self._backoff.reset()
                 self.state = State.FENCING
@@ -496,3 +512,14 @@ class Delivery:
                 await self._leaving.wait()
         except TimeoutError:
             return
+
+
+def _release(error: BaseException) -> None:
+    """Release the variables of the calls that `error` ended: events, maybe of a large record batch.
+
+    It is kept for as long as the shard is stopped.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__

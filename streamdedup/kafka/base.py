@@ -12,8 +12,10 @@ from streamdedup.events import EventBatch, Fingerprint, Integers
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.groups import InForce
+from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Changes, Topic, Topology
 
@@ -61,11 +63,12 @@ class Source(Protocol):
 
     async def read(
         self, partition: int, epoch: int, wait_s: float, events_max: int = ...
-    ) -> EventBatch | None:
-        """Return the next events of `partition`, at most `events_max` of them.
+    ) -> EventBatch | PendingDecode | None:
+        """Return the next events of `partition`, at most `events_max` of them; or a large record batch in their place.
 
-        Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
-        UnreadableError if the fetched bytes cannot be parsed; the position is then before the damage, or after it.
+        The latter is returned until it is decoded; then its events are. Return None if none arrived within `wait_s`
+        seconds, or if the current epoch is no longer `epoch`. Raise UnreadableError if the fetched bytes cannot be
+        parsed; the position is then before the damage, or after it.
         """
 
     def position(self, partition: int) -> int:
@@ -139,6 +142,10 @@ class Cluster(Protocol):
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
 
+    @property
+    def large(self) -> LargeBatches:
+        """The places for large record batches, of all that is read of this cluster."""
+
     async def describe(self, names: Sequence[str]) -> Topology:
         """Return those topics of `names` that exist."""
 
@@ -206,8 +213,9 @@ class Cluster(Protocol):
     ) -> AsyncGenerator[EventBatch]:
         """Yield the events of committed transactions at offsets from `start` to `end` (exclusive).
 
-        Raise TimeoutError if no progress is made for `stall_s` seconds, and TrimmedError if the log no longer holds an
-        offset that is needed.
+        Those of a large record batch hold a place in `large` until the next events are asked for: so keep none of them,
+        and close the generator. Raise TimeoutError if no progress is made for `stall_s` seconds, and TrimmedError if
+        the log no longer holds an offset that is needed.
         """
 
 

@@ -18,6 +18,7 @@ from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from streamdedup.kafka.groups import InForce
+from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
@@ -35,7 +36,7 @@ class KafkaCluster:
     """A real cluster. The methods' contracts are those of `kafka.base.Cluster`."""
 
     def __init__(self, options: KafkaOptions, client: Any, patience: Patience) -> None:
-        self.patience = patience
+        self.patience, self.large = patience, LargeBatches()
         self._options, self._client = options, client
         columnar = _columnar() if options.record_path == "columns" else None
         self._make_consumer = columnar or EventConsumer
@@ -132,6 +133,7 @@ class KafkaCluster:
             start,
             end,
             stall_s=stall_s,
+            large=self.large,
             make_consumer=self._make_consumer,
         )
 

@@ -5,6 +5,7 @@ Each question goes to the partition's leader, and is repeated while the leader m
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from aiokafka import TopicPartition
@@ -21,7 +22,9 @@ from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import asked_again, client_arguments
 from streamdedup.kafka.client.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
+from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import HEAD, MAGIC, record_batches
 
@@ -187,6 +190,7 @@ async def committed_events(
     end: int,
     *,
     stall_s: float,
+    large: LargeBatches,
     make_consumer: type[EventConsumer],
 ) -> AsyncGenerator[EventBatch]:
     """Yield the events of committed transactions at offsets from `start` to `end` (exclusive).
@@ -210,23 +214,32 @@ async def committed_events(
         consumer.assign([where])
         consumer.seek(where, start)
         position, loop = start, asyncio.get_running_loop()
-        moved_at = loop.time()
-        while position < end:
-            try:
-                batch = await consumer.next_batch(where, 200)
-            except OffsetOutOfRangeError:
-                raise TrimmedError(
-                    f"{topic}/{partition} no longer holds offset {position}"
-                ) from None
-            reached = await consumer.position(where)
-            if batch and (below_end := int(batch.offsets.searchsorted(end))):
-                yield batch if below_end == len(batch) else batch.head(below_end)
-            if reached > position:
-                position, moved_at = reached, loop.time()
-            elif loop.time() - moved_at > stall_s:
-                raise TimeoutError(
-                    f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
-                )
-            await asyncio.sleep(0)  # give the loop a turn: prefetched events come without waiting
+        moved_at, held_until = loop.time(), -1
+        async with AsyncExitStack() as held:  # the large record batch that is being read
+            while position < end:
+                try:
+                    batch = await consumer.next_batch(where, 200)
+                except OffsetOutOfRangeError:
+                    raise TrimmedError(
+                        f"{topic}/{partition} no longer holds offset {position}"
+                    ) from None
+                if isinstance(batch, PendingDecode):
+                    await held.aclose()
+                    await held.enter_async_context(large.decoded(f"{topic}/{partition}", batch))
+                    moved_at, held_until = loop.time(), batch.last_offset
+                    continue
+                reached = await consumer.position(where)
+                if batch and (below_end := int(batch.offsets.searchsorted(end))):
+                    yield batch if below_end == len(batch) else batch.head(below_end)
+                del batch  # it may be of a large one, which gives its place back now
+                if reached > held_until:
+                    await held.aclose()
+                if reached > position:
+                    position, moved_at = reached, loop.time()
+                elif loop.time() - moved_at > stall_s:
+                    raise TimeoutError(
+                        f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
+                    )
+                await asyncio.sleep(0)  # give the loop a turn: prefetched events come at once
     finally:
         await close_consumer(consumer)

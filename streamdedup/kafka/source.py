@@ -39,6 +39,7 @@ from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.records.wire import DamagedBatchError
 
@@ -185,8 +186,8 @@ class KafkaSource:
 
     async def read(
         self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | None:
-        """Return the next events of `partition`, at most `events_max` of them.
+    ) -> EventBatch | PendingDecode | None:
+        """Return the next events of `partition`, at most `events_max` of them; or a large record batch in their place.
 
         Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
         UnreadableError if the consumer cannot parse the fetched bytes; the position is then before the damage, or after
@@ -240,11 +241,11 @@ class KafkaSource:
 
     async def _poll(
         self, where: TopicPartition, wait_s: float, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | None:
+    ) -> EventBatch | PendingDecode | None:
         """Poll, with a time-out of our own: aiokafka ignores its own while the group rebalances."""
         try:
             async with asyncio.timeout(wait_s + POLL_SLACK_S):
-                batch: EventBatch | None = await self._consumer.next_batch(
+                batch: EventBatch | PendingDecode | None = await self._consumer.next_batch(
                     where, max(1, int(wait_s * 1000)), events_max
                 )
         except TimeoutError:

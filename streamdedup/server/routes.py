@@ -15,6 +15,7 @@ from streamdedup.server.status import Phase, Status
 STALL_S_MAX = 10.0
 AWAY_S_MAX = 1.0  # to connect takes a while
 LOOKUP_S_MAX = 10.0  # to read a busy disk does, too
+LARGE_S_MAX = 10.0
 TAKES_LONG = frozenset({"/metrics"})  # the more partitions, the longer
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -108,10 +109,11 @@ def _not_live(delivery: Delivery | None) -> str | None:
     if delivery is None:
         return State.ASSIGNED.value
     state = delivery.state
+    waits = delivery.memory_waits(LARGE_S_MAX)
     if state is State.LIVE:
-        lookup = delivery.lookup_waits(LOOKUP_S_MAX)
-        return f"{state.value}, {lookup}" if lookup else None
-    if delivery.snapshots and (waits := delivery.snapshots.waits):
+        waits = delivery.lookup_waits(LOOKUP_S_MAX) or waits
+        return f"{state.value}, {waits}" if waits else None
+    if waits := (delivery.snapshots and delivery.snapshots.waits) or waits:
         return f"{state.value}, {waits}"
     if state is State.FOLDING and (fold := delivery.fold):
         return f"folding, {fold.ratio:.0%} of the output from offset {fold.start} to {fold.end}"

@@ -19,6 +19,7 @@ from streamdedup.kafka.base import Cluster, Connect, Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
+from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -52,7 +53,7 @@ class MemoryCluster:
     """A broker in memory, asked by a client outside of any group. See `kafka.base.Cluster`."""
 
     def __init__(self, broker: MemoryBroker, options: KafkaOptions, patience: Patience) -> None:
-        self.patience = patience
+        self.patience, self.large = patience, LargeBatches()
         self._broker, self._options = broker, options
         self._connection = broker.network.connect()
 

@@ -252,7 +252,8 @@ async def read(source: Source, partition: int, wanted: int) -> tuple[list[bytes 
     offsets: list[int] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(keys) < wanted:
-            if batch := await source.read(partition, source.epoch, 0.2):
+            batch = await source.read(partition, source.epoch, 0.2)
+            if isinstance(batch, EventBatch):
                 keys.extend(batch.keys)
                 offsets.extend(batch.offsets.tolist())
     return keys, offsets
@@ -508,7 +509,8 @@ class Claims:
             found: list[int] = []
             async with asyncio.timeout(DEADLINE_S):
                 while len(found) < 3:
-                    if batch := await source.read(stage.partition, source.epoch, 0.2, 1):
+                    batch = await source.read(stage.partition, source.epoch, 0.2, 1)
+                    if isinstance(batch, EventBatch):
                         assert len(batch) == 1
                         assert source.position(stage.partition) == batch.next_offset
                         found.append(int(batch.offsets[0]))

@@ -119,6 +119,7 @@ class Way:
             emitter=self._emitter,
             reader=absent,  # type: ignore[arg-type] # what is decided is given
             pace=Pace(100_000),
+            name="in/0",
         )
 
     async def take(self, data: bytes) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -242,6 +243,8 @@ async def test_a_consumer_raises_damage_in_its_place(monkeypatch: pytest.MonkeyP
     after = await consumer.next_batch(HERE, 1)
     assert before is not None
     assert after is not None
+    assert isinstance(before, EventBatch)
+    assert isinstance(after, EventBatch)
     assert (before.keys[0], after.keys[0]) == (b"a", b"c")
     assert error.value.damage is not None
 
@@ -254,8 +257,10 @@ def test_no_turn_decompresses_all_that_came_together() -> None:
     assert found.keys[0] == b"key"
 
 
-async def test_a_consumer_waits_for_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`next_batch` gives events, never what stands in their place; None where nothing came."""
+async def test_a_consumer_returns_a_large_batch_until_it_is_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who reads decides when; if it is dropped in between, it comes again, and goes on where the reader stands."""
     records = fetched(bomb(0) + batch(2, [b"c"]))
 
     async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
@@ -264,8 +269,39 @@ async def test_a_consumer_waits_for_a_large_batch(monkeypatch: pytest.MonkeyPatc
     consumer = ColumnarConsumer.__new__(ColumnarConsumer)
     consumer._events_max = {}
     monkeypatch.setattr(consumer, "getmany", getmany)
-    found = [await consumer.next_batch(HERE, 1) for _ in range(3)]
-    assert [one and one.next_offset for one in found] == [1, 2, 3]
+    large, same = [await consumer.next_batch(HERE, 1) for _ in range(2)]
+    assert isinstance(large, PendingDecode)
+    assert same is large
+    given_back: list[int] = []
+    places: list[int] = []
+    for dropped in range(2):
+        await large.done()
+        one = await consumer.next_batch(HERE, 1)
+        assert isinstance(one, EventBatch)
+        places.append(one.next_offset)
+        large.drop(lambda: given_back.append(1))
+        assert len(given_back) == dropped + 1
+        if not dropped:
+            assert await consumer.next_batch(HERE, 1) is large
+    one = await consumer.next_batch(HERE, 1)
+    assert isinstance(one, EventBatch)
+    assert [*places, one.next_offset] == [1, 2, 3]
+    assert await consumer.next_batch(HERE, 1) is None
+
+
+async def test_a_large_batch_that_was_dropped_is_not_in_memory() -> None:
+    """However far it was read, and although what was fetched is still held."""
+    for pieces in (0, 1, 2):
+        records = fetched(bomb(0) + batch(2, [b"c"]))
+        large = next(records)
+        await large.done()
+        gone = weakref.ref(large._task.result().offsets)
+        for _ in range(pieces):
+            assert len(next(records)) == 1
+        large.drop(lambda: None)
+        async with asyncio.timeout(30):  # the thread has it for a moment longer
+            while gone() is not None:
+                await asyncio.sleep(0.01)
 
 
 def test_markers_separate_nothing() -> None:

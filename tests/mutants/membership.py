@@ -13,6 +13,7 @@ from streamdedup.kafka import source
 from streamdedup.kafka.client import assignor
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.source import NOWHERE, KafkaSource
 from streamdedup.settings.meaning import Meaning
 from streamdedup.worker.worker import Worker
@@ -88,13 +89,13 @@ async def _unasked(_self: KafkaSource, _epoch: int) -> bool:
 
 async def _read_in_any_epoch(
     self: KafkaSource, partition: int, _epoch: int, *more: Any
-) -> EventBatch | None:
+) -> EventBatch | PendingDecode | None:
     return await _read(self, partition, ANY, *more)
 
 
 async def _poll_for_events_only(
     self: KafkaSource, where: TopicPartition, wait_s: float, *more: Any
-) -> EventBatch | None:
+) -> EventBatch | PendingDecode | None:
     if where == NOWHERE:
         await asyncio.sleep(wait_s)
         return None

@@ -271,6 +271,7 @@ def shard(state: State, **parts: Any) -> Any:
     snapshots = SimpleNamespace(waits=None)
     more = {"trouble": None, "fold": None, "snapshots": snapshots, **parts}
     more.setdefault("lookup_waits", lambda _above_s: None)
+    more.setdefault("memory_waits", lambda _above_s: None)
     return SimpleNamespace(state=state, **more)
 
 

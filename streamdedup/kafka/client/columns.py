@@ -71,16 +71,13 @@ class ColumnarConsumer(EventConsumer):
     @override
     async def next_batch(
         self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | None:
+    ) -> EventBatch | PendingDecode | None:
         self._events_max[where] = min(events_max, CHUNK_EVENTS)
-        while True:
-            polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
-            [found] = polled.get(where, [None])
-            if isinstance(found, EventBatch) and found.damage is not None:
-                raise DamagedBatchError(found.damage.reason, found.damage)
-            if not isinstance(found, PendingDecode):
-                return found or None
-            await found.done()
+        polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
+        [found] = polled.get(where, [None])
+        if isinstance(found, EventBatch) and found.damage is not None:
+            raise DamagedBatchError(found.damage.reason, found.damage)
+        return found or None
 
     @property
     def _fetcher(self) -> Any:
@@ -244,13 +241,12 @@ class _PartitionColumns(fetcher.PartitionRecords):
         while together:
             parts: Sequence[Unpacked] = first_of(together)
             try:
-                if parts:
-                    parts, records = sound_columns(parts)
-                else:
-                    large = PendingDecode(together[0])
-                    while not large.is_done:
-                        yield large
-                    records = large.records
+                if not parts:
+                    first, rest = together[0], together[1:]
+                    yield from self._large(first, first.last_offset + 1 if rest else behind)
+                    together = rest
+                    continue
+                parts, records = sound_columns(parts)
             except DamagedBatchError as error:
                 if error.damage is None:
                     raise
@@ -258,9 +254,20 @@ class _PartitionColumns(fetcher.PartitionRecords):
                 self.next_fetch_offset = first.last_offset + 1 if together else behind
                 yield EventBatch.skipped(self._tp.topic, self._tp.partition, error.damage)
                 continue
-            count = len(parts) or 1
-            taken, together = together[:count], together[count:]
+            taken, together = together[: len(parts)], together[len(parts) :]
             yield from self._cut(taken, records, taken[-1].last_offset + 1 if together else behind)
+
+    def _large(self, batch: RecordBatch, behind: int) -> Iterator[EventBatch | PendingDecode]:
+        """Yield the events of a large record batch, and what decodes it as long as it is not decoded.
+
+        Only that holds what was decoded, so whoever drops it releases the memory, wherever the reader stands.
+        """
+        large = PendingDecode(batch, lambda records: self._cut([batch], records, behind))
+
+        def following() -> EventBatch | PendingDecode | None:
+            return None if self.next_fetch_offset > large.last_offset else large.take()
+
+        return iter(following, None)
 
     def _cut(
         self, together: Sequence[RecordBatch], records: Records, behind: int

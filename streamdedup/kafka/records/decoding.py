@@ -5,11 +5,11 @@ the limit in `codecs` is refused.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from streamdedup.events import Integers, Origin
+from streamdedup.events import EventBatch, Integers, Origin
 from streamdedup.kafka.records.encoding import VERBATIM_BYTES_MIN
 from streamdedup.kafka.records.wire import (
     DamagedBatchError,
@@ -76,27 +76,50 @@ def origins(batches: Sequence[RecordBatch], records: Records, size_bytes: Intege
 
 
 class PendingDecode:
-    """A large record batch in place of an EventBatch, until a thread has decoded it."""
+    """A large record batch in place of its events, until a thread has decoded it; `cut` makes events of its records.
 
-    def __init__(self, batch: RecordBatch) -> None:
-        self._batch = batch
+    Whoever meets it calls `done`, and `drop` when all its events are done with. Nothing else holds what was decoded. If
+    it is dropped before all of its events were taken, it takes their place again.
+    """
+
+    def __init__(self, batch: RecordBatch, cut: Callable[[Records], Iterator[EventBatch]]) -> None:
+        self._batch, self._cut = batch, cut
         self._task: asyncio.Task[Records] | None = None
+        self._pieces: Iterator[EventBatch] | None = None
 
     @property
-    def is_done(self) -> bool:
-        """Whether decoding has ended, with `records` or with an error."""
-        return self._task is not None and self._task.done()
+    def last_offset(self) -> int:
+        """The last offset of the record batch."""
+        return self._batch.last_offset
 
-    @property
-    def records(self) -> Records:
-        """The records of the batch, once decoding has ended. DamagedBatchError under the conditions of `decode`."""
-        if self._task is None:
-            raise RuntimeError("decoding was not begun; await done() first")
-        return self._task.result()
+    def take(self) -> "EventBatch | PendingDecode | None":
+        """Return the next events; None after the last ones, and itself as long as it is not decoded.
+
+        DamagedBatchError under the conditions of `decode`.
+        """
+        if self._task is None or not self._task.done():
+            return self
+        if self._pieces is None:
+            self._pieces = self._cut(self._task.result())
+        return next(self._pieces, None)
 
     async def done(self) -> None:
         """Wait until decoding has ended. If the call is cancelled, decoding goes on, and another call waits for it."""
         if self._task is None:
             self._task = asyncio.create_task(asyncio.to_thread(decode, [self._batch]))
         await asyncio.wait([self._task])
-        self._task.exception()  # mark an error as retrieved, in case nobody reads `records`
+        self._task.exception()  # mark an error as retrieved, in case nobody takes the events
+
+    def drop(self, then: Callable[[], None]) -> None:
+        """Release what was decoded, and call `then`: at once, or when the thread that still decodes has ended."""
+        task, self._task, self._pieces = self._task, None, None
+
+        def ended(task: asyncio.Task[Records]) -> None:
+            if not task.cancelled():
+                task.exception()
+            then()
+
+        if task is None or task.done():
+            then()
+        else:
+            task.add_done_callback(ended)

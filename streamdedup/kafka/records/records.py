@@ -10,6 +10,7 @@ import numpy as np
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamdedup.events import Column, EventBatch, Headers, Integers
+from streamdedup.kafka.records.decoding import PendingDecode
 
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
 # Kafka's value for no timestamp; aiokafka returns None for records older than timestamps.
@@ -22,8 +23,10 @@ class EventConsumer(AIOKafkaConsumer):
 
     async def next_batch(
         self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | None:
+    ) -> EventBatch | PendingDecode | None:
         """Return the next events of one partition, at most `events_max`; None if none arrive within `timeout_ms`.
+
+        A large record batch is returned as it is: the events are what the calls return once it is decoded.
 
         DamagedBatchError, in the consumer that reads columns, if the fetched bytes contradict their format. The next
         call may then return what follows the damage.
