@@ -24,14 +24,15 @@ test: kernels
 test-fast: kernels
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
 
-# The tests of filters, keys and records with the lowest versions that pyproject.toml allows, in build/lowest.
+# What `make test-fast` runs, with the lowest versions that pyproject.toml allows, in build/lowest.
 lowest: $(VENV)/.dev
 	rm -rf build/lowest
 	mkdir -p build
 	$(BIN)/python -m tests.lowest > build/lowest.txt
 	$(BIN)/python -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c build/lowest.txt -e '.[demo,dev]'
-	build/lowest/bin/python -m pytest -m 'not broker and not slow' tests/filters tests/keys tests/kafka $(PYTEST_ARGS)
+	build/lowest/bin/python -m streamdedup compile
+	build/lowest/bin/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
 
 # Compiled once: processes that start side by side on an empty cache would each compile the same kernels.
 kernels: $(VENV)/.dev

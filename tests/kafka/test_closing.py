@@ -120,3 +120,28 @@ async def test_a_consumer_that_cannot_leave_its_group_leaves_no_connection() -> 
         consumer = SimpleNamespace(stop=stop, _client=SimpleNamespace(close=close))
         assert await close_consumer(consumer, 0.01) == (stop is ends)
     assert closed == ["waits", "fails"]
+
+
+async def test_a_close_that_is_cancelled_leaves_no_connection() -> None:
+    """A worker that is told to end while one of its clients ends closes that one all the same."""
+    closed, stopping = asyncio.Event(), asyncio.Event()
+    stopped = asyncio.Event()
+
+    async def stop() -> None:
+        stopping.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async def close() -> None:
+        closed.set()
+
+    consumer = SimpleNamespace(stop=stop, _client=SimpleNamespace(close=close))
+    closing = asyncio.ensure_future(close_consumer(consumer))
+    await stopping.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert closed.is_set()
+    assert stopped.is_set()

@@ -39,10 +39,15 @@ def starting() -> Iterator[None]:
 async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> bool:
     """Run the close method of a client; return whether it ended well within `within_s` seconds.
 
-    The method may wait for a broker that is away, and may raise CancelledError although nobody cancelled us.
+    The method may wait for a broker that is away, and may raise CancelledError although nobody cancelled us. If we are
+    cancelled, it is, too.
     """
     task = asyncio.ensure_future(closing)
-    ended, _ = await asyncio.wait({task}, timeout=within_s)
+    try:
+        ended, _ = await asyncio.wait({task}, timeout=within_s)
+    except BaseException:
+        task.cancel()
+        raise
     if not ended:
         task.cancel()
         return False
@@ -55,9 +60,12 @@ async def close_consumer(consumer: Any, within_s: float = CLOSE_S_MAX) -> bool:
     Otherwise its connections are closed, and its metadata is no longer refreshed: `stop()` does that last, after it has
     waited for a broker that may be away.
     """
-    stopped = await let_go(consumer.stop(), within_s)
-    if not stopped:
-        await let_go(consumer._client.close(), STOP_S)
+    stopped = False
+    try:
+        stopped = await let_go(consumer.stop(), within_s)
+    finally:
+        if not stopped:
+            await let_go(consumer._client.close(), STOP_S)
     return stopped
 
 
@@ -68,14 +76,16 @@ async def close_producer(producer: Any) -> None:
     """
     producer._closed = True
     task = producer._sender.sender_task
-    for _ in range(CANCELS_MAX):
-        if task is None or task.done():
-            break
-        task.cancel()
-        await asyncio.wait([task], timeout=0.05)
-    if task is not None and task.done() and not task.cancelled():
-        task.exception()
-    transaction = producer._txn_manager and producer._txn_manager._transaction_waiter
-    if transaction is not None and transaction.done() and not transaction.cancelled():
-        transaction.exception()
-    await let_go(producer.client.close(), STOP_S)
+    try:
+        for _ in range(CANCELS_MAX):
+            if task is None or task.done():
+                break
+            task.cancel()
+            await asyncio.wait([task], timeout=0.05)
+        if task is not None and task.done() and not task.cancelled():
+            task.exception()
+        transaction = producer._txn_manager and producer._txn_manager._transaction_waiter
+        if transaction is not None and transaction.done() and not transaction.cancelled():
+            transaction.exception()
+    finally:
+        await let_go(producer.client.close(), STOP_S)
