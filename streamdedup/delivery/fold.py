@@ -303,9 +303,7 @@ class FoldedMemory(Memory):
                 )
                 folded += len(batch)
                 self._meters.folded += len(batch)
-                del (
-                    batch
-                )  # while the next is waited for, it would keep a large record batch in memory
+                del batch  # it would keep a large record batch in memory while the next is read
         except TrimmedError as error:
             raise DoubtError(str(error)) from error  # the next fencing sees the new start
         finally:

@@ -12,6 +12,7 @@ from streamdedup.kafka.append import append
 from streamdedup.kafka.client.closing import close_consumer
 from streamdedup.kafka.client.connection import bootstrap
 from streamdedup.kafka.client.patience import Patience
+from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.log import committed_events
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
@@ -61,7 +62,14 @@ async def mute() -> AsyncIterator[tuple[Mute, KafkaOptions]]:
 async def fold(options: KafkaOptions) -> None:
     """Read an output."""
     events = committed_events(
-        options, "out", 0, 0, 1, stall_s=DEADLINE_S, make_consumer=EventConsumer
+        options,
+        "out",
+        0,
+        0,
+        1,
+        stall_s=DEADLINE_S,
+        large=LargeBatches(),
+        make_consumer=EventConsumer,
     )
     async for _ in events:
         pass
