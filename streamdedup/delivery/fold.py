@@ -223,8 +223,9 @@ class FoldedMemory(Memory):
 
     async def _restore(self, identity: Identity, found: Found, topology: Topology) -> Shard:
         """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
-        snapshot = await self._loaded(identity, found)
-        if snapshot is None and self._would_miss(found, topology):
+        whole = not self._would_miss(found, topology)
+        snapshot = await self._loaded(identity, found, whole=whole)
+        if snapshot is None and not whole:
             identity, snapshot = await self._loaded_without_secret(identity, found)
         if snapshot is None:
             make = partial(self._recipe.empty_filter, self._services.random)
@@ -240,8 +241,14 @@ class FoldedMemory(Memory):
         self._fingerprint, self._replaced = snapshot.fingerprint if snapshot else None, False
         return shard
 
-    async def _loaded(self, identity: Identity, found: Found) -> Snapshot | None:
+    async def _loaded(
+        self, identity: Identity, found: Found, *, whole: bool = False
+    ) -> Snapshot | None:
+        """Return the newest usable snapshot. `whole` says that the output holds all that any snapshot holds."""
+
         async def doubt(snapshot: Snapshot) -> str | None:
+            if whole and self._recipe.is_outgrown(snapshot.filter):
+                return "its filter took more keys than filter.max_size allowed, so it errs too often; it may grow now"
             return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
 
         return await self.snapshots.load(identity, found.output_end, doubt)

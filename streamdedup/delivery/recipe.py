@@ -22,6 +22,7 @@ from streamdedup.snapshot import Identity
 from streamdedup.snapshot.header import DRAWN
 from streamdedup.units import milliseconds
 
+OUTGROWN = 2  # times the promised error rate: chance alone takes a filter no further above it
 _DURATION = milliseconds(0, SPAN_MAX)
 
 
@@ -125,6 +126,18 @@ class Recipe:
     def meaning(self) -> Meaning:
         """What decides which key an event has and to which output it goes; all workers of the group have the same."""
         return Meaning.of(self.settings)
+
+    def is_outgrown(self, loaded: Filter) -> bool:
+        """Return whether a loaded filter had to take more keys than its `max_size` had room for, and may now grow.
+
+        Its stages then err more than promised, for good. New ones, folded from the output, do not.
+        """
+        if not isinstance(loaded, Growing):
+            return False
+        loaded.permit(self._max_size)
+        return (
+            loaded.error_rate_now > OUTGROWN * loaded.error_rate and len(loaded) <= loaded.capacity
+        )
 
     def extractor(self) -> Extractor:
         """Return what extracts the key of an event, for the input and the output alike."""

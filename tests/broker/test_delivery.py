@@ -273,7 +273,9 @@ async def test_a_filter_grows_until_its_memory_is_spent(
         (full,) = await third.logged("filter_full")
         assert "filter.max_size" in full["remedy"]
     deployment.config["filter"]["max_size"] = "1MB"
-    await start(deployment).to_the_end()
+    fourth = await start(deployment).to_the_end()
+    refused = fourth.lines("snapshot_refused")  # a fold had to fill it beyond its promise
+    assert ["errs too often" in line["reason"] for line in refused] == [True] * (kind == "bloom")
     assert lost_and_doubled(deployment) == (0, 0, 0)
     for worker in (first, second):
         assert not worker.lines("filter_full")
