@@ -45,8 +45,8 @@ TAKEN = 1  # index in `counts` of the number of cells in use, after that of the 
 SEARCHED_A_CALL = 1 << 15
 ROWS_TOGETHER = 32
 # What a new key pays in for the strain, three times the buckets that a random one looks at: on average 16 at capacity,
-# with its own two, and 95 where searches end.
-CREDIT, CREDIT_BEYOND = 48, 285
+# with its own two.
+CREDIT = 48
 
 Place = tuple[np.uint64, np.uint64, np.uint64]
 """A digest's fingerprint and its two buckets."""
@@ -251,10 +251,13 @@ def _inserted(
     seen = in_stash or held(words, layout, mark, one, other)
     cell, searched = NOWHERE, 0
     done = seen and once
+    # Beyond it, with copies counted, random keys take long, too: no search goes on for ever, and none is refused.
+    held_now = np.uint64(counts[TAKEN] + used[COPIES])
+    beyond = held_now > layout.capacity + layout.buckets // _19
     if not (in_stash or done):  # the stash gets all further copies of a digest that it holds
         cell = spare_cell(words, layout, one, other)
         if cell == NOWHERE and np.uint64(counts[TAKEN]) < layout.searched:
-            if not seen and counts[STRAIN] > STRAIN_MAX:
+            if not (seen or beyond) and counts[STRAIN] > STRAIN_MAX:
                 refuse(counts)
                 return NOT_DONE, searched
             cell, searched = make_room(words, layout, queue, one, other)
@@ -269,9 +272,8 @@ def _inserted(
     ):
         return NOT_DONE, searched
     counts[KEYS] += not seen
-    if not seen:
-        beyond = np.uint64(counts[TAKEN]) > layout.capacity + layout.buckets // _19
-        charge(counts, searched + 1, CREDIT_BEYOND if beyond else CREDIT)
+    if not (seen or beyond):
+        charge(counts, searched + 1, CREDIT)
     return SEEN if seen else NEW, searched
 
 
