@@ -198,7 +198,7 @@ def _insert(
         return REFUSED
     if free + width == np.uint64(table.shape[0]):
         return NO_ROOM
-    charge(counts, np.int64((free - own) >> (width - _1)) + np.int64(1), counts[CREDIT])
+    charge(counts, int(np.int64((free - own) >> (width - _1))) + 1, counts[CREDIT])
     while free > at:
         free -= _1
         table[free + width] = table[free]
