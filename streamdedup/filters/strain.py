@@ -5,7 +5,8 @@ takes longer than the one before. The places cannot be secret, because their ord
 
 The strain is an account in steps. Each new key charges the steps that it took, and pays in three times what a random
 one takes on average in a table at its capacity. So chosen keys take at most three times as long as random ones, and
-STRAIN_MAX steps more, once. The account is of this process only: no file has it.
+STRAIN_MAX steps more, once. A cuckoo table that is beyond its capacity, copies counted, charges and refuses nothing:
+there random keys take long, too, and each search has a limit. The account is of this process only: no file has it.
 """
 
 import numpy as np
