@@ -24,9 +24,9 @@ _32, _16, _15, _LOW = np.uint64(32), np.uint64(16), np.uint64(15), np.uint64(0xF
 _FACTOR = np.uint64(0x85EBCA6B)
 
 
-def drawn_words(source: RandomSource = SYSTEM) -> Words:
-    """Return the random words of one table, shape (5,), dtype uint64."""
-    return np.frombuffer(source(8 * WORDS), dtype="<u8").astype(np.uint64)
+def drawn_words(random: RandomSource = SYSTEM) -> Words:
+    """Return the random words of one table, shape (5,), dtype uint64, drawn from `random`."""
+    return np.frombuffer(random(8 * WORDS), dtype="<u8").astype(np.uint64)
 
 
 class SecretWords(NamedTuple):

@@ -23,16 +23,16 @@ from streamdedup.rules.window import DuplicatesWithin
 __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
 
 
-def duplicates_rule(filter_: Addable | Windowed, source: RandomSource = SYSTEM) -> DuplicatesRule:
+def duplicates_rule(filter_: Addable | Windowed, random: RandomSource = SYSTEM) -> DuplicatesRule:
     """Return the duplicates rule over the filter `filter_`, chosen by what that filter can do.
 
-    The places of what waits for its commit are drawn from `source`.
+    The places of what waits for its commit are drawn from `random`.
     """
     if isinstance(filter_, NoFilter):
         return PassAll()
     if isinstance(filter_, Windowed):
-        return DuplicatesWithin(filter_, source)
-    return Duplicates(filter_, source)
+        return DuplicatesWithin(filter_, random)
+    return Duplicates(filter_, random)
 
 
 def warm_up(scratch: Addable | Windowed) -> None:

@@ -72,10 +72,10 @@ class Duplicates:
     watermark = None
     late = 0
 
-    def __init__(self, filter_: Addable, source: RandomSource = SYSTEM) -> None:
+    def __init__(self, filter_: Addable, random: RandomSource = SYSTEM) -> None:
         self._filter = filter_
         self._add = adder(filter_)
-        self._waiting = PendingDigests(source=source)
+        self._waiting = PendingDigests(random=random)
         # The number of pending keys of each sealed transaction, in the order in which they passed.
         self._sealed: deque[int] = deque()
         self._open = 0

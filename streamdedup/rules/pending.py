@@ -52,11 +52,11 @@ class PendingDigests:
 
     A row takes 32 bytes of memory. The table has fewer than four rows for each digest of the largest load, which is
     what waits plus what is being judged. Half of the memory is given back if the load stays below a quarter of the
-    rows from one moment when the queue is empty to the next. Each table draws its secret from `source`.
+    rows from one moment when the queue is empty to the next. Each table draws its secret from `random`.
     """
 
-    def __init__(self, rows: int = ROWS_MIN, source: RandomSource = SYSTEM) -> None:
-        self._rows_min, self._source = rows, source
+    def __init__(self, rows: int = ROWS_MIN, random: RandomSource = SYSTEM) -> None:
+        self._rows_min, self._random = rows, random
         self.clear()
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class PendingDigests:
 
     def clear(self) -> None:
         """Remove all digests."""
-        self._tables = deque([_table_for(self._rows_min, self._source)])
+        self._tables = deque([_table_for(self._rows_min, self._random)])
         self._rows_asked = 0
 
     def _make_room(self, rows: int) -> None:
@@ -121,13 +121,13 @@ class PendingDigests:
         if not newest.waiting:
             self._tables.pop()
         rows = max(2 * newest.rows, len(self) + rows)
-        self._tables.append(_table_for(rows, self._source))
+        self._tables.append(_table_for(rows, self._random))
 
     def _rest(self) -> None:
         """Halve the table if few of its rows were needed since the last time that nothing waited."""
         rows = self._tables[0].rows
         if rows > self._rows_min and self._rows_asked < rows // 4:
-            self._tables[0] = _table_for(rows // 2, self._source)
+            self._tables[0] = _table_for(rows // 2, self._random)
         self._rows_asked = 0
 
 
@@ -139,10 +139,10 @@ def warm_up() -> None:
     waiting.drop(1)
 
 
-def _table_for(rows: int, source: RandomSource) -> _PendingTable:
+def _table_for(rows: int, random: RandomSource) -> _PendingTable:
     rows = 1 << (rows - 1).bit_length()
     return _PendingTable(
-        secret=drawn_words(source),
+        secret=drawn_words(random),
         slots=np.zeros(2 * rows, dtype=np.uint64),
         ring=np.empty((rows, 2), dtype=np.uint64),
         state=np.zeros(2, dtype=np.uint64),

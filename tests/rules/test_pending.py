@@ -271,9 +271,9 @@ def probes_of(waiting: PendingDigests) -> int:
 def test_chosen_digests_take_no_more_work_than_random_ones(name: str) -> None:
     """Digests that share their low bits, or lie on a grid, spread like any others: nobody can choose their homes."""
     digests = CHOSEN[name]
-    waiting = PendingDigests(source=random.Random(51).randbytes)
+    waiting = PendingDigests(random=random.Random(51).randbytes)
     assert set(judged(waiting, digests)) == {PASS}
-    at_random = PendingDigests(source=random.Random(51).randbytes)
+    at_random = PendingDigests(random=random.Random(51).randbytes)
     judged(at_random, random_digests(51, len(digests)))
     assert probes_of(waiting) < 1.2 * probes_of(at_random) < 2 * len(digests)
     assert drained(waiting) == pairs_in(digests)
@@ -284,7 +284,7 @@ def test_the_places_of_two_tables_are_drawn_anew() -> None:
     digests = random_digests(52, 3 * ROWS_MIN)
     secrets = []
     for _ in range(2):
-        waiting = PendingDigests(source=random.Random(52).randbytes)
+        waiting = PendingDigests(random=random.Random(52).randbytes)
         judged(waiting, digests[:1])
         judged(waiting, digests)
         secrets.append([table.secret.tolist() for table in waiting._tables])

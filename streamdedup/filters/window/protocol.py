@@ -71,11 +71,11 @@ class Windowed(Addable, Protocol):
         digests: Digests,
         times: Times | None,
         pending: "PendingRows",
-        source: RandomSource = SYSTEM,
+        random: RandomSource = SYSTEM,
     ) -> "WindowVerdicts":
         """What `add_many` would do if `pending` were in the filter. Nothing is added.
 
-        The places of the rows, while they are compared, are drawn from `source`.
+        The places of the rows, while they are compared, are drawn from `random`.
         """
 
     def folded(self, times: Times | int) -> tuple[npt.NDArray[np.int64], int | None]:

@@ -22,12 +22,12 @@ def table_for(rows: int) -> RowIndex:
     return np.full(1 << max(4, (2 * rows).bit_length()), _EMPTY, dtype=np.int64)
 
 
-def keep_first(digests: Digests, chosen: Mask, source: RandomSource = SYSTEM) -> None:
+def keep_first(digests: Digests, chosen: Mask, random: RandomSource = SYSTEM) -> None:
     """Clear `chosen` (n,) for each of `digests` (n, 2) that equals an earlier chosen one.
 
-    The table draws its secret from `source`.
+    The table draws its secret from `random`.
     """
-    _keep_first(digests, chosen, table_for(len(digests)), drawn_words(source))
+    _keep_first(digests, chosen, table_for(len(digests)), drawn_words(random))
 
 
 @inlined

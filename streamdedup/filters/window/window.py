@@ -239,13 +239,13 @@ class Window(DigestFilter):
         digests: Digests,
         times: Times | None = None,
         pending: PendingRows = NO_PENDING,
-        source: RandomSource = SYSTEM,
+        random: RandomSource = SYSTEM,
     ) -> WindowVerdicts:
         """What `add_many` would do with `digests` (n, 2) if all of `pending` were in the filter. Nothing is added.
 
         To add the keys later, `rotate` to the watermark, then give the fresh ones and their generations to `put_many`,
         which skips those that are late. If keys are renewed, give it all of them. Chosen digests take no more work than
-        others, because the places of the rows are drawn from `source` for each call.
+        others, because the places of the rows are drawn from `random` for each call.
         """
         digests = checked(digests)
         return judge(
@@ -257,7 +257,7 @@ class Window(DigestFilter):
             late_passes=self.late == "pass",
             refresh=self.refresh,
             pending=pending,
-            source=source,
+            random=random,
         )
 
     def folded(self, times: Times | int) -> tuple[Generations, int | None]:
