@@ -5,7 +5,6 @@ exactly, whatever the worker's filter is.
 """
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -137,7 +136,7 @@ class _Trying:
             refuse_missing(topology, source, [source])
         count = topology[source].partitions
         recipe = Recipe(self._settings, count)
-        self._hash, self._extractor = Hash.draw(os.urandom), recipe.extractor()
+        self._hash, self._extractor = Hash.draw(), recipe.extractor()
         lists = ListLoader(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
         await lists.begin()
         self._limits = self._limits_of(topology)

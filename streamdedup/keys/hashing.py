@@ -61,8 +61,8 @@ class Hash:
             )
 
     @classmethod
-    def draw(cls, random: RandomSource) -> Self:
-        """Return siphash under a new secret."""
+    def draw(cls, random: RandomSource = SYSTEM) -> Self:
+        """Return siphash under a new secret, drawn from `random`."""
         return cls("siphash", random(SECRET_BYTES), drawn=True)
 
     @classmethod

@@ -4,7 +4,6 @@ It works while workers run. Memory is bounded by `size_bytes`, and one bit for e
 letters.
 """
 
-import os
 from collections.abc import Callable
 
 from streamdedup.commands.audit.extents import Extent, fixed, topology_of
@@ -66,7 +65,7 @@ class _Audit:
         count = topology[self._settings.source.topic].partitions
         recipe = Recipe(self._settings, count)
         # Not the worker's hash: whoever made keys collide there would make them collide here, too.
-        self._hash = Hash.draw(os.urandom)
+        self._hash = Hash.draw()
         extents = [
             await fixed(self._settings, self._cluster, topology, partition)
             for partition in range(count)
