@@ -57,7 +57,8 @@ def save(filter_: "Filter", path: "str | os.PathLike[str]") -> None:
     """Put `filter_` at `path`, with mode 0600. The file is replaced whole or not at all. Blocking.
 
     Other threads may add keys during the call if the kind only sets bits (`bitmap`, `bloom`, `blocked`): the file holds
-    what they added before the call. Other kinds must be left alone until this returns. A `hash_key` is not saved.
+    what they added before the call. Other kinds must be left alone until this returns. A `hash_key` is not saved; the
+    secret that a worker drew is.
 
     SnapshotError: the save failed. Then `path` holds the old file, or the new one, which a loss of power may still take
     back. It is also raised if the filter got another stage during the call (`on_full: grow`): save it again.
@@ -74,7 +75,9 @@ def load(
     hash_key: bytes = b"",
     verify: bool = True,
 ) -> "Filter":
-    """Return the filter that `save` or a worker saved at `path`. For siphash, pass the `hash_key` of `build`. Blocking.
+    """Return the filter that `save` or a worker saved at `path`. Blocking.
+
+    For siphash, pass the `hash_key` of `build`, unless a worker drew its secret: that is in the file.
 
     With `mmap` the filter stands on the mapped file, which all processes that map it share, and refuses changes.
     Replace such a file by `save` or a rename: if it is cut short or written to, or its disk fails, answers are wrong,

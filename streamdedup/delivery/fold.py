@@ -38,7 +38,7 @@ from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import Identity, Snapshot
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 
-_MALFORMED = (
+_MALFORMED_REMEDY = (
     "none if they passed by key.on_malformed: pass, or were emitted under another key; if not, find out who writes to"
     " the output: events without a key are in no filter"
 )
@@ -307,8 +307,8 @@ class FoldedMemory(Memory):
             await batches.aclose()
         shard.end_fold(found.output_end)
         progress.end_now()
-        told = self._log.warning if malformed else self._log.info
-        told(
+        log = self._log.warning if malformed else self._log.info
+        log(
             "output_folded",
             start=start,
             end=found.output_end,
@@ -317,7 +317,7 @@ class FoldedMemory(Memory):
             events=folded,
             without_key=skipped,
             not_passed=withheld,
-            **({"remedy": _MALFORMED} if malformed else {}),
+            **({"remedy": _MALFORMED_REMEDY} if malformed else {}),
         )
 
     async def _fold_in(self, shard: Shard, batch: EventBatch) -> tuple[int, int, int]:

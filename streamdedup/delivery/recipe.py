@@ -136,8 +136,8 @@ class Recipe:
         It includes the settings that decide how keys become digests and how the filter is built. A snapshot of another
         identity is refused. Filters whose secrets were drawn share one identity: each snapshot has its own secret.
         """
-        drawn = self.settings.filter.draws_secret
         settings, output = self.settings, topology[self.settings.sink.topic]
+        drawn = settings.filter.draws_secret
         return Identity(
             hash="siphash" if drawn else self.common_hash.name,
             hash_check=DRAWN if drawn else self.common_hash.check,

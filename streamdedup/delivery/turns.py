@@ -25,8 +25,8 @@ async def in_turns(steps: Iterator[None]) -> None:
 
 async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
     """Return the keys of all events of `batch`; extract them in a thread if that would hold up the loop too long."""
-    is_long = extractor.takes_long_for(batch) or is_large(batch)
-    return await beside(is_long, extractor.extract, batch)
+    takes_long = extractor.takes_long_for(batch) or is_large(batch)
+    return await beside(takes_long, extractor.extract, batch)
 
 
 async def digests_of(keys: Column, hash_: Hash) -> Digests | None:
@@ -52,8 +52,8 @@ def is_large(batch: EventBatch) -> bool:
     return batch.bodies is not None and int(batch.bodies.sizes.sum()) > LOOP_BYTES_MAX
 
 
-async def beside(is_long: bool, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def beside(takes_long: bool, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what `call` returns, made in a thread if it takes long, and here if it does not."""
-    if is_long:
+    if takes_long:
         return await asyncio.to_thread(call, *args, **kwargs)
     return call(*args, **kwargs)

@@ -21,7 +21,7 @@ SHOWN_MAX = 60  # the characters of a value that a message shows
 
 
 def build(config: Mapping[str, Any], hash_: "Hash | None") -> Addable:
-    """Do what `streamdedup.filters.build` says."""
+    """Make an empty filter, as `streamdedup.filters.build` describes."""
     if not isinstance(config, Mapping):
         raise ConfigError(
             'build takes a mapping, such as {"kind": "bloom", "capacity": 1_000_000}, and not'

@@ -89,9 +89,8 @@ class KafkaSource:
         self._listener = _Listener()
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
         self._refused_since: float | None = None
-        self._joins_again_at: float | None = (
-            None  # set while aiokafka waits for us to see its refusal
-        )
+        # Set while aiokafka waits for us to see its refusal.
+        self._joins_again_at: float | None = None
         self._member_id = ""
         self._partitions = 0  # the most partitions that we saw the topic have
         self._assigned_of = (

@@ -1,7 +1,7 @@
 """Which keys of a column belong to a sample, decided by a few bytes of each key: equal keys are sampled alike.
 
 It is much cheaper than a digest. It is no secret: whoever chooses keys can keep them all out of the sample, or all in
-it, so who samples bounds the work for each batch.
+it, so the caller bounds the work for each batch.
 """
 
 import numpy as np
@@ -11,14 +11,13 @@ from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import frozen
 from streamdedup.keys.words import Bytes, last, within, word
 
-SAMPLED = np.uint64(
-    0xFFF
-)  # a key is sampled if these bits of what its bytes are mixed to, the low 12, are all zero
+# A key is sampled if these bits of what its bytes are mixed to, the low 12, are all zero.
+SAMPLED = np.uint64(0xFFF)
 SIZE_MAX = 4096  # longer keys are never sampled: a digest of them would take long
 
 _0, _1, _4, _8, _32 = (np.uint64(number) for number in (0, 1, 4, 8, 32))
 # Odd numbers from the fractions of the square roots of 2, 3 and 5.
-M1, M2, M3 = (
+_M1, _M2, _M3 = (
     np.uint64(0x6A09E667F3BCC909),
     np.uint64(0xBB67AE8584CAA73B),
     np.uint64(0x3C6EF372FE94F82B),
@@ -60,10 +59,10 @@ def _mixed(buffer: Bytes, start: np.uint64, size: np.uint64) -> np.uint64:
     """Mix the size, and eight bytes each from the beginning, the middle and the end of a key."""
     end = start + size
     if size < _8:
-        mixed = (last(buffer, end, size) ^ size) * M1
+        mixed = (last(buffer, end, size) ^ size) * _M1
     else:
-        mixed = (word(buffer, start) ^ size) * M1
-        mixed = (mixed ^ (mixed >> _32) ^ word(buffer, start + (size >> _1) - _4)) * M2
-        mixed = (mixed ^ (mixed >> _32) ^ word(buffer, end - _8)) * M3
+        mixed = (word(buffer, start) ^ size) * _M1
+        mixed = (mixed ^ (mixed >> _32) ^ word(buffer, start + (size >> _1) - _4)) * _M2
+        mixed = (mixed ^ (mixed >> _32) ^ word(buffer, end - _8)) * _M3
     mixed ^= mixed >> _32
-    return mixed * M2 >> _32
+    return mixed * _M2 >> _32

@@ -282,7 +282,7 @@ def _mapped(fd: int, *, verify: bool) -> MappedReader:
     return MappedReader(memoryview(mapped), verify=verify)
 
 
-def hash_of(header: Header, hash_key: bytes = b"") -> Hash:
+def _hash_of(header: Header, hash_key: bytes = b"") -> Hash:
     """Return the hash of a file: its secret is the one in its header, and `hash_key` if there is none.
 
     SnapshotError if the hash is unknown; ConfigError if `hash_key` does not suit it. Whether it is the right one, the
@@ -303,7 +303,7 @@ def _checked_hash(header: Header, hash_key: bytes, path: Path) -> Hash:
             raise ConfigError(
                 f"cannot use {path}: the secret of its hash was drawn, and is in the file; leave hash_key out"
             )
-        return hash_of(header)
+        return _hash_of(header)
     if name == "siphash" and not hash_key:
         raise ConfigError(
             f"cannot use {path}: its hash is siphash; give hash_key, the 16 bytes it was built with, which are in"
@@ -312,7 +312,7 @@ def _checked_hash(header: Header, hash_key: bytes, path: Path) -> Hash:
     if name == "murmur3" and hash_key:
         raise ConfigError(f"cannot use {path}: its hash, murmur3, has no hash_key: leave it out")
     try:
-        hash_ = hash_of(header, hash_key)
+        hash_ = _hash_of(header, hash_key)
     except ConfigError as error:
         raise ConfigError(
             f"cannot use {path}: {error}; give the hash_key with which it was built"
@@ -323,12 +323,13 @@ def _checked_hash(header: Header, hash_key: bytes, path: Path) -> Hash:
 
 
 def built(header: Header, contents: Contents, hash_key: bytes = b"") -> Filter:
-    """Return the filter of a file, over the buffers that were read or mapped. For `hash_key`, see `hash_of`.
+    """Return the filter of a file, over the buffers that were read or mapped.
 
-    SnapshotError if its parts, or its hash, do not fit together.
+    The secret of its hash is in the header if it was drawn, else it is `hash_key`. SnapshotError if its parts, or its
+    hash, do not fit together.
     """
     try:
-        hash_ = hash_of(header, hash_key)
+        hash_ = _hash_of(header, hash_key)
     except ConfigError as error:
         raise SnapshotError(f"its digests are of another hash: {error}") from error
     return _made(filters.from_parts, contents, hash_)

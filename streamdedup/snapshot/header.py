@@ -123,14 +123,14 @@ class Header:
 
 def header_json(header: Header) -> bytes:
     """Return the header's text, without a secret if none was drawn. SnapshotError if it is too long."""
-    fields: dict[str, object] = {
+    raw: dict[str, object] = {
         "log": header.log and _log_json(header.log),
         "filter": dict(header.filter),
         "buffer_sizes": header.buffer_sizes,
         "saved_at": header.saved_at,
         "writer": header.writer,
     }
-    return bounded_json(fields | ({"secret": header.secret.hex()} if header.secret else {}))
+    return bounded_json(raw | ({"secret": header.secret.hex()} if header.secret else {}))
 
 
 def _log_json(log: Log) -> dict[str, Any]:
@@ -222,9 +222,8 @@ def _parse_identity(raw: Mapping[str, object]) -> Identity:
 
 def parse_object(text: bytearray) -> dict[str, object]:
     """Return a JSON object. DamagedFileError if the text is none, or is nested deeper than DEPTH_MAX."""
-    if (
-        _depth(text) > DEPTH_MAX
-    ):  # what Python's reader refuses depends on its version, and goes up to 65,000
+    # What Python's reader refuses depends on its version, and goes up to 65,000.
+    if _depth(text) > DEPTH_MAX:
         raise DamagedFileError(f"its header or trailer is nested deeper than {DEPTH_MAX}")
     try:
         raw = json.loads(text, parse_constant=_refuse_constant)

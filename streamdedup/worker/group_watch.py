@@ -20,9 +20,8 @@ log = structlog.get_logger(__name__)
 
 TURN_S = 1.0
 ANSWER_S_MAX = 10.0
-NAMED_S_MAX = (
-    10.0  # how long the first line waits for a group that rebalances to name what is in force
-)
+# How long the first line waits for a group that rebalances to name what is in force.
+NAMED_S_MAX = 10.0
 SHOWN_MAX = 10  # members in one line
 STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
 REMEDY = "stop all workers of the group, or give this one their configuration (docs/operate.md)"

@@ -15,10 +15,8 @@ from streamdedup.keys.normalizers.base import no_text, not_utf8
 
 PIECE_BYTES = 1 << 16  # takes less than 1 ms
 _SIGMA, _FINAL_SIGMA = "Σ", "ς"
-_LETTER, _NO_LETTER = (
-    "a",
-    " ",
-)  # one that a word may begin with, one that ends it; `lower` changes neither
+# A character that a word may begin with, and one that ends it; `lower` changes neither.
+_LETTER, _NO_LETTER = "a", " "
 
 
 def texts_of(key: memoryview) -> Iterator[str]:
