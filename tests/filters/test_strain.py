@@ -14,7 +14,6 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.cuckoo.rows import CREDIT as CUCKOO_CREDIT
-from streamdedup.filters.cuckoo.rows import CREDIT_BEYOND
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.exact.exact import WORDS_MAX, Exact
 from streamdedup.filters.sizing import exact_steps
@@ -109,12 +108,11 @@ def test_random_keys_of_an_exact_set_stay_below_half(load: float) -> None:
 
 
 def steps_of(seen: Cuckoo, digests: Digests) -> Iterator[int]:
-    """How many buckets the search for each looks at."""
+    """How many buckets the search for each looks at, up to capacity."""
     for row in range(len(digests)):
-        credit = CUCKOO_CREDIT if len(seen) < 1.005 * seen.capacity else CREDIT_BEYOND
         seen._counts[STRAIN] = 1000
         seen.add_absent(digests[row : row + 1])
-        yield int(seen._counts[STRAIN]) - 1000 + credit
+        yield int(seen._counts[STRAIN]) - 1000 + CUCKOO_CREDIT
 
 
 def test_chosen_keys_of_a_cuckoo_table_take_at_most_three_times_as_long() -> None:

@@ -51,7 +51,7 @@ CREDIT, CREDIT_BEYOND = 48, 285
 Place = tuple[np.uint64, np.uint64, np.uint64]
 """A digest's fingerprint and its two buckets."""
 
-_CELLS, _19, _6 = np.uint64(CUCKOO_CELLS), np.uint64(19), np.uint64(6)
+_CELLS, _38, _6 = np.uint64(CUCKOO_CELLS), np.uint64(38), np.uint64(6)
 _1, _0 = np.uint64(1), np.uint64(0)
 
 
@@ -270,7 +270,7 @@ def _inserted(
         return NOT_DONE, searched
     counts[KEYS] += not seen
     if not seen:
-        beyond = np.uint64(counts[TAKEN]) > layout.capacity + layout.buckets // _19
+        beyond = np.uint64(counts[TAKEN]) > layout.capacity + layout.buckets // _38
         charge(counts, searched + 1, CREDIT_BEYOND if beyond else CREDIT)
     return SEEN if seen else NEW, searched
 
