@@ -28,7 +28,7 @@ YEAR_MS = 366 * 86_400_000
 WINDOWED = ("retention", "generations", "late", "refresh", "max_jump")  # options of a window
 PROBED = ("bitmap", "bloom", "counting")  # kinds whose positions come from one probe sequence
 UNUSED_CAPACITY = 1  # the capacity that `kind: none` has
-# The options that apply to `kind: none` as well, because lists use the same hash.
+# The options that apply to `kind: none` as well, because they decide how lists are looked up.
 WITHOUT_FILTER = ("kind", "hash", "hash_key_file", "hash_key")
 _HEX = "32 hexadecimal digits (16 random bytes), as from: openssl rand -hex 16"
 

@@ -23,10 +23,8 @@ STRAIN_MAX = 1 << 14
 STRAIN, FLAGS, CREDIT, NEEDED = 2, 3, 4, 5
 COUNTS = 6
 
-STRAINED, REFUSED = (
-    1,
-    2,
-)  # of FLAGS: the strain was above half of its bound; the last addition was refused
+# Bits of FLAGS: half of a bound was exceeded; the last addition was refused.
+STRAINED, REFUSED = 1, 2
 
 _HALF = STRAIN_MAX // 2
 

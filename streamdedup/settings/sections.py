@@ -29,8 +29,9 @@ class BlocklistOptions(BaseModel):
 
     file: ReadableFile | None = Field(
         default=None,
-        description="A list made by `streamdedup lists build`, with the same hash and normalization as in this "
-        "configuration. If not set, there is no block list.",
+        description="A list made by `streamdedup lists build`, with the normalization of this configuration, and by "
+        "siphash under `filter.hash_key` if that is set, else by murmur3; `-c` takes them from here. If not set, there "
+        "is no block list.",
         examples=["/var/lib/streamdedup/block.list"],
     )
     control_topic: Name | None = Field(

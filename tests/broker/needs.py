@@ -42,11 +42,15 @@ class Feature:
 AHEAD = "message.timestamp.after.max.ms"
 FEATURES: Mapping[str, Feature] = {
     "topic ids": Feature("2.8", request=3, version=10),
-    "PEM key stores": Feature("2.7", request=22, version=4),
+    "PEM trust stores": Feature("2.7", request=22, version=4),
     "SCRAM users over the admin client": Feature(
         "2.7", request=50, version=0, with_controllers="3.5"
     ),
     AHEAD: Feature("3.6", request=24, version=4),
+    # Where exactly between 2.8 and 3.3, and between 3.3 and 4.1, was not looked for.
+    "topics that are known at the start": Feature("3.3", request=11, version=9),
+    "TLS alerts about a certificate that is missing": Feature("3.3", request=11, version=9),
+    "appends of records of negative size": Feature("4.1", request=1, version=18),
 }
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.broker.base import Broker, OwnedBroker, Unavailable
 from tests.broker.ladder import BOOTSTRAP, RUNG, find_broker, own_broker
-from tests.broker.needs import FEATURES, served_by
+from tests.broker.needs import FEATURES, Feature, served_by
 from tests.broker.shared import shared_broker
 from tests.broker.versions import wanted
 
@@ -63,20 +63,31 @@ def private_process() -> Iterator[OwnedBroker]:
         yield found
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that starts brokers of its own, before it does, if their version lacks what `needs_broker` names."""
+    if item.get_closest_marker("broker") and not _asked(item):
+        _skip_unless(item, lambda feature: feature.is_in(wanted()))
+
+
 @pytest.fixture(autouse=True)
 def _what_it_needs_of_the_broker(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose `needs_broker` names a feature that its broker lacks."""
-    needed = list(_needed(request.node))
-    if not needed or not request.node.get_closest_marker("broker"):
-        return
-    given = next(
-        (name for name in ("broker", "private_broker") if name in request.fixturenames), None
-    )
-    served = served_by(request.getfixturevalue(given).bootstrap_servers) if given else None
-    for name in needed:
-        feature = FEATURES[name]
-        if not (feature.is_in(wanted()) if served is None else feature.is_served(served)):
-            pytest.skip(f"{TOO_OLD}{name} ({feature} or later)")
+    """Skip a test that is given a broker, if that lacks a feature which `needs_broker` names: it is asked."""
+    if (fixture := _asked(request.node)) and any(_needed(request.node)):
+        served = served_by(request.getfixturevalue(fixture).bootstrap_servers)
+        _skip_unless(request.node, lambda feature: feature.is_served(served))
+
+
+def _asked(item: pytest.Item) -> str | None:
+    """Return the fixture by which a test is given its broker; None if there is none, or it starts its own."""
+    fixtures = getattr(item, "fixturenames", ())
+    return next((name for name in ("broker", "private_broker") if name in fixtures), None)
+
+
+def _skip_unless(item: pytest.Item, has: Callable[[Feature], bool]) -> None:
+    for name in _needed(item):
+        if not has(FEATURES[name]):
+            pytest.skip(f"{TOO_OLD}{name} ({FEATURES[name]} or later)")
 
 
 def _needed(item: pytest.Item) -> Iterator[str]:

@@ -46,7 +46,9 @@ SETTINGS = {
     ),
     "super.users": "User:ANONYMOUS",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-    "ssl.keystore.type": "PEM",
+    "ssl.keystore.type": "PKCS12",  # of PEM files brokers before 3.0 want the key encrypted
+    "ssl.keystore.password": "of-the-tests",
+    "ssl.key.password": "of-the-tests",
     "ssl.truststore.type": "PEM",
     "ssl.principal.mapping.rules": "RULE:^CN=(.*?)$/$1/",
     "listener.name.mutual.ssl.client.auth": "required",
@@ -128,7 +130,7 @@ class SecureBroker(ProcessBroker):
     def _add_settings(self) -> None:
         own = self.settings
         more = f",SASLSSL://{self.sasl_ssl},MUTUAL://{self.ssl}"
-        keystore = self.certificates.directory / "broker-chain.pem"
+        keystore = self.certificates.directory / "broker.p12"
         settings = {
             **own,
             **SETTINGS,
@@ -143,10 +145,9 @@ class SecureBroker(ProcessBroker):
                 f'{_JAAS}.plain.PlainLoginModule required user_{USER}="{self._password}";'
             ),
         }
-        keystore.write_text(
-            self.certificates.key("broker").read_text()
-            + self.certificates.certificate("broker").read_text()
-        )
+        made = ["pkcs12", "-export", "-passout", f"pass:{SETTINGS['ssl.keystore.password']}"]
+        key, certificate = self.certificates.key("broker"), self.certificates.certificate("broker")
+        _openssl(*made, "-inkey", key, "-in", certificate, "-out", keystore)
         self.configure(settings)
 
 
@@ -217,13 +218,9 @@ def secure_broker(password: str) -> SecureBroker:
 
 def make_certificates(directory: Path, names: Iterable[str]) -> Certificates:
     """Make an authority and a certificate for each name, valid for `HOST`; raises `Unavailable`."""
-    openssl = shutil.which("openssl")
-    if not openssl:
-        raise Unavailable("certificates: no openssl on PATH")
     directory.mkdir()
     made = Certificates(directory)
     new = [
-        openssl,
         "req",
         "-x509",
         "-newkey",
@@ -234,18 +231,21 @@ def make_certificates(directory: Path, names: Iterable[str]) -> Certificates:
     ]
     new += ["-days", DAYS, "-addext"]
     signing = ["keyUsage=critical,keyCertSign", "-subj", "/CN=authority"]
-    _run(*new, *signing, "-out", made.authority, "-keyout", made.key("ca"))
+    _openssl(*new, *signing, "-out", made.authority, "-keyout", made.key("ca"))
     for name in names:
         own = ["basicConstraints=critical,CA:FALSE", "-subj", f"/CN={name}"]
         signed = ["-CA", made.authority, "-CAkey", made.key("ca")]
         files = ["-out", made.certificate(name), "-keyout", made.key(name)]
-        _run(*new, *own, "-addext", f"subjectAltName=IP:{HOST}", *signed, *files)
+        _openssl(*new, *own, "-addext", f"subjectAltName=IP:{HOST}", *signed, *files)
     return made
 
 
-def _run(*command: object) -> None:
+def _openssl(*arguments: object) -> None:
+    openssl = shutil.which("openssl")
+    if not openssl:
+        raise Unavailable("certificates: no openssl on PATH")
     run = subprocess.run(
-        [str(part) for part in command],
+        [openssl, *map(str, arguments)],
         check=False,
         capture_output=True,
         text=True,

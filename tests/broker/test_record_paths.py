@@ -389,6 +389,7 @@ async def test_damage_on_a_disk_is_skipped_up_to_the_next_sound_batch(
     assert emitted == [value for _, _, value, *_ in keyed(readable, 1)]
 
 
+@pytest.mark.needs_broker("appends of records of negative size")
 async def test_a_record_batch_that_is_not_read_is_skipped(
     broker: Broker, tmp_path: FilePath, start: Start
 ) -> None:

@@ -73,11 +73,12 @@ def play_tests(kafka: Kafka, of: OfVersion) -> Iterator[OfVersion]:
     """Run the test files that were, `of` this version, not run with this code; yields what came of each."""
     code = code_id(TESTED)
     with _wanted(kafka):
-        for path in files_with_a_broker():
+        paths = files_with_a_broker()
+        for path in paths:
             if not _is_played(of.files.get(path), code):
                 ran = run_file(path)
                 print(f"{kafka}: {path}: {line_of_file(ran)}", flush=True)
-                yield OfVersion(files={path: ran})
+                yield OfVersion(files={path: ran}, files_in_all=len(paths))
 
 
 def files_with_a_broker() -> list[str]:

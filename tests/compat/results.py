@@ -68,6 +68,8 @@ class OfVersion:
 
     storms: dict[str, Storm] = field(default_factory=dict)
     files: dict[str, TestFile] = field(default_factory=dict)
+    files_in_all: int = 0
+    """How many files have tests with a broker, run or not."""
 
     @property
     def skipped(self) -> Counter[str]:
@@ -91,6 +93,7 @@ def read(path: Path = PATH) -> Results:
         name: OfVersion(
             {scenario: _parsed(Storm, fields) for scenario, fields in of["storms"].items()},
             {file: _parsed(TestFile, fields) for file, fields in of["files"].items()},
+            of["files_in_all"],
         )
         for name, of in kept.items()
     }
@@ -104,6 +107,7 @@ def keep(name: str, of: OfVersion, path: Path = PATH) -> None:
         known = kept.setdefault(name, OfVersion())
         known.storms.update(of.storms)
         known.files.update(of.files)
+        known.files_in_all = of.files_in_all or known.files_in_all
         write(kept, path)
 
 
@@ -119,9 +123,11 @@ def origin(folders: Sequence[str], at: str, seconds: float) -> Origin:
 
 
 def commit(folders: Iterable[str]) -> str:
-    """Name the commit of the checkout, with a `+` if the code in `folders` differs from it."""
+    """Name the commit of the checkout, with a `+` if the code in `folders` differs from it; `unknown` without git."""
+    if not (head := _git("rev-parse", "--short", "HEAD").strip()):
+        return "unknown"
     changed = _git("status", "--porcelain", "--", *(f"{folder}/*.py" for folder in folders))
-    return _git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")
+    return f"{head}+" if changed else head
 
 
 def machine() -> str:
@@ -151,5 +157,9 @@ def _parsed(kind: Any, fields: Mapping[str, Any]) -> Any:
 
 def _git(*arguments: str) -> str:
     return subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], stdout=subprocess.PIPE, text=True, check=True
+        ["git", "-C", str(ROOT), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
     ).stdout

@@ -64,10 +64,16 @@ def test_a_wrong_argument_plays_nothing(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_table_counts(tmp_path: Path) -> None:
     """A row has the sums of its storms and files; what was not played says so; what is kept is read again."""
-    results = {"2.5.1": OfVersion({"kill": KEPT, "storm": KEPT}, {"a.py": PASSED, "b.py": PASSED})}
+    results = {
+        "2.5.1": OfVersion({"kill": KEPT, "storm": KEPT}, {"a.py": PASSED, "b.py": PASSED}),
+        "2.8.2": OfVersion({}, {"a.py": PASSED}, files_in_all=2),
+    }
     rows = dict(zip(map(str, VERSIONS), table(results)[2:], strict=True))
-    assert rows["2.5.1"] == "| 2.5.1 | ZooKeeper | 20 | 2,000 | 0 | 0 | 10 | 0 | 4 |"
-    assert rows["3.9.1"] == "| 3.9.1 | KRaft | not run |  |  |  | not run |  |  |"
+    assert rows["2.5.1"] == "| 2.5.1 | ZooKeeper | kept | 20 | 2,000 | 0 | 0 | 10 | 0 | 4 |"
+    assert (
+        rows["2.8.2"] == "| 2.8.2 | ZooKeeper | not run |  |  |  |  | 5 in 1 of 2 files | 0 | 2 |"
+    )
+    assert rows["3.9.1"] == "| 3.9.1 | KRaft | not run |  |  |  |  | not run |  |  |"
     written = page(results)
     assert "| 2.5.1 | 4 | topic ids (Kafka 2.8 or later) |" in written
     assert "| 2.5.1 | `abc1234` | 14 | 60 | `abc1234` | 4 |" in written
@@ -78,13 +84,15 @@ def test_the_table_counts(tmp_path: Path) -> None:
 
 def test_what_fails_is_named() -> None:
     """On the page, and by the status."""
-    lost = replace(KEPT, lost=1, failures=["lost 1, doubled 0, foreign 0"])
+    lost = replace(KEPT, lost=1, failures=["lost 1, doubled 0, foreign 0:\nand a log"])
     results = {"2.8.2": OfVersion({"kill": lost}, {"a.py": replace(PASSED, failed=["a.py::b"])})}
     assert failures(results) == [
         "2.8.2: `kill`: lost 1, doubled 0, foreign 0",
         "2.8.2: `a.py::b`",
     ]
-    assert "- 2.8.2: `a.py::b`" in page(results)
+    written = page(results)
+    assert "- 2.8.2: `a.py::b`" in written
+    assert "| 2.8.2 | ZooKeeper | 1 of 1 failed | 10 | 1,000 | 1 | 0 | 5 | 1 | 2 |" in written
 
 
 def test_what_was_played_with_this_code_is_not_played_again(

@@ -1,5 +1,6 @@
 """Claims about the watch for keys that come in two partitions."""
 
+from functools import cache
 from itertools import count
 
 import numpy as np
@@ -12,12 +13,17 @@ from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.keys.sampling import sampled
 
 KEYS = [f"key {number}".encode() for number in range(500_000)]
-SAMPLED = [KEYS[row] for row in sampled(Column.of(KEYS), len(KEYS))]
 
 
-def keys(numbers: list[int], of: list[bytes] = SAMPLED) -> Column:
+@cache
+def all_sampled() -> list[bytes]:
+    """Those of KEYS that are sampled."""
+    return [KEYS[row] for row in sampled(Column.of(KEYS), len(KEYS))]
+
+
+def keys(numbers: list[int]) -> Column:
     """Sampled keys, by their numbers."""
-    return Column.of([of[number] for number in numbers])
+    return Column.of([all_sampled()[number] for number in numbers])
 
 
 def verdicts(*given: Verdict) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -45,11 +51,11 @@ def test_what_one_partition_sees_again_is_none() -> None:
 
 def test_only_a_sample_is_kept_and_it_is_bounded() -> None:
     """One key in 4,096, by its bytes; the oldest leave first."""
-    assert len(SAMPLED) == pytest.approx(len(KEYS) / 4096, rel=0.3)
-    unsampled = [key for key in KEYS[:100] if key not in SAMPLED]
+    assert len(all_sampled()) == pytest.approx(len(KEYS) / 4096, rel=0.3)
+    unsampled = Column.of([next(key for key in KEYS if key not in all_sampled())])
     watch = Watch(kept_max=10)
-    watch.look(0, keys([1], unsampled), verdicts(Verdict.PASS))
-    watch.look(1, keys([1], unsampled), verdicts(Verdict.PASS))
+    watch.look(0, unsampled, verdicts(Verdict.PASS))
+    watch.look(1, unsampled, verdicts(Verdict.PASS))
     assert watch.unseen == 0
     watch.look(0, keys(list(range(50))), verdicts(*[Verdict.PASS] * 50))
     watch.look(1, keys([40, 49, 39]), verdicts(*[Verdict.PASS] * 3))
@@ -68,8 +74,8 @@ def test_keys_that_somebody_chose_buy_no_more_than_a_few_digests(
         return of_column(self, column)
 
     monkeypatch.setattr(Hash, "of_column", counting)
-    watch = Watch()
-    watch.look(0, Column.of(SAMPLED * 10), verdicts(*[Verdict.PASS] * 10 * len(SAMPLED)))
+    watch, chosen = Watch(), all_sampled() * 10
+    watch.look(0, Column.of(chosen), verdicts(*[Verdict.PASS] * len(chosen)))
     assert hashed == [ROWS_MAX]
     long = (b"%d" % number + bytes(sampling.SIZE_MAX) for number in count())
     for _ in range(8):

@@ -108,7 +108,7 @@ def test_random_keys_of_an_exact_set_stay_below_half(load: float) -> None:
 
 
 def steps_of(seen: Cuckoo, digests: Digests) -> Iterator[int]:
-    """How many buckets the search for each looks at."""
+    """How many buckets the search for each looks at, up to capacity."""
     for row in range(len(digests)):
         seen._counts[STRAIN] = 1000
         seen.add_absent(digests[row : row + 1])

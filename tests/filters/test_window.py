@@ -494,7 +494,7 @@ def test_large_batches_are_judged_like_small_ones() -> None:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_chosen_digests_take_no_more_work_than_random_ones(name: str) -> None:
+def test_chosen_rows_take_no_more_work_than_random_ones(name: str) -> None:
     """Rows are compared in a table in which nobody can choose the places."""
     digests, work = CHOSEN[name], []
     for rows in (digests, random_digests(36, len(digests))):

@@ -61,7 +61,7 @@ MUTANTS = (
 _init: Callable[..., None] = PartitionReader.__init__
 
 
-def _constant(cls: type[Hash], _: object) -> Hash:
+def _constant(cls: type[Hash], *_: object) -> Hash:
     return cls("siphash", bytes(16), drawn=True)
 
 

@@ -1,7 +1,6 @@
 """Claims about whether a filter is the fold of this very log: what tells it, and what happens where it is not."""
 
 import asyncio
-import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -218,7 +217,7 @@ async def test_a_snapshot_of_another_log_is_refused_and_the_one_before_used(
     await start(deployment).through(100)
     log, store = newest_log(deployment), store_of(deployment)
     assert log.fingerprint is not None
-    drawn = Hash.draw(os.urandom)
+    drawn = Hash.draw()
     hostile = build({"kind": "bloom", "capacity": 1_200_000, "error_rate": 1e-9}, drawn)
     foreign = replace(log.fingerprint, crc=log.fingerprint.crc ^ 1)
     path = store.save(hostile, log.label, lambda: log.label, log.identity, fingerprint=foreign).path

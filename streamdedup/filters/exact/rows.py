@@ -149,10 +149,8 @@ def _seek_far(
         at += stride
         stride += stride
     end = min(at + stride, last)  # the last slot of the tail is always empty
-    while end - at > width:
-        middle = (
-            at + ((end - at) >> width) * width
-        )  # width is 1 or 2: a half in slots, rounded down
+    while end - at > width:  # which is 1 or 2 words, so the shift gives half of the slots
+        middle = at + ((end - at) >> width) * width
         if _below(table, width, middle, a, b):
             at = middle
         else:
