@@ -16,6 +16,7 @@ from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
 
 ENTRY_BYTES_MAX = 4096
 REASON_CHARS_MAX = 1000
+VALUE_BYTES_MAX = 16_384  # the longest reason takes 12 bytes a character in JSON, as two escapes
 OPS = {"add": ADDED, "remove": REMOVED}
 
 Op = Literal["add", "remove", "undo"]
@@ -92,6 +93,8 @@ def message(op: Op, reason: str) -> bytes | None:
 
 
 def _change(value: bytes) -> int:
+    if len(value) > VALUE_BYTES_MAX:
+        raise MalformedError(f"the value has more than {VALUE_BYTES_MAX} bytes")
     try:
         found = orjson.loads(value)
     except orjson.JSONDecodeError:

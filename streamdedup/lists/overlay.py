@@ -5,6 +5,8 @@ are kept apart from the many older ones, and are merged into them now and then; 
 as among few.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from streamdedup.filters.exact.digest_map import EMPTY, DigestMap
@@ -33,7 +35,7 @@ class Overlay:
 
 
 class Changes:
-    """The last change of each key; at most `latest_max` of them are kept apart from the rest."""
+    """The last change of each key; from `latest_max` on, those that are kept apart from the rest are `ripe`."""
 
     def __init__(self, latest_max: int = LATEST_MAX) -> None:
         self._latest_max = latest_max
@@ -46,19 +48,28 @@ class Changes:
         held_max = len(self._merged.rows) + len(self._latest)
         return held_max > most and len(self.overlay()) > most
 
-    def apply(self, digests: Digests, change: int) -> None:
-        """Mark each of `digests` (n, 2) as ADDED or REMOVED, or UNCHANGED: then the list's file decides again.
+    def apply(self, digests: Digests, changes: Sequence[int]) -> None:
+        """Mark each of `digests` (n, 2), by `changes`, as ADDED or REMOVED, or UNCHANGED: then the list's file decides.
 
-        Blocking; now and then for as long as copying all changes takes.
+        Of equal digests the last one counts.
         """
-        self._latest |= dict.fromkeys(map(bytes, digests), change)
+        self._latest |= zip(map(bytes, digests), changes, strict=True)
         self._overlay = None
-        if len(self._latest) >= self._latest_max:
-            self._merged = DigestMap.of(self._latest).merged_into(self._merged)
-            self._latest = {}
+
+    @property
+    def ripe(self) -> bool:
+        """Whether so many changes are kept apart that they should be merged."""
+        return len(self._latest) >= self._latest_max
+
+    def merge(self) -> None:
+        """Merge the latest changes into the rest. Blocking, for as long as copying all changes takes."""
+        self._merged = DigestMap.of(self._latest).merged_into(self._merged)
+        self._latest, self._overlay = {}, None
 
     def overlay(self) -> Overlay:
-        """Return all changes up to now. Blocking, for some milliseconds."""
+        """Return all changes up to now. Blocking, for some milliseconds, or as `merge` does."""
+        if self.ripe:
+            self.merge()
         if self._overlay is None:
             self._overlay = Overlay(self._merged, DigestMap.of(self._latest))
         return self._overlay

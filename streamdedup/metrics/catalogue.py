@@ -146,8 +146,8 @@ CHANGES_BEHIND = Metric(
     "streamdedup_list_changes_behind_seconds",
     "gauge",
     "seconds",
-    "Time since `blocklist.control_topic` was last read to its end: a second or two, or more if it cannot be read."
-    " Absent without such a topic.",
+    "Time since `blocklist.control_topic` was last read to its end: a second or two, or more if it cannot be read, or"
+    " if an open transaction hides what stands after it. Absent without such a topic.",
 )
 UNSEEN = Metric(
     "streamdedup_cross_partition_events_total",

@@ -2,34 +2,54 @@
 
 Each worker reads all partitions, outside of any group. All messages about one key are in one partition, so they keep
 their order. An event that is no valid message changes nothing; it is counted, and logged now and then by its offset.
+Whatever happens to the topic is reported, and tried again: the changes that were read stay in force, and events flow.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple
 
 import structlog
 
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.errors import ConfigError, DeliveryError, MalformedError, StreamdedupError
+from streamdedup.errors import ConfigError, DeliveryError, MalformedError
 from streamdedup.events import EventBatch
 from streamdedup.filters.exact.digest_map import warm_up
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.client.connection import describe_error
-from streamdedup.kafka.client.patience import is_away
+from streamdedup.kafka.client.patience import Backoff
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.topics import Topic
+from streamdedup.keys.hashing import Hash
 from streamdedup.lists.control import read_change
-from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes
+from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes, Overlay
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters
 
 LOOK_EVERY_S = 0.5
-PARTITIONS_EVERY_S = 10.0
-AGAIN_S = 1.0
+TOPIC_EVERY_S = 10.0
+ENDS_S_MAX = 10.0  # a partition without a leader must not hold up the others for longer
+AGAIN_S = 1.0  # after an error, then twice that, and so on
+AGAIN_S_MAX = 15.0
 STALL_S_MAX = 60.0
+ROWS_A_TURN = 64  # an address that is not plain ASCII takes 100 us
 
 log = structlog.get_logger(__name__)
+
+
+class _End(NamedTuple):
+    """The end of a partition, and the offset below which everything in it is decided."""
+
+    stable: int
+    end: int
+
+
+class _Trouble(NamedTuple):
+    """An error, and the partition that it is about; None if it is about the topic."""
+
+    error: Exception
+    partition: int | None = None
 
 
 class ControlTopic:
@@ -37,7 +57,7 @@ class ControlTopic:
 
     `position` is the sum, over all partitions, of the offsets up to which messages were read. `overlay` is the effect
     of all those messages; at the same offsets it is the same on every worker, whenever the worker started. Both are
-    replaced as a whole, while a thread applies further messages.
+    replaced as a whole, once all that arrived has been read.
     """
 
     def __init__(
@@ -54,41 +74,51 @@ class ControlTopic:
         self._cluster, self._topic = cluster, topic
         self._meters, self._now_ms = meters, now_ms
         self._normal, self._hash = recipe.extractor().normalizer, recipe.common_hash
-        self._positions: dict[int, int] = {}
+        self._open_s_max = recipe.settings.delivery.open_transaction_s
+        self._topic_id: str | None = None
+        self._partitions = 0
+        self._positions: dict[
+            int, int
+        ] = {}  # without a partition that is to be read from its start
+        self._looks_at = 0.0  # when to look at the topic again, by the loop's clock
+        self._is_new = False  # whether no overlay was made since the topic was read from its start
         self._newest_ms = 0
-        self._malformed, self._trouble = RateLimit(), RateLimit()
+        self._malformed, self._trouble, self._open = RateLimit(), RateLimit(), RateLimit()
+        self._last_trouble: type[Exception] | None = None
 
     async def catch_up(self) -> None:
         """Read everything that is there now. ConfigError if the topic is missing, or not compacted by key alone."""
-        self._changes, self._positions = Changes(), {}
-        await asyncio.to_thread(warm_up)
-        await self._look_for_partitions()
-        await self._read_on()
+        self._begin_anew()
+        await asyncio.to_thread(_warm_up, self._hash)
+        await self._look_at_topic()
+        self._meters.changes_read_at = time.monotonic()
+        _came, trouble = await self._read_on()
+        if trouble:
+            raise trouble.error
 
     async def news(self) -> AsyncIterator[None]:
         """Read on for ever; yield each time that `overlay` has changed.
 
-        Errors are logged, and the read is tried again; the changes that were read before stay in force.
+        Errors are logged, and the read is tried again, with back-off; the changes that were read before stay in force.
         """
-        loop = asyncio.get_running_loop()
-        looked_at = loop.time()
+        backoff = Backoff(AGAIN_S, AGAIN_S_MAX)
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
-                if loop.time() - looked_at >= PARTITIONS_EVERY_S:
-                    looked_at = loop.time()
-                    await self._look_for_partitions()
-                came = await self._read_on()
-            except TrimmedError:
-                self._positions = {}  # start over: compaction deletes a message only if a later one has its key
+                if asyncio.get_running_loop().time() >= self._looks_at:
+                    await self._look_at_topic()
+                came, trouble = await self._read_on()
             except Exception as error:
-                if not (is_away(error) or isinstance(error, StreamdedupError)):
-                    raise
-                self._log_trouble(error)
-                await asyncio.sleep(AGAIN_S)
-            else:
-                if came:
-                    yield
+                came, trouble = False, _Trouble(error)
+            if came:
+                yield
+            if trouble is None:
+                backoff.reset()
+                self._last_trouble = None
+                continue
+            self._log_trouble(trouble)
+            self._looks_at = 0.0  # the topic may say why
+            await asyncio.sleep(backoff.next_s())
 
     def log_state(self) -> None:
         """Log how many changes are in force now, and how long after its writing the newest message came into force."""
@@ -101,69 +131,173 @@ class ControlTopic:
             followed_s=max(0, self._now_ms() - self._newest_ms) / 1000 if self._newest_ms else None,
         )
 
-    async def _look_for_partitions(self) -> None:
-        """Read each partition that is new, or was trimmed, from its start."""
+    def _begin_anew(self) -> None:
+        self._changes, self._positions, self._is_new = Changes(), {}, True
+
+    async def _look_at_topic(self) -> None:
+        """Note how many partitions it has. If it is another topic of the same name, drop all that was read."""
         async with asyncio.timeout(ANSWER_S_MAX):
             found = await described(self._cluster, self._topic)
-            for partition in {*range(found.partitions)} - self._positions.keys():
+        self._partitions = found.partitions
+        known, self._topic_id = self._topic_id, found.topic_id or self._topic_id
+        if known not in (None, self._topic_id):
+            log.warning(
+                "control_topic_remade",
+                topic=self._topic,
+                before=known,
+                now=self._topic_id,
+                keys_changed=len(self.overlay),
+                reason="the topic was deleted and created again: the changes that were read from it are dropped, and"
+                " what it holds now is read from its start",
+                remedy="write the changes again that are still wanted",
+            )
+            self._begin_anew()
+        self._looks_at = asyncio.get_running_loop().time() + TOPIC_EVERY_S
+
+    async def _read_on(self) -> tuple[bool, _Trouble | None]:
+        """Read what has arrived and renew `overlay`; return whether anything had, and the first error.
+
+        A partition in trouble does not keep the others from being read.
+        """
+        while True:
+            ends, troubles = await self._read_parts()
+            position, topic_id = sum(self._positions.values()), self._topic_id
+            came = self._is_new or position != self.position
+            if came or troubles:
+                # What was read between two looks at the same topic is of that topic: an id never comes back.
+                await self._look_at_topic()
+            trimmed = not troubles and len(self._positions) < self._partitions
+            if self._topic_id == topic_id and not trimmed:
+                break
+        if came:
+            self.overlay = await asyncio.to_thread(self._renewed)
+            self.position, self._is_new = position, False
+        if troubles:
+            return came, troubles[0]
+        await self._note_unread(ends)
+        return came, None
+
+    async def _read_parts(self) -> tuple[Mapping[int, _End], list[_Trouble]]:
+        """Read each partition up to what is decided; return their ends, and what kept some from being read."""
+        partitions = range(self._partitions)
+        answers = await asyncio.gather(*map(self._end_of, partitions), return_exceptions=True)
+        ends, troubles = dict[int, _End](), list[_Trouble]()
+        for partition, answer in zip(partitions, answers, strict=True):
+            try:
+                if isinstance(answer, BaseException):
+                    raise answer
+                ends[partition] = answer
+                await self._read_part(partition, answer.stable)
+            except TrimmedError:  # compaction deletes a message only if a later one has its key
+                del self._positions[partition]
+            except Exception as error:
+                troubles.append(_Trouble(error, partition))
+        return ends, troubles
+
+    async def _end_of(self, partition: int) -> _End:
+        async with asyncio.timeout(ENDS_S_MAX):
+            if partition not in self._positions:
                 first = await self._cluster.first_offset(self._topic, partition)
                 self._positions[partition] = first
+            end = await self._cluster.end_offset(self._topic, partition)
+            return _End(await self._cluster.stable_offset(self._topic, partition), end)
 
-    async def _read_on(self) -> bool:
-        """Read what has arrived and renew `overlay`; return whether anything had."""
-        if not self._positions:
-            await self._look_for_partitions()
-        for partition, position in self._positions.items():
-            async with asyncio.timeout(ANSWER_S_MAX):
-                end = await self._cluster.stable_offset(self._topic, partition)
-            if end < position:
-                raise DeliveryError(
-                    f"{self._topic}/{partition} ends at offset {end}, and was read up to {position}: it lost its end,"
-                    " or was deleted and created again; if this goes on, restart the worker, which reads it from its"
-                    " start"
-                )
-            if end > position:
-                await self._read_part(partition, position, end)
-        self._meters.changes_read_at = time.monotonic()
-        position = sum(self._positions.values())
-        came = position != self.position
-        if came:
-            overlay = await asyncio.to_thread(self._changes.overlay)
-            self.overlay, self.position = overlay, position
-        return came
-
-    async def _read_part(self, partition: int, start: int, end: int) -> None:
+    async def _read_part(self, partition: int, end: int) -> None:
+        start = self._positions[partition]
+        if end < start:
+            raise DeliveryError(
+                f"{self._topic}/{partition} ends at offset {end}, and was read up to {start}: it lost its end, or, if"
+                " the broker reports no topic ids, was deleted and created again; if this goes on, restart the worker,"
+                " which reads it from its start"
+            )
         reading = self._cluster.committed_events(
             self._topic, partition, start, end, stall_s=STALL_S_MAX
         )
-        async for batch in reading:
-            await asyncio.to_thread(self._apply, batch)
-            self._positions[partition] = batch.next_offset
+        try:
+            async for batch in reading:
+                for part in batch.parts(ROWS_A_TURN):
+                    self._apply(part)
+                    await asyncio.sleep(0)
+                self._positions[partition] = batch.next_offset
+                if self._changes.ripe:
+                    await asyncio.to_thread(self._merge)
+                del (
+                    batch,
+                    part,
+                )  # they would keep a large record batch in memory while the next is read
+        finally:
+            await reading.aclose()
         self._positions[partition] = end
 
     def _apply(self, batch: EventBatch) -> None:
-        for row in range(len(batch)):
+        """Apply the messages of `batch`, which has few: each takes Python, and the loop waits."""
+        keys, changes = list[bytes](), list[int]()
+        for row, (entry, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
             try:
-                change = read_change(batch.keys[row], batch.values[row], self._normal)
+                change = read_change(entry, value, self._normal)
             except MalformedError as reason:
                 self._log_malformed(batch, row, str(reason))
             else:
-                self._changes.apply(self._hash.digests(change.keys), change.change)
+                keys += change.keys
+                changes += [change.change] * len(change.keys)
+        self._changes.apply(self._hash.digests(keys), changes)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
+
+    def _merge(self) -> None:
+        self._changes.merge()
+        self._check_size()
+
+    def _renewed(self) -> Overlay:
+        self._check_size()
+        return self._changes.overlay()
+
+    def _check_size(self) -> None:
         if self._changes.more_than(CHANGES_MAX):
             raise ConfigError(
                 f"the topic {self._topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and"
                 " write null values for their keys"
             )
 
-    def _log_trouble(self, error: Exception) -> None:
-        if self._trouble.due(time.monotonic()):
-            log.warning(
-                "changes_behind",
-                topic=self._topic,
-                remedy="still trying, and the changes read before stay in force; check the topic and its brokers",
-                **describe_error(error),
+    async def _note_unread(self, ends: Mapping[int, _End]) -> None:
+        """Note when all was last read; warn of an open transaction, behind which nothing can be read."""
+        now_s, meters = time.monotonic(), self._meters
+        unread = [p for p, end in ends.items() if self._positions[p] < end.end]
+        if not unread:
+            meters.changes_read_at = now_s
+        elif now_s - (meters.changes_read_at or now_s) >= self._open_s_max and self._open.due(
+            now_s
+        ):
+            await self._warn_open(unread[0], self._positions[unread[0]])
+
+    async def _warn_open(self, partition: int, offset: int) -> None:
+        async with asyncio.timeout(ENDS_S_MAX):
+            first = await self._cluster.batch_at(self._topic, partition, offset)
+        writer = {"producer_id": first.producer_id, "epoch": first.epoch} if first else {}
+        self._behind(
+            f"a transaction is open from offset {offset} of partition {partition} on: what is written after that cannot"
+            " be read before it ends",
+            "wait for its end, or end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
+            f" {self._topic} --partition {partition} --start-offset {offset})",
+            partition=partition,
+            offset=offset,
+            **writer,
+        )
+
+    def _log_trouble(self, trouble: _Trouble) -> None:
+        """Log the first error of its kind, and then one line a minute."""
+        error, partition = trouble
+        if self._trouble.due(time.monotonic()) or type(error) is not self._last_trouble:
+            details = describe_error(error)
+            self._behind(
+                details.pop("error"),
+                "still trying, and the changes read before stay in force; check the topic and its brokers",
+                partition=partition,
+                **details,
             )
+        self._last_trouble = type(error)
+
+    def _behind(self, error: str, remedy: str, **details: Any) -> None:  # noqa: ANN401 - of a log line
+        log.warning("changes_behind", topic=self._topic, error=error, remedy=remedy, **details)
 
     def _log_malformed(self, batch: EventBatch, row: int, reason: str) -> None:
         self._meters.changes_malformed += 1
@@ -177,6 +311,11 @@ class ControlTopic:
                 messages=messages,
                 note="malformed messages change nothing; write the entry again with `streamdedup lists add`",
             )
+
+
+def _warm_up(hash_: Hash) -> None:
+    warm_up()
+    hash_.warm_up()
 
 
 async def described(cluster: Cluster, topic: str) -> Topic:

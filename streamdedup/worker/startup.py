@@ -39,12 +39,10 @@ _COMPILING = (
 async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
     """Return the topics; missing ones are created if `sink.create_topics` is set. ConfigError if one does not fit.
 
-    The control topic of the block list is included, so that it is watched like the others. It is not checked here:
-    `list_changes` does that when it reads it.
+    The control topic of the block list is not among them: `list_changes` watches it, and it holds up nothing.
     """
     names = [settings.source.topic, *sink_topics(settings.sink)]
-    all_names = [*names, *filter(None, [settings.blocklist.control_topic])]
-    topology = await cluster.describe(all_names)
+    topology = await cluster.describe(names)
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
         created = await cluster.create_missing(
@@ -53,7 +51,7 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
         async with asyncio.timeout(TOPIC_WAIT_S):
             while created and not set(names) <= set(topology.topics):
                 await asyncio.sleep(TOPIC_POLL_S)
-                topology = await cluster.describe(all_names)
+                topology = await cluster.describe(names)
         for name in created:
             log.info("topic_created", topic=name, partitions=source.partitions)
     check(

@@ -39,7 +39,7 @@ def test_the_last_change_of_a_key_counts(
     array = np.array(asked, dtype=np.uint64).reshape(-1, 2)
     made = []
     for digest, change in changes:
-        collected.apply(np.array([digest], dtype=np.uint64), change)
+        collected.apply(np.array([digest], dtype=np.uint64), [change])
         expected[digest] = change
         answers = [expected.get(asked_for, UNCHANGED) for asked_for in asked]
         made.append((collected.overlay(), answers, sum(map(bool, expected.values()))))
@@ -55,7 +55,7 @@ def test_an_overlay_stays_as_it_is() -> None:
     changes = Changes()
     digest = MURMUR3.digests([b"a"])
     before = changes.overlay()
-    changes.apply(digest, ADDED)
+    changes.apply(digest, [ADDED])
     assert before is NO_CHANGES
     assert before.look_up(digest).tolist() == [UNCHANGED]
     assert changes.overlay().look_up(digest).tolist() == [ADDED]
@@ -66,10 +66,10 @@ def test_many_changes_are_found_among_many_keys() -> None:
     """Each of 10,000 changed keys is found, none of 10,000 others, and none whose change was taken back."""
     array = MURMUR3.digests([b"%d" % n for n in range(20_000)])
     changes = Changes(latest_max=3000)
-    changes.apply(array[:10_000:2], REMOVED)
+    changes.apply(array[:10_000:2], [REMOVED] * 5000)
     for n in range(1, 10_000, 2):
-        changes.apply(array[n : n + 1], ADDED)
-    changes.apply(array[:100], UNCHANGED)
+        changes.apply(array[n : n + 1], [ADDED])
+    changes.apply(array[:100], [UNCHANGED] * 100)
     overlay = changes.overlay()
     answers = overlay.look_up(array)
     assert answers[:100].tolist() == [UNCHANGED] * 100

@@ -1,0 +1,99 @@
+"""Claims about reading a control topic: how much of the loop it takes, and what it reads of a trimmed one."""
+
+import asyncio
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import streamdedup.worker.list_changes as changes_module
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.lists.control import Change, read_change
+from streamdedup.lists.overlay import Changes
+from streamdedup.metrics.counts import Meters
+from streamdedup.settings import load
+from streamdedup.testing import MemoryBroker, connected_to
+from streamdedup.worker.list_changes import ROWS_A_TURN, ControlTopic
+from tests.deployment import Deployment
+
+ADD = b'{"op": "add"}'
+TOPIC = "control"
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    """A broker with a control topic of two partitions, of which much is fetched at once."""
+    made = MemoryBroker()
+    made.create_topic(TOPIC, 2, cleanup_policy="compact")
+    made.fetch_events_max = 10_000
+    return made
+
+
+async def read(broker: MemoryBroker, directory: Path) -> ControlTopic:
+    """Read all of the control topic, as a worker does before it joins its group."""
+    deployment = Deployment("memory:1", directory)
+    recipe = Recipe(load(deployment.write_config()), 1)
+    async with connected_to(broker)(KafkaOptions(bootstrap_servers="memory:1", group_id="g")) as it:
+        topic = ControlTopic(recipe, it, TOPIC, meters=Meters(), now_ms=lambda: 0)
+        await topic.catch_up()
+    return topic
+
+
+async def test_changes_take_a_bounded_turn_of_the_loop(
+    broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many came at once: few rows a turn, in the loop's own thread, and their digests by batch.
+
+    A thread beside the loop would take the interpreter from each kernel of the loop.
+    """
+    changes, turn = 20_000, 0
+    rows, batches = Counter[int](), list[int]()
+    threads = set[threading.Thread]()
+    broker.produce(TOPIC, [(n % 2, b"user%d" % n, ADD) for n in range(changes)])
+    apply = Changes.apply
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(next_turn)
+
+    def watched(entry: bytes | None, value: bytes | None, normal: Normalizer | None) -> Change:
+        rows[turn] += 1
+        threads.add(threading.current_thread())
+        return read_change(entry, value, normal)
+
+    def applied(self: Changes, *arguments: object) -> None:
+        batches.append(turn)
+        apply(self, *arguments)  # type: ignore[arg-type] # as they came
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(changes_module, "read_change", watched)
+    monkeypatch.setattr(Changes, "apply", applied)
+    loop.call_soon(next_turn)
+    topic = await read(broker, tmp_path)
+    assert len(topic.overlay) == rows.total() == changes
+    assert max(rows.values()) <= ROWS_A_TURN <= 64
+    assert threads == {threading.current_thread()}
+    assert len(batches) == len(set(batches)) < changes / ROWS_A_TURN * 1.1
+
+
+async def test_a_partition_that_is_trimmed_is_read_from_its_start(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    """While it is read: what is left is in force before the worker serves."""
+    broker.fetch_events_max = 100
+    broker.produce(TOPIC, [(0, b"user%d" % n, ADD) for n in range(1_000)])
+    log, request = broker.log(TOPIC, 0), MemoryBroker.request
+
+    async def trimming(self: MemoryBroker, *arguments: object) -> object:
+        if arguments[1] == "fetch" and log.start == 0:
+            log.trim(500)
+        return await request(self, *arguments)  # type: ignore[arg-type] # as they came
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryBroker, "request", trimming)
+        topic = await read(broker, tmp_path)
+    assert (len(topic.overlay), topic.position) == (500, 1_000)
