@@ -43,9 +43,9 @@ stopped shard stays in the group.
 # FOLDING    `fold` (it implements `memory`) keeps the filter in memory, or loads the newest usable snapshot with
 #            `snapshots`, or begins with an empty filter. Then it reads the committed events of the output from the
 #            label to the end that FENCING read. The label rises with them; at last it equals that end. If the partition
-#            is new (a birth), the offset to begin at is committed now, before anything is read, so that a crash cannot
-#            move it. A worker without a filter folds nothing (`memory.NoMemory`): its label only records the end, and
-#            others may write, too.
+#            is new (a birth), or its committed offset counts no more, the offset to begin at is committed now, before
+#            anything is read, so that a crash cannot move it. A worker without a filter folds nothing
+#            (`memory.NoMemory`): its label only records the end, and others may write, too.
 # LIVE       The consumer reads from the resumed offset. Everything below the label is in the filter. Above it the
 #            output may hold markers and those events of ours that are not yet admitted. If it holds any other event, a
 #            second writer is at work. Pending holds the digests of the transactions in flight. If the group rebalances,
@@ -135,7 +135,7 @@ from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.memory import FoldProgress, Memory, NoMemory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.resume import Found, growth, noted_end
+from streamdedup.delivery.resume import Found, Resume, growth, noted_end
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
@@ -362,8 +362,8 @@ class Delivery:
         shard = await self._memory.catch_up(found, topology, foreign)
         self._warn_strained(shard)
         committer = self._committer = self._committer_on(found, shard)
-        if resume.birth:  # `source.start` is resolved once, so that a crash cannot move it
-            await self._commit_birth(committer, shard, topology, resume.offset)
+        if resume.birth or resume.anew:  # resolved once, so that a crash cannot move it
+            await self._commit_start(committer, shard, topology, resume)
         if source.epoch != epoch:
             return
         self._reader.begin(epoch, resume.offset)
@@ -448,13 +448,31 @@ class Delivery:
             self._warn_beyond_capacity(self.shard)
             self._warn_strained(self.shard)
 
-    async def _commit_birth(
-        self, committer: Committer, shard: Shard, topology: Topology, offset: int
+    async def _commit_start(
+        self, committer: Committer, shard: Shard, topology: Topology, resume: Resume
     ) -> None:
-        birth = Transaction()
+        """Commit the offset at which reading begins, and no event; then report why the committed one did not count."""
+        start = Transaction()
         shard.seal()
-        birth.close(offset, shard.watermark)
-        await committer.commit(shard, topology, birth)
+        start.close(resume.offset, shard.watermark)
+        await committer.commit(shard, topology, start)
+        if resume.skipped_from is not None:
+            self._meters.gap_offsets += resume.skipped
+            self._log.warning(
+                "input_gap_skipped",
+                reason=resume.why,
+                from_offset=resume.skipped_from,
+                to_offset=resume.offset,
+                offsets=resume.skipped,
+                remedy="none: source.on_gap is skip; keep the input longer (retention.ms) than the worker may be down",
+            )
+        elif resume.anew:
+            self._log.warning(
+                "input_begun_anew",
+                reason=resume.why,
+                offset=resume.offset,
+                remedy="none if that was meant: the input is read from its earliest event",
+            )
 
     async def _wait_full(self, shard: Shard) -> None:
         self._services.source.hold(self.partition)

@@ -12,6 +12,9 @@ from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import FOREVER, Topic
 
+_ELSEWHERE = "the offset was committed on another cluster"
+_REMADE = "the input topic was made again"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -70,11 +73,22 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The input offset to read on from, and the reason. At a `birth` it is committed before anything is read."""
+    """The input offset to read on from, and the reason.
+
+    At a `birth`, and if the committed offset counts no more (`anew`), it is committed before anything is read.
+    """
 
     offset: int
     birth: bool
     why: str
+    anew: bool = False
+    skipped_from: int | None = None
+    """The committed offset, if the events from there to `offset` were deleted unread, as far as there were any."""
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets of the input are passed over."""
+        return 0 if self.skipped_from is None else max(0, self.offset - self.skipped_from)
 
 
 def input_offset(
@@ -91,10 +105,10 @@ def input_offset(
     note = committed.note
     if note is not None:
         if _differs(note.cluster_id, found.cluster_id):
-            return Resume(found.input_start, False, "the offset was committed on another cluster")
+            return Resume(found.input_start, False, _ELSEWHERE, anew=True)
         check_output(found, sink)
         if _differs(note.input_id, found.input_id):
-            return Resume(found.input_start, False, "the input topic was made again")
+            return Resume(found.input_start, False, _REMADE, anew=True)
     return _within_bounds(committed.offset, found, source)
 
 
@@ -206,7 +220,7 @@ def _within_bounds(offset: int, found: Found, source: SourceOptions) -> Resume:
         raise DeliveryError(
             f"{lost}: events were deleted before they were read; set source.on_gap: skip to go on without them"
         )
-    return Resume(found.input_start, False, lost)
+    return Resume(found.input_start, False, lost, anew=True, skipped_from=offset)
 
 
 def _differs(one: str | None, other: str | None) -> bool:

@@ -214,6 +214,14 @@ TAKEN = Metric(
     "counter",
     "events",
     "Events that were read and then dropped before their commit, by cause. They are read again, unless their"
+GAP_OFFSETS = Metric(
+    "streamdedup_gap_offsets_total",
+    "counter",
+    "offsets",
+    "Offsets of the input that were deleted before they were read, and passed over (`source.on_gap: skip`); the line"
+    " `input_gap_skipped` of the log has them. Each may have held an event.",
+    SHARD,
+)
     " transaction turns out to be committed.",
     (*SHARD, "cause"),
 )

@@ -100,7 +100,7 @@ class ShardMeters:
     def __init__(self) -> None:
         self.tally = Tally()
         self.ledger = Ledger()
-        self.in_flight = self.folded = 0
+        self.in_flight = self.folded = self.gap_offsets = 0
         self.snapshots_saved = self.snapshots_failed = self.snapshots_refused = 0
         self.doubts = dict.fromkeys(DOUBTS, 0)
         self.taken_back = dict.fromkeys(TAKEN_BACK, 0)

@@ -44,6 +44,7 @@ _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
     catalogue.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
     catalogue.BATCHES_SKIPPED: lambda meters: meters.ledger.batches_skipped,
     catalogue.OFFSETS_SKIPPED: lambda meters: meters.ledger.offsets_skipped,
+    catalogue.GAP_OFFSETS: lambda meters: meters.gap_offsets,
     catalogue.FOLDED: lambda meters: meters.folded,
     catalogue.SNAPSHOTS_SAVED: lambda meters: meters.snapshots_saved,
     catalogue.SNAPSHOTS_FAILED: lambda meters: meters.snapshots_failed,

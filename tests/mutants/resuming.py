@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "birth-not-committed",
         "`source.start` is resolved once: a crash cannot move it (rule 4)",
-        lambda: replaced(Delivery._commit_birth, _uncommitted),
+        lambda: replaced(Delivery._commit_start, _uncommitted),
         ("test_a_birth_that_fails_is_still_a_birth",),
     ),
     Mutant(
@@ -100,7 +100,7 @@ def _born_over_an_output(found: Found, source: SourceOptions, remembers: bool) -
     return _without_offset(replace(found, output_end=0), source, remembers)
 
 
-async def _uncommitted(*_birth: Any) -> None:
+async def _uncommitted(*_start: Any) -> None:
     """Where the group begins is decided anew by whoever comes after a crash."""
 
 
