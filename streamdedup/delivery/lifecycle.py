@@ -315,6 +315,10 @@ class Delivery:
     def _live_s(self) -> float:
         return asyncio.get_running_loop().time() - self._live_at
 
+    def died(self) -> None:
+        """Note that `run` has ended without being asked: nothing is decided until it is called again."""
+        self.state = State.ASSIGNED
+
     def leave(self) -> None:
         """Ask `run` to end after the transactions in flight."""
         self._leaving.set()

@@ -44,6 +44,18 @@ TAKEN_BACK: Mapping[str, str] = {
 }
 """Why events that had been read were dropped before their commit, to be read again."""
 
+TASKS: Mapping[str, str] = {
+    "snapshots": "saves snapshots in time",
+    "ends": "looks up the end of the input for partitions that are not live",
+    "topics": "watches whether topics were deleted",
+    "clocks": "compares clocks with the brokers",
+    "lists": "loads lists that were replaced",
+    "changes": "follows `blocklist.control_topic`",
+    "group": "watches whether the group refuses this worker",
+    "shard": "a partition's own task, which handles errors of delivery by itself",
+}
+"""What runs beside the events; an error there is tried again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -98,6 +110,14 @@ CLOCK_AHEAD = Metric(
     "By how much this machine's clock is ahead of the broker's that leads a partition of the output, negative if it is"
     " behind. `broker` is its node id. Absent while the broker's clock is unverified.",
     ("broker",),
+)
+TASK_ERRORS = Metric(
+    "streamdedup_task_errors_total",
+    "counter",
+    "errors",
+    "Errors that ended what runs beside the events, which was then started again; the line `task_failed` or"
+    " `shard_died` of the log names them.",
+    ("task",),
 )
 LOOP_STALL = Metric(
     "streamdedup_loop_stall_seconds",
@@ -194,6 +214,14 @@ OFFSETS_SKIPPED = Metric(
     "Offsets of those record batches, each of which may have held an event. They have no verdict.",
     SHARD,
 )
+GAP_OFFSETS = Metric(
+    "streamdedup_gap_offsets_total",
+    "counter",
+    "offsets",
+    "Offsets of the input that were deleted before they were read, and passed over (`source.on_gap: skip`); the line"
+    " `input_gap_skipped` of the log has them. Each may have held an event.",
+    SHARD,
+)
 LEDGER_DIFFERENCE = Metric(
     "streamdedup_ledger_difference_events",
     "gauge",
@@ -214,14 +242,6 @@ TAKEN = Metric(
     "counter",
     "events",
     "Events that were read and then dropped before their commit, by cause. They are read again, unless their"
-GAP_OFFSETS = Metric(
-    "streamdedup_gap_offsets_total",
-    "counter",
-    "offsets",
-    "Offsets of the input that were deleted before they were read, and passed over (`source.on_gap: skip`); the line"
-    " `input_gap_skipped` of the log has them. Each may have held an event.",
-    SHARD,
-)
     " transaction turns out to be committed.",
     (*SHARD, "cause"),
 )
@@ -451,11 +471,22 @@ METRICS: tuple[Metric, ...] = (
 
 
 def reference_markdown() -> str:
-    """Return the tables of docs/metrics.md: every metric, then the causes that are values of labels."""
+    """Return the tables of docs/metrics.md: every metric, then the causes and tasks that are values of labels."""
     rows = [
         f"| `{m.name}` | {m.kind} | {m.unit} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
         for m in METRICS
     ]
     causes = [f"| `{cause}` | {meaning} |" for cause, meaning in TAKEN_BACK.items()]
+    tasks = [f"| `{task}` | {meaning} |" for task, meaning in TASKS.items()]
     head = ["| Name | Kind | Unit | Labels | Meaning |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *rows, "", "| `cause` | Meaning |", "|---|---|", *causes]) + "\n"
+    return (
+        "\n".join(
+            [
+                *head,
+                *rows,
+                *("", "| `cause` | Meaning |", "|---|---|", *causes),
+                *("", "| `task` | What it does |", "|---|---|", *tasks),
+            ]
+        )
+        + "\n"
+    )

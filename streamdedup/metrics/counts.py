@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Damage, EventBatch, Integers, Verdict
-from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK, TRANSACTION
+from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK, TASKS, TRANSACTION
 from streamdedup.metrics.prevalence import Prevailing, Prevalence
 from streamdedup.rules.lists import Answer, Match
 
@@ -174,6 +174,7 @@ class Meters:
         self.transactions = Histogram(TRANSACTION.bounds)
         self.lists_refused = {"allowlist": 0, "blocklist": 0}
         self.changes_malformed = 0
+        self.task_errors = dict.fromkeys(TASKS, 0)
         # When the control topic was last read to its end, by time.monotonic.
         self.changes_read_at: float | None = None
         self.prevalence = Prevalence()  # of all partitions together

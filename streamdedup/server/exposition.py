@@ -115,6 +115,8 @@ class WorkerCollector(Collector):
         yield _family(
             catalogue.CLOCK_AHEAD, [((str(leader),), seconds) for leader, seconds in ahead.items()]
         )
+        failed = self._status.meters.task_errors
+        yield _family(catalogue.TASK_ERRORS, [((task,), errors) for task, errors in failed.items()])
         yield _histogram(catalogue.LOOP_STALL, self._pulse.stalls)
         yield _family(catalogue.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
         yield _histogram(catalogue.TRANSACTION, self._status.meters.transactions)

@@ -15,13 +15,30 @@ from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.kafka.client.connection import describe_error
-from streamdedup.kafka.client.patience import is_away
+from streamdedup.kafka.client.patience import Backoff, is_away
+from streamdedup.metrics.counts import Meters
 
 log = structlog.get_logger(__name__)
 
 HANGING_CLIENT_S = 2.0
 REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, however long delivery.drain_s is
 RETENTION_ANSWER_S_MAX = 10.0
+REVIVE_S, REVIVE_S_MAX = 0.2, 15.0
+
+
+class _Death:
+    """The last death of a shard: the task that ended, and when another one may begin, by the loop's clock."""
+
+    def __init__(self) -> None:
+        self.of: asyncio.Task[None] | None = None
+        self.revived_at = 0.0
+        self._backoff = Backoff(REVIVE_S, REVIVE_S_MAX)
+
+    def note(self, task: asyncio.Task[None], now_s: float) -> None:
+        """Note that `task` ended, just before the loop's time `now_s`."""
+        if now_s - self.revived_at > REVIVE_S_MAX:
+            self._backoff.reset()
+        self.of, self.revived_at = task, now_s + self._backoff.next_s()
 
 
 class Assignment:
@@ -32,9 +49,10 @@ class Assignment:
     earlier, the ones whose snapshot a thread is writing, at most `SAVES_MAX`. No partition has two filters.
     """
 
-    def __init__(self, deliveries: dict[int, Delivery]) -> None:
-        self._deliveries = deliveries
+    def __init__(self, deliveries: dict[int, Delivery], meters: Meters) -> None:
+        self._deliveries, self._meters = deliveries, meters
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._deaths: dict[int, _Death] = {}  # of shards of this assignment
         self._kept: dict[
             int, Delivery
         ] = {}  # their partitions went to other members with the last assignment
@@ -70,12 +88,23 @@ class Assignment:
         return epoch
 
     def revive(self, epoch: int) -> None:
-        """Start each shard again whose task ended without being asked: a client library may cancel its caller."""
+        """Start each shard again whose task ended without being asked: a client library may cancel its caller.
+
+        One that dies again and again is started with back-off.
+        """
+        now_s = asyncio.get_running_loop().time()
         for partition, task in self._tasks.items():
-            if task.done():
+            if not task.done():
+                continue
+            death = self._deaths.setdefault(partition, _Death())
+            if death.of is not task:
+                death.note(task, now_s)
+                self._deliveries[partition].died()
+                self._meters.task_errors["shard"] += 1
                 error = None if task.cancelled() else task.exception()
                 details = describe_error(error) if error else {"error": "cancelled"}
                 log.error("shard_died", partition=partition, remedy="none: it restarts", **details)
+            if now_s >= death.revived_at:
                 self._tasks[partition] = asyncio.create_task(self._deliveries[partition].run(epoch))
 
     def _save_apart(self, delivery: Delivery) -> None:
@@ -125,7 +154,7 @@ class Assignment:
                 )
                 await asyncio.wait(late, timeout=HANGING_CLIENT_S)
         await asyncio.gather(*(self._deliveries[partition].drop() for partition in self._tasks))
-        self._tasks = {}
+        self._tasks, self._deaths = {}, {}
 
     async def save(self, within_s: float = LOG_ANSWER_S_MAX) -> None:
         """Save all shards, one after the other. Before that, check all their logs, for at most `within_s` seconds."""

@@ -16,6 +16,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import StreamdedupError
 from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.client.connection import describe_error
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.verified_list import VerifiedList
@@ -24,7 +25,6 @@ from streamdedup.rules.lists import Lists, ListsInForce, Matcher
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.worker.list_changes import ControlTopic
 from streamdedup.worker.list_files import ALLOW, BLOCK, Loaded, load_list
-from streamdedup.worker.tasks import beside
 
 LOOK_EVERY_S = 1.0
 AGAIN_S = 2.0  # after a refusal, then twice that, and so on
@@ -90,16 +90,12 @@ class ListLoader:
             self._control.log_state()
         self._put_in_force()
 
-    async def run(self) -> None:
-        """Keep them up to date, for ever."""
-        async with beside(*([self._follow(self._control)] if self._control else [])):
-            await self._watch()
-
     def reload(self) -> None:
         """Load the files again now, even if they look unchanged."""
         self._asked.set()
 
-    async def _watch(self) -> None:
+    async def run(self) -> None:
+        """Keep them up to date with their files, for ever."""
         while True:
             # Not by wait_for: before Python 3.12 it swallows a cancellation that comes right after the event is set.
             with suppress(TimeoutError):
@@ -119,6 +115,8 @@ class ListLoader:
             file.loaded = await self._load(file)
         except StreamdedupError as error:
             self._refuse(file, str(error), is_new=is_new)
+        except Exception as error:  # no file of a list ends a worker
+            self._refuse(file, describe_error(error)["error"], is_new=is_new)
         else:
             file.refusal = None
             self._put_in_force()
@@ -142,10 +140,13 @@ class ListLoader:
         run = self._threads.loads.run
         return await run(THE_WORKER, "its lists", load_list, self._recipe, file.which, file.path)
 
-    async def _follow(self, control: ControlTopic) -> None:
-        async for _ in control.news():
+    async def follow(self) -> None:
+        """Keep the block list up to date with the control topic, for ever; return if there is none."""
+        if self._control is None:
+            return
+        async for _ in self._control.news():
             self._put_in_force()
-            control.log_state()
+            self._control.log_state()
 
     def _put_in_force(self) -> None:
         """Replace the lists in force. A batch reads `in_force.now` once, so one version of each list decides it."""

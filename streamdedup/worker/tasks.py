@@ -1,9 +1,53 @@
-"""Tasks that run beside each other: the first that fails ends the others, and its own error is raised, not a group."""
+"""Tasks that run beside each other: the first that fails ends the others, and its own error is raised, not a group.
+
+What is `enduring` fails only by the errors that it names: any other is reported, counted, and tried again.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
+
+import structlog
+
+from streamdedup.kafka.client.connection import describe_error
+from streamdedup.kafka.client.patience import Backoff
+from streamdedup.metrics.counts import Meters
+
+log = structlog.get_logger(__name__)
+
+AGAIN_S = 1.0  # after an error, then twice that, and so on
+AGAIN_S_MAX = 60.0
+
+
+async def enduring(
+    task: str,
+    run: Callable[[], Coroutine[Any, Any, None]],
+    meters: Meters,
+    ends_by: tuple[type[Exception], ...] = (),
+) -> None:
+    """Run `run` until it returns, again after each error that is not one of `ends_by`, with back-off.
+
+    `task` is one of `catalogue.TASKS`.
+    """
+    loop, backoff = asyncio.get_running_loop(), Backoff(AGAIN_S, AGAIN_S_MAX)
+    while True:
+        begun_at = loop.time()
+        try:
+            await run()
+        except ends_by:
+            raise
+        except Exception as error:
+            if loop.time() - begun_at > AGAIN_S_MAX:
+                backoff.reset()
+            meters.task_errors[task] += 1
+            log.error("task_failed", task=task, remedy=_REMEDY, **describe_error(error))
+        else:
+            return
+        await asyncio.sleep(backoff.next_s())
+
+
+_REMEDY = "none: it is tried again, and events flow on; if this goes on, report a bug with the log"
 
 
 class _CancelledFromWithinError(Exception):

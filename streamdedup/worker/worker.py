@@ -9,6 +9,7 @@ import gc
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import structlog
@@ -41,7 +42,7 @@ from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.startup import prepared_topics, try_filter
-from streamdedup.worker.tasks import beside
+from streamdedup.worker.tasks import beside, enduring
 
 log = structlog.get_logger(__name__)
 
@@ -71,13 +72,14 @@ class Worker:
         self._source: Source | None = None
         self._lists: ListLoader | None = None
         self._deliveries: dict[int, Delivery] = {}
-        self._shards = Assignment(self._deliveries)
         self._threads = Threads()
         self._warned_cross_partition = False
         self._trouble, self._prevailing = RateLimit(), RateLimit()
+        self._saves_at = 0.0  # by the loop's clock
         self._missing_since: dict[str, float] = {}  # by topic, by the loop's clock
         shadow = settings.sink.shadow
         self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
+        self._shards = Assignment(self._deliveries, self._status.meters)
         self._stop = asyncio.Event()
 
     @property
@@ -189,7 +191,7 @@ class Worker:
         status.clocks = clocks
         status.phase = Phase.JOINING
         watch = GroupWatch(cluster, services.source, kafka.group_id, recipe.meaning.name, status)
-        async with beside(watch.run()):
+        async with beside(enduring("group", watch.run, status.meters)):
             await services.source.start()
             status.phase = Phase.SERVING
             await self._supervise(recipe, services, topology)
@@ -197,12 +199,16 @@ class Worker:
     async def _supervise(self, recipe: Recipe, services: Services, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), services.cluster.patience
         progress_at = loop.time()
+        self._saves_at = loop.time() + self._settings.snapshot.interval_s
+        meters, lists = services.meters, self._lists
+        watch_topics = partial(self._watch_topics, services.cluster, topology)
         async with beside(
-            self._save_periodically(services),
-            self._look_up_ends(),
-            self._watch_topics(services.cluster, topology),
-            services.clocks.run(),
-            *([self._lists.run()] if self._lists else []),
+            enduring("snapshots", partial(self._save_periodically, services), meters),
+            enduring("ends", self._look_up_ends, meters),
+            enduring("topics", watch_topics, meters, ends_by=(DeliveryError,)),
+            enduring("clocks", services.clocks.run, meters),
+            *([enduring("lists", lists.run, meters)] if lists else []),
+            *([enduring("changes", lists.follow, meters)] if lists else []),
         ):
             while True:
                 if services.source.epoch != self._status.epoch:
@@ -281,13 +287,12 @@ class Worker:
     async def _save_periodically(self, services: Services) -> None:
         """Save every `snapshot.interval_s`, and sooner if the output's retention comes too near to the snapshots."""
         loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
-        saves_at = loop.time() + interval_s
         while True:
-            await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, saves_at - loop.time())))
-            await self._shards.outrun_retention(services, self._settings.sink.topic)
-            if loop.time() >= saves_at:
+            await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, self._saves_at - loop.time())))
+            if loop.time() >= self._saves_at:
                 await self._shards.save()
-                saves_at = loop.time() + interval_s
+                self._saves_at = loop.time() + interval_s
+            await self._shards.outrun_retention(services, self._settings.sink.topic)
 
     async def _look_up_ends(self) -> None:
         while True:
