@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.events import Verdict
 from tests.broker.base import DEADLINE_S
 from tests.broker.plugin import _found
 from tests.broker.secure import (
@@ -28,7 +29,7 @@ from tests.broker.secure import (
     make_certificates,
     secure_broker,
 )
-from tests.broker.topics import Event, create_topic, read_all, unique_name
+from tests.broker.topics import Event, create_topic, produce, read_all, unique_name
 from tests.broker.versions import wanted
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.files import list_file
@@ -356,6 +357,39 @@ async def test_a_right_that_is_taken_away_stops_the_shards(
     await start(deployment).to_the_end()
     assert lost_and_doubled(deployment) == (0, 0, 0)
     assert read_all(deployment.bootstrap, deployment.config["sink"]["dead_letter_topic"]) == []
+
+
+async def test_a_right_on_the_control_topic_that_is_taken_away_delays_changes_alone(
+    secure: SecureBroker, deployment: Deployment, start: Start
+) -> None:
+    """The log says so, events flow by the changes that were read, and the others follow once the right is back."""
+    control = unique_name("control")
+    create_topic(secure.bootstrap_servers, control, 1, cleanup_policy="compact")
+    deployment.config["blocklist"]["control_topic"] = control
+    rights = [Right("topic", control, operation) for operation in ("Read", "Describe")]
+    secure.allow([*documented(deployment), *rights])
+
+    def add(number: int) -> None:
+        entry = b"user%d@example.com" % number
+        message: Event = (0, entry, b'{"op": "add"}', [], None)
+        produce(secure.bootstrap_servers, control, [message])
+
+    def changed() -> int:
+        block: Any = worker.worker.status.lists.now.block
+        return len(block.overlay)
+
+    add(1)
+    async with start(deployment) as worker:
+        await worker.live()
+        for right in rights:
+            secure.deny(right)
+        await asyncio.to_thread(add, 2)
+        await worker.logged("changes_behind")
+        await asyncio.to_thread(deployment.feed, keyed(range(10), 2))
+        await worker.caught_up()
+        assert (worker.tally[Verdict.BLOCKED], changed()) == (1, 1)
+        secure.allow(rights)
+        await worker.until(lambda: changed() == 2, "the other change")
 
 
 @pytest.mark.needs_broker("topics that are known at the start")
