@@ -51,7 +51,8 @@ stopped shard stays in the group.
 #            second writer is at work. Pending holds the digests of the transactions in flight. If the group rebalances,
 #            the shard reads nothing more, commits what is decided, and waits for `leave`.
 # FULL       The filter has reached its capacity and may not grow. Everything decided is committed. The consumer fetches
-#            nothing, the producer stays open, and the shard waits for `leave`.
+#            nothing, the producer stays open, and the shard waits for `leave`. So it does, without a producer, if memory
+#            could not be had in any state, several times in a row.
 # STOPPED    The output, the offset or the topics contradict what we know, and `trouble` says how. Our transaction is
 #            aborted if the broker answers, the producer is dropped, and nothing is read, decided or committed. A filter
 #            that refuses a chosen key (`filters.strain`) stops the shard, too: the transaction is committed then, and
@@ -153,6 +154,7 @@ log = structlog.get_logger(__name__)
 
 BACKOFF_S = 0.1
 BACKOFF_S_MAX = 10.0
+MEMORY_TRIES = 8  # within about half a minute
 
 
 class State(StrEnum):
@@ -185,6 +187,7 @@ class Delivery:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._live_at = 0.0  # by the loop's clock
         self._warned_beyond = self._warned_strained = False
+        self._without_memory = 0  # how often in a row memory could not be had
         self._writer = services.cluster.writer(
             settings.sink, partition, exactly_once=recipe.exactly_once
         )
@@ -284,6 +287,7 @@ class Delivery:
         """Serve the partition in assignment `epoch` until `leave` is called."""
         self._leaving.clear()
         self._backoff.reset()
+        self._without_memory = 0
         while not self._leaving.is_set():
             try:
                 await self._live(epoch)
@@ -299,6 +303,10 @@ class Delivery:
                 self._meters.doubt(doubt_cause(error))
                 self._log_doubt(error)
                 _release(error)
+                self._without_memory += isinstance(error, MemoryError)
+                if self._without_memory >= MEMORY_TRIES:
+                    await self._wait_without_memory()
+                    continue
                 if self.state is State.LIVE and self._live_s > BACKOFF_S_MAX:
                     self._backoff.reset()
                 self.state = State.FENCING
@@ -448,6 +456,7 @@ class Delivery:
         self._pace.passed(transaction.next_offset)
         self._reader.passed()
         self._backoff.reset()
+        self._without_memory = 0
         if self.shard:
             self._warn_beyond_capacity(self.shard)
             self._warn_strained(self.shard)
@@ -490,6 +499,19 @@ class Delivery:
             reason=held,
             remedy=f"{larger} and restart (which may fold the output again), or set filter.on_full: warn",
         )
+        await self._leaving.wait()
+
+    async def _wait_without_memory(self) -> None:
+        reason = f"memory that it needs could not be had {MEMORY_TRIES} times"
+        remedy = (
+            "give the worker more memory, or fewer partitions by starting another worker, or lower filter.capacity;"
+            " then restart it"
+        )
+        self.trouble, self.state = f"{reason}: {remedy}", State.FULL
+        self._services.cluster.patience.forget(self._name)
+        self._services.source.hold(self.partition)
+        self._log.error("filter_without_memory", reason=reason, remedy=remedy)
+        await self._writer.give_up()
         await self._leaving.wait()
 
     def _warn_beyond_capacity(self, shard: Shard) -> None:

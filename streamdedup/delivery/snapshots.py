@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 TRIES = 3
 RETRY_S = 0.1
+POSTPONED_OFTEN = 3  # saves in a row
 WRITTEN = "its snapshot to be written"
 
 
@@ -61,6 +62,7 @@ class ShardSnapshots:
         self.saved: Saved | None = None
         self.newest: Newest | None = None
         self._meters = ShardMeters() if meters is None else meters
+        self._postponed = 0  # saves in a row
         self._leaves = False  # whether the last save left something that could not be removed
         self._labels: list[int] = []  # of the newest usable snapshots, newest first
         # So many of them must stay usable when the output is trimmed; `due` holds that.
@@ -227,10 +229,9 @@ class ShardSnapshots:
             self._log.error("snapshot_failed", **describe_error(error))
             return
         if saved is None:
-            self._log.info(
-                "snapshot_postponed", reason="the filter was growing, or its window was moving on"
-            )
+            self._note_postponed()
             return
+        self._postponed = 0
         self.saved, self._labels = saved, [label, *self._labels][: self._spares]
         self.newest = Newest(label, saved.size_bytes, time.time())
         self._meters.snapshots_saved += 1
@@ -245,6 +246,18 @@ class ShardSnapshots:
                 "snapshot_leftover", path=str(saved.left.path), reason=saved.left.reason
             )
         self._leaves = saved.left is not None
+
+    def _note_postponed(self) -> None:
+        """Log that the filter was never in a state that can be saved; a warning if that is so again and again."""
+        self._postponed += 1
+        log_postponed = self._log.warning if self._postponed >= POSTPONED_OFTEN else self._log.info
+        log_postponed(
+            "snapshot_postponed",
+            times=self._postponed,
+            reason="the filter was growing, or its window was moving on",
+            remedy="none unless this goes on: a restart then folds more of the output. A window with fewer"
+            " filter.generations moves on less often, a filter with a larger filter.capacity grows less often",
+        )
 
     async def _save_once(
         self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
