@@ -13,6 +13,7 @@ from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
+from streamdedup.kafka.client import creation
 from streamdedup.kafka.client.closing import let_go
 from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
@@ -39,6 +40,7 @@ class KafkaCluster:
         self.patience, self.large = patience, LargeBatches()
         self._options, self._client = options, client
         columnar = _columnar() if options.record_path == "columns" else None
+        _warn_of_creation()
         self._make_consumer = columnar or EventConsumer
 
     def source(self, topic: str, assignor: str) -> Source:
@@ -159,6 +161,17 @@ def _columnar() -> type[EventConsumer] | None:
         remedy="install an aiokafka that this version knows, or set kafka.record_path: objects",
     )
     return None
+
+
+def _warn_of_creation() -> None:
+    """Log a warning if our clients cannot forbid brokers to create topics with the installed aiokafka."""
+    if reason := creation.lacking():
+        told.warning(
+            "topics_may_be_created",
+            reason=f"aiokafka {aiokafka.__version__}: {reason}",
+            instead="a topic that is deleted under the worker may come back, with the broker's number of partitions",
+            remedy="install an aiokafka that this version knows, or set auto.create.topics.enable=false on the brokers",
+        )
 
 
 @asynccontextmanager

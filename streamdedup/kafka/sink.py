@@ -27,6 +27,7 @@ from streamdedup.errors import StreamdedupError
 from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.client.closing import close_producer, starting
 from streamdedup.kafka.client.connection import client_arguments
+from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import InvalidRecordError
@@ -275,7 +276,7 @@ class KafkaWriter:
 
     async def _started(self, **identity: object) -> Any:
         async def start() -> Any:
-            producer = AIOKafkaProducer(**self._arguments(), **identity)
+            producer = never_creating(AIOKafkaProducer(**self._arguments(), **identity))
             try:
                 with starting():
                     await producer.start()

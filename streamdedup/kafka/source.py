@@ -37,6 +37,7 @@ from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.client.assignor import sticky_assignor
 from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import client_arguments
+from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import PendingDecode
@@ -309,14 +310,16 @@ class KafkaSource:
 
     async def _joined(self) -> Any:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
-        consumer = self._make_consumer(
-            **{**defaults, **self._options.consumer, **client_arguments(self._options)},
-            group_id=self._options.group_id,
-            group_instance_id=self._options.group_instance_id,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            partition_assignment_strategy=(sticky_assignor(self._assignor),),
+        consumer: Any = never_creating(
+            self._make_consumer(
+                **{**defaults, **self._options.consumer, **client_arguments(self._options)},
+                group_id=self._options.group_id,
+                group_instance_id=self._options.group_instance_id,
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                partition_assignment_strategy=(sticky_assignor(self._assignor),),
+            )
         )
         consumer.subscribe([self._topic], listener=self._listener)
         try:

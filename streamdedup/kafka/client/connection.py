@@ -30,6 +30,7 @@ from streamdedup.errors import (
     traceback_without_messages,
 )
 from streamdedup.kafka.client.closing import let_go, starting
+from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.options import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -109,7 +110,7 @@ async def bootstrap(options: KafkaOptions) -> Any:
     ConfigError if a broker answers and refuses us; KafkaConnectionError if no broker answers.
     """
     arguments = client_arguments(options)
-    client = AIOKafkaClient(**arguments)
+    client = never_creating(AIOKafkaClient(**arguments))
     try:
         with starting():
             await client.bootstrap()
