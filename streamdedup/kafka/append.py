@@ -7,6 +7,7 @@ from aiokafka import AIOKafkaProducer
 
 from streamdedup.kafka.client.closing import close_producer, let_go, starting
 from streamdedup.kafka.client.connection import client_arguments
+from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.options import KafkaOptions
 
 
@@ -18,7 +19,9 @@ async def append(
     Each goes to the partition that Kafka's own clients choose for its key. This may wait for a broker without end, so
     the caller sets a time-out. After an error, some of the records may have been written.
     """
-    producer = AIOKafkaProducer(**client_arguments(options), acks="all", enable_idempotence=True)
+    producer = never_creating(
+        AIOKafkaProducer(**client_arguments(options), acks="all", enable_idempotence=True)
+    )
     try:
         with starting():
             await producer.start()

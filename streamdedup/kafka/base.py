@@ -80,6 +80,9 @@ class Source(Protocol):
     def lag(self, partition: int) -> int:
         """Return the number of offsets between the position and the end of the input."""
 
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+
     def stands_at_end(self, partition: int) -> int | None:
         """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
 
@@ -160,6 +163,9 @@ class Cluster(Protocol):
         They keep events for at least `retention_ms_min`.
         """
 
+    async def transaction_ms_max(self) -> int | None:
+        """Return the longest time-out of a transaction, in ms, that all brokers accept; None if none reports it."""
+
     async def in_force(self, group: str) -> InForce:
         """Return what the group goes by now: its assignor and its members."""
 
@@ -204,6 +210,12 @@ class Cluster(Protocol):
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """Return the high watermark: everything below it is replicated."""
+
+    async def offset_of_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """Return the offset of the first event from `time_ms` (ms since 1970) on; None if there is none.
+
+        A transaction marker counts as an event, of the time when it was written.
+        """
 
     async def stable_offset(self, topic: str, partition: int) -> int:
         """Return the last stable offset: everything below it is decided."""

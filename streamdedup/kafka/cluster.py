@@ -10,9 +10,10 @@ import structlog
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka import groups, log, offsets, topics
+from streamdedup.kafka import broker_settings, groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
+from streamdedup.kafka.client import creation
 from streamdedup.kafka.client.closing import let_go
 from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
@@ -39,6 +40,7 @@ class KafkaCluster:
         self.patience, self.large = patience, LargeBatches()
         self._options, self._client = options, client
         columnar = _columnar() if options.record_path == "columns" else None
+        _warn_of_creation()
         self._make_consumer = columnar or EventConsumer
 
     def source(self, topic: str, assignor: str) -> Source:
@@ -110,6 +112,10 @@ class KafkaCluster:
         found = await log.offset_at(self._client, topic, partition, time_ms, READ_UNCOMMITTED)
         return found if found >= 0 else None
 
+    async def transaction_ms_max(self) -> int | None:
+        """Return the longest time-out of a transaction, in ms, that all brokers accept; None if none reports it."""
+        return await broker_settings.transaction_ms_max(self._client)
+
     async def in_force(self, group: str) -> InForce:
         """Return what the group goes by now: its assignor and its members."""
         return await groups.in_force(self._client, group)
@@ -159,6 +165,17 @@ def _columnar() -> type[EventConsumer] | None:
         remedy="install an aiokafka that this version knows, or set kafka.record_path: objects",
     )
     return None
+
+
+def _warn_of_creation() -> None:
+    """Log a warning if our clients cannot forbid brokers to create topics with the installed aiokafka."""
+    if reason := creation.lacking():
+        told.warning(
+            "topics_may_be_created",
+            reason=f"aiokafka {aiokafka.__version__}: {reason}",
+            instead="a topic that is deleted under the worker may come back, with the broker's number of partitions",
+            remedy="install an aiokafka that this version knows, or set auto.create.topics.enable=false on the brokers",
+        )
 
 
 @asynccontextmanager

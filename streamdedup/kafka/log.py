@@ -21,6 +21,7 @@ from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import asked_again, client_arguments
+from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.options import KafkaOptions
@@ -201,12 +202,14 @@ async def committed_events(
     if start >= end:
         return
     where = TopicPartition(topic, partition)
-    consumer = make_consumer(
-        **client_arguments(options),
-        isolation_level="read_committed",
-        auto_offset_reset="none",
-        enable_auto_commit=False,
-        max_partition_fetch_bytes=4 << 20,
+    consumer = never_creating(
+        make_consumer(
+            **client_arguments(options),
+            isolation_level="read_committed",
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            max_partition_fetch_bytes=4 << 20,
+        )
     )
     try:
         with starting():

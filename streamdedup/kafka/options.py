@@ -281,8 +281,9 @@ class SourceOptions(BaseModel):
     )
     on_growth: Literal["refuse", "accept"] = Field(
         default="refuse",
-        description="What happens if the topic has more partitions than when the group began. Keys then move to "
-        "other partitions, whose filters do not contain them. `accept` lets their duplicates pass once.",
+        description="What happens if the topic has more partitions than when the group began, or was made again with "
+        "another number of them. Keys are then in other partitions, whose filters do not contain them. `accept` lets "
+        "their duplicates pass once.",
     )
     headers_max: Annotated[int, count(1, 1_000_000, "headers")] = Field(
         default=1_000,
@@ -378,8 +379,8 @@ class DeliveryOptions(BaseModel):
     )
     open_transaction_s: Annotated[float, seconds(1, 86_400)] = Field(
         default=60.0,
-        description="How long a partition waits for another producer's open transaction on its output before it "
-        "stops, naming it.",
+        description="How long a partition waits for another producer's open transaction: on its output before it "
+        "stops, naming it; on its input before that is warned of, since nothing above it is read until it ends.",
     )
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
         default=30.0, description="How long a shutdown may take before it is cut short."

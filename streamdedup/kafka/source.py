@@ -37,6 +37,7 @@ from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.client.assignor import sticky_assignor
 from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import client_arguments
+from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import PendingDecode
@@ -224,6 +225,18 @@ class KafkaSource:
         except (IllegalStateError, AssertionError, AttributeError):  # not assigned, or not read yet
             return 0
 
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+        where = TopicPartition(self._topic, partition)
+        try:
+            stable, end = self._consumer.last_stable_offset(where), self._consumer.highwater(where)
+            position = self.position(partition)
+        except (IllegalStateError, AssertionError, AttributeError):
+            return None
+        if stable is None or end is None:
+            return None
+        return position if stable <= position < end else None
+
     def stands_at_end(self, partition: int) -> int | None:
         """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
         where = TopicPartition(self._topic, partition)
@@ -309,14 +322,16 @@ class KafkaSource:
 
     async def _joined(self) -> Any:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
-        consumer = self._make_consumer(
-            **{**defaults, **self._options.consumer, **client_arguments(self._options)},
-            group_id=self._options.group_id,
-            group_instance_id=self._options.group_instance_id,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            partition_assignment_strategy=(sticky_assignor(self._assignor),),
+        consumer: Any = never_creating(
+            self._make_consumer(
+                **{**defaults, **self._options.consumer, **client_arguments(self._options)},
+                group_id=self._options.group_id,
+                group_instance_id=self._options.group_instance_id,
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                partition_assignment_strategy=(sticky_assignor(self._assignor),),
+            )
         )
         consumer.subscribe([self._topic], listener=self._listener)
         try:

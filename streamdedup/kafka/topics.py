@@ -1,7 +1,7 @@
 """The topics, as the cluster describes them: ids, partition counts, settings, rights; and whether they suit our use.
 
-Topics are always requested by list, never one by one, so that no request creates one. Topics that do not suit are
-refused before the worker joins its group; the message names each of them, and the remedy.
+No request creates a topic: ours do not allow that, nor do those of the clients (`client.creation`). Topics that do not
+suit are refused before the worker joins its group; the message names each of them, and the remedy.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.client.closing import starting
 from streamdedup.kafka.client.connection import client_arguments
+from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
@@ -148,7 +149,7 @@ async def create_missing(
     settings = settings_like(source, retention_ms_min)
     if not names:
         return names
-    admin = AIOKafkaAdminClient(**client_arguments(options))
+    admin = never_creating(AIOKafkaAdminClient(**client_arguments(options)))
     try:
         with starting():
             await admin.start()
@@ -252,10 +253,18 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions, remembers: bo
     for name in sink_topics(sink):
         topic = topology.topics.get(name)
         if topic is not None and topic.partitions < source.partitions:
-            problems.append(
+            fewer = (
                 f"the topic {name} has {topic.partitions} partitions, {source.name} has {source.partitions}:"
-                f" events keep their partition, so add partitions to {name}"
+                " events keep their partition"
             )
+            if remembers and name == sink.topic:
+                problems.append(
+                    f"{fewer}. If nothing was emitted yet, add partitions to {name}; else keys would be in other"
+                    f" partitions, and their duplicates pass there: make {source.name} again with {topic.partitions},"
+                    f" or set source.on_growth: accept and add partitions to {name}"
+                )
+            else:
+                problems.append(f"{fewer}, so add partitions to {name}")
     output = topology.topics.get(sink.topic)
     duplicates = topology.topics.get(sink.duplicates_topic or "")
     if output and duplicates and output.settings and duplicates.settings:

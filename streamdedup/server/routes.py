@@ -1,5 +1,6 @@
 """The pages: /metrics, /livez, /readyz. No page holds a key."""
 
+import time
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
@@ -11,6 +12,7 @@ from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Phase, Status
+from streamdedup.units import counted
 
 STALL_S_MAX = 10.0
 AWAY_S_MAX = 1.0  # to connect takes a while
@@ -52,8 +54,17 @@ def _warnings(status: Status) -> Iterator[str]:
         return
     if status.clocks:
         yield from (f"warning: {text}" for text in status.clocks.warnings(assigned))
-    for partition, prevailing in status.meters.prevailing():
-        place = status.topic if partition is None else f"{status.topic}/{partition}"
+    if status.group_shared_with:
+        shared = counted(status.group_shared_with, "member")
+        yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of this group"
+    for partition, held in sorted(status.held.items()):
+        if partition in assigned:
+            yield (
+                f"warning: {status.topic}/{partition}: a transaction{held.whose} is open on the input from offset"
+                f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends"
+            )
+    for where, prevailing in status.meters.prevailing():
+        place = status.topic if where is None else f"{status.topic}/{where}"
         yield f"warning: {place}: {prevailing}"
 
 

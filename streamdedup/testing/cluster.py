@@ -102,6 +102,10 @@ class MemoryCluster:
         await self._broker.request(self._connection, "create_topics", act)
         return names
 
+    async def transaction_ms_max(self) -> int | None:
+        """Return None: this broker takes any time-out."""
+        return None
+
     async def in_force(self, group: str) -> InForce:
         """Return what the group goes by now: its assignor and its members."""
 
@@ -177,6 +181,12 @@ class MemoryCluster:
     async def end_offset(self, topic: str, partition: int) -> int:
         """Return the high watermark."""
         return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).end)
+
+    async def offset_of_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """Return the offset of the first entry from `time_ms` (ms since 1970) on; None if there is none."""
+        return await self._ask(
+            "list_offsets", lambda _: self._broker.log(topic, partition).offset_of_time(time_ms)
+        )
 
     async def stable_offset(self, topic: str, partition: int) -> int:
         """Return the last stable offset: everything below it is decided."""

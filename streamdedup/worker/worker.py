@@ -40,6 +40,7 @@ from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
+from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.startup import prepared_topics, try_filter
 from streamdedup.worker.tasks import beside, enduring
@@ -206,6 +207,7 @@ class Worker:
             enduring("snapshots", partial(self._save_periodically, services), meters),
             enduring("ends", self._look_up_ends, meters),
             enduring("topics", watch_topics, meters, ends_by=(DeliveryError,)),
+            enduring("input", self._input_watch(services).run, meters),
             enduring("clocks", services.clocks.run, meters),
             *([enduring("lists", lists.run, meters)] if lists else []),
             *([enduring("changes", lists.follow, meters)] if lists else []),
@@ -227,6 +229,10 @@ class Worker:
                     trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
                     log_progress = log.warning if trouble & progress.keys() else log.info
                     log_progress("progress", **progress)
+
+    def _input_watch(self, services: Services) -> InputWatch:
+        after_s = self._settings.delivery.open_transaction_s
+        return InputWatch(services.cluster, services.source, self._status, after_s)
 
     async def _keep_alive(self, services: Services) -> None:
         patience, what = services.cluster.patience, "the consumer"

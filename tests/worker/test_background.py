@@ -19,6 +19,7 @@ from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.worker import list_files
 from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
+from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.list_changes import ControlTopic
 from tests.deployment import Deployment, keyed
 from tests.lists.files import list_file
@@ -32,6 +33,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "snapshots": (Assignment, "outrun_retention"),
     "ends": (Assignment, "look_up_ends"),
     "topics": (MemoryCluster, "changed"),
+    "input": (InputWatch, "look"),
     "clocks": (LeaderClocks, "_try"),
     "lists": (lists_module.ListLoader, "_stamp"),
     "changes": (ControlTopic, "log_state"),

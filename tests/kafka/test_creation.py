@@ -1,0 +1,129 @@
+"""Claims about clients that forbid brokers to create topics: all of ours do, and an aiokafka that cannot is noticed."""
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.protocol import metadata
+from aiokafka.structs import BrokerMetadata
+from structlog.testing import capture_logs
+
+import streamdedup
+from streamdedup.kafka.client import creation
+from streamdedup.kafka.client.creation import never_creating
+from streamdedup.kafka.client.patience import Patience
+from streamdedup.kafka.cluster import KafkaCluster
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.records.records import EventConsumer
+
+PACKAGE = Path(streamdedup.__file__).parent
+CLIENTS = {
+    *("AIOKafkaClient", "AIOKafkaProducer", "AIOKafkaAdminClient"),
+    *("AIOKafkaConsumer", "EventConsumer", "ColumnarConsumer", "make_consumer", "_make_consumer"),
+}
+
+
+class Connection:
+    """Keeps the requests that it is given, as they would be sent, and answers that there are no brokers."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    async def send(self, request: Any) -> Any:
+        """Keep one."""
+        self.sent.append(request.prepare({3: (0, 12)}))
+        return SimpleNamespace(brokers=[])
+
+
+MAKE: dict[str, Callable[[], Any]] = {
+    "bare": lambda: never_creating(AIOKafkaClient()),
+    "admin": lambda: never_creating(AIOKafkaAdminClient()),
+    "consumer": lambda: never_creating(EventConsumer()),
+    "producer": lambda: never_creating(AIOKafkaProducer()),
+}
+
+
+@pytest.mark.parametrize("kind", MAKE)
+async def test_no_request_for_topics_lets_the_broker_create_one(kind: str) -> None:
+    """Whoever asks, and for whichever topics."""
+    made = MAKE[kind]()
+    made._closed = True  # it never starts, so nothing is to be closed
+    client = next((getattr(made, at) for at in ("client", "_client") if hasattr(made, at)), made)
+    connection = Connection()
+
+    async def get(_node: object) -> Connection:
+        return connection
+
+    client._get_conn = get
+    client.cluster._brokers = {1: BrokerMetadata(1, "localhost", 9092, None)}
+    await client._metadata_update(ClusterMetadata(), {"in"})
+    await client._metadata_update(ClusterMetadata(), set())
+    assert [request.allow_auto_topic_creation for request in connection.sent] == [False, False]
+    assert [request.topics for request in connection.sent] == [["in"], None]
+
+
+def test_every_client_of_ours_goes_through_it() -> None:
+    """Wherever one is made, also by a function that was passed on."""
+    made = 0
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        named = {id(call): ast.unparse(call.func).split(".")[-1] for call in calls}
+        forbidding = {
+            id(argument)
+            for call in calls
+            if named.get(id(call)) == "never_creating"
+            for argument in call.args
+        }
+        for call in calls:
+            if (name := named.get(id(call))) in CLIENTS:
+                made += 1
+                assert id(call) in forbidding, f"{path}:{call.lineno} makes an {name}"
+    assert made == 6
+
+
+def _closure() -> Any:
+    topics = ["in"]
+
+    async def update(_self: object) -> object:
+        return metadata.MetadataRequest(topics)
+
+    return update
+
+
+async def _other_names(_self: object) -> None:
+    return None
+
+
+def test_the_installed_aiokafka_has_all_that_is_needed() -> None:
+    """Else nothing would be forbidden."""
+    assert creation.lacking() is None
+
+
+@pytest.mark.parametrize("update", [None, lambda: None, _other_names, _closure()])
+async def test_an_aiokafka_of_other_names_is_said_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, update: Any
+) -> None:
+    """The worker goes on, by clients that are left as they are."""
+    monkeypatch.setattr(AIOKafkaClient, "_metadata_update", update)
+    client = never_creating(AIOKafkaClient())
+    assert "_metadata_update" not in vars(client)
+    options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="group")
+    with capture_logs() as lines:
+        KafkaCluster(options, client, Patience())
+    (line,) = [line for line in lines if line["event"] == "topics_may_be_created"]
+    assert "auto.create.topics.enable=false" in line["remedy"]
+    assert "_metadata_update" in line["reason"]
+
+
+def test_a_request_without_the_flag_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be ignored, or refused."""
+    monkeypatch.setattr(creation, "MetadataRequest", lambda topics: topics)
+    assert creation.lacking() == "MetadataRequest has no allow_auto_topic_creation"
