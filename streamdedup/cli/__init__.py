@@ -102,7 +102,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from streamdedup.worker import process
 
     tree = settings.load(arguments.config, arguments.overrides)
-    logs.set_up()
+    logs.set_up(queued=True)
     return process.serve(tree)
 
 

@@ -133,6 +133,13 @@ LOOP_STALL_MAX = Metric(
     "seconds",
     "The longest stall in the last 60 s, including one that still lasts. Reading it changes nothing.",
 )
+LOG_LINES_DROPPED = Metric(
+    "streamdedup_log_lines_dropped_total",
+    "counter",
+    "lines",
+    "Lines of the log that were dropped, because nobody read it for so long that its queue was full, or because they"
+    " could not be written. The line `log_lines_dropped` reports them once the log flows again.",
+)
 TRANSACTION = Metric(
     "streamdedup_transaction_seconds",
     "histogram",

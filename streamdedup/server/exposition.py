@@ -15,6 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from streamdedup import logs
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.delivery.memory import FoldProgress
 from streamdedup.delivery.shard import Shard
@@ -119,6 +120,7 @@ class WorkerCollector(Collector):
         yield _family(catalogue.TASK_ERRORS, [((task,), errors) for task, errors in failed.items()])
         yield _histogram(catalogue.LOOP_STALL, self._pulse.stalls)
         yield _family(catalogue.LOOP_STALL_MAX, [((), self._pulse.longest_s)])
+        yield _family(catalogue.LOG_LINES_DROPPED, [((), logs.lines_dropped())])
         yield _histogram(catalogue.TRANSACTION, self._status.meters.transactions)
         yield self._lists()
         refused = self._status.meters.lists_refused

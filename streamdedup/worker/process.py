@@ -1,16 +1,17 @@
 """A worker as a process: signals, the exit status, and an exit that no hanging thread can delay.
 
-The first interrupt drains, within `delivery.drain_s`; the second exits at once. SIGHUP loads the lists again.
+The first interrupt drains, within `delivery.drain_s`; the second exits at once. Both wait until the log is
+written, for a second at most. SIGHUP loads the lists again.
 """
 
 import asyncio
-import os
 import signal
 from collections.abc import Iterator
 from itertools import count
 
 import structlog
 
+from streamdedup import logs
 from streamdedup.errors import StreamdedupError, traceback_without_messages
 from streamdedup.settings import Settings
 from streamdedup.worker.worker import Worker
@@ -48,13 +49,13 @@ def serve(settings: Settings) -> int:
             status=1,
         )
     if worker.hangs:
-        os._exit(status)
+        logs.exit_at_once(status)
     return status
 
 
 def _interrupt(worker: Worker, number: int, interrupts: Iterator[int]) -> None:
     """Drain at the first interrupt; exit at once at the second, with 128 + the signal, as shells report it."""
     if next(interrupts) > 1:
-        os._exit(128 + number)
+        logs.exit_at_once(128 + number)
     log.info("draining", signal=signal.Signals(number).name, hint="a second signal exits at once")
     worker.stop()

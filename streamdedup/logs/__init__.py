@@ -8,17 +8,21 @@ Exceptions are logged without their messages, and asyncio's lines without object
 
 import logging
 import math
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, ExcInfo
 from typing_extensions import override
 
 from streamdedup.errors import traceback_without_messages
+from streamdedup.logs.queued import QueuedHandler
+
+log = structlog.get_logger(__name__)
 
 REPEATED_AFTER_S = 600.0
 EVERY_S = 60.0  # between two lines of one kind that could come too often
@@ -74,8 +78,12 @@ class RateLimit:
         return untold
 
 
-def set_up(level: int = logging.INFO) -> None:
-    """Configure the logging of this process: every line goes to standard error."""
+def set_up(level: int = logging.INFO, *, queued: bool = False) -> None:
+    """Configure the logging of this process: every line goes to standard error.
+
+    If `queued`, a thread writes them, and whatever else this process writes there, so that nobody waits for the reader
+    (`queued.py`). A command of which a person waits for the end needs no thread.
+    """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -93,7 +101,12 @@ def set_up(level: int = logging.INFO) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler
+    if queued:
+        handler = QueuedHandler(sys.stderr, _report_dropped)
+        sys.stderr = cast("TextIO", handler.stream)
+    else:
+        handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _without_objects],
@@ -107,6 +120,26 @@ def set_up(level: int = logging.INFO) -> None:
     handler.addFilter(_aiokafka_only(OncePerTemplate()))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
+
+
+def lines_dropped() -> int:
+    """Return how many lines were dropped, since nobody read the log in time or it could not be written."""
+    handlers = logging.root.handlers
+    return sum(handler.dropped for handler in handlers if isinstance(handler, QueuedHandler))
+
+
+def exit_at_once(status: int) -> NoReturn:
+    """End the process, whatever its threads do, once the log is written; if nobody reads it, after a second."""
+    logging.shutdown()
+    os._exit(status)
+
+
+def _report_dropped(lines: int) -> None:
+    log.warning(
+        "log_lines_dropped",
+        lines=lines,
+        remedy="find out why the log was not read or could not be written, for example by a full disk",
+    )
 
 
 def _aiokafka_only(limit: OncePerTemplate) -> Callable[[logging.LogRecord], bool]:

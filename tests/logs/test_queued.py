@@ -1,0 +1,352 @@
+"""Claims about a log that nobody reads: nobody waits for it, memory is bounded, what is dropped is counted and said."""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from datetime import datetime
+from typing import Any
+
+import pytest
+import structlog
+
+from streamdedup import logs
+from streamdedup.logs import queued
+from streamdedup.logs.queued import FLUSH_S, PART_CHARS_MAX
+from tests.logs.pipes import Pipe
+
+SOON_S = 20.0  # for what takes milliseconds on a quiet machine
+LINES = 200  # a short queue
+ours: Any = structlog.get_logger("streamdedup.worker.worker")
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    """Standard error is this pipe, and the log is queued. Logging is given back as it was."""
+    levels = {name: logging.getLogger(name).level for name in (None, "aiokafka")}
+    monkeypatch.setattr(logging.root, "handlers", [])
+    made = Pipe()
+    monkeypatch.setattr(sys, "stderr", made.stream)
+    monkeypatch.setattr(queued, "LINES_MAX", LINES)
+    logs.set_up(queued=True)
+    handler = logging.root.handlers[0]
+    yield made
+    made.stop_reading()  # so that no thread waits
+    handler.flush()
+    handler.close()
+    made.close()
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def full(pipe: Pipe) -> Pipe:
+    """The same, and the pipe is full."""
+    pipe.fill()
+    return pipe
+
+
+def soon(call: Callable[[], object]) -> None:
+    """Make the call in a thread; fail if it does not return."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(SOON_S)
+    assert not thread.is_alive(), "it waits for the reader of the log"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    ends_at = time.monotonic() + SOON_S
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.001)
+
+
+def log_lines(count: int, first: int = 0, **fields: object) -> None:
+    """Log so many numbered lines, soon."""
+    soon(lambda: [ours.info(f"line {first + i}", **fields) for i in range(count)])
+
+
+def events(lines: list[str]) -> list[str]:
+    """The events of lines of JSON."""
+    return [json.loads(line)["event"] for line in lines]
+
+
+# --- nobody waits ---
+
+
+def test_who_logs_does_not_wait_for_the_reader(full: Pipe) -> None:
+    """Lines are logged while nobody reads; once somebody does, all are there, in order, and none was dropped."""
+    log_lines(LINES)
+    assert events(full.read_until(f"line {LINES - 1}")) == [f"line {i}" for i in range(LINES)]
+    assert logs.lines_dropped() == 0
+
+
+def test_nor_does_who_writes_to_standard_error(full: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others write there goes the same way, by lines, in order with the log."""
+    handler: Any = logging.root.handlers[0]
+    monkeypatch.setattr(sys, "stderr", handler.stream)  # pytest has put its own there
+    long = "x" * (PART_CHARS_MAX + 1)
+
+    def write() -> None:
+        ours.info("first")
+        print("a", "b", file=sys.stderr)
+        print("part, ", end="", file=sys.stderr)
+        print("end", file=sys.stderr, flush=True)
+        print("no end", end="", file=sys.stderr, flush=True)
+        print("\n" + long, end="", file=sys.stderr)
+        print(file=sys.stderr)
+        ours.info("last")
+
+    soon(write)
+    first, *others, last = full.read_until("last")
+    assert events([first, last]) == ["first", "last"]
+    assert [line.replace(long, "long") for line in others] == ["a b", "part, end", "no end", "long"]
+
+
+async def test_the_loop_does_not_wait(full: Pipe) -> None:
+    """What asyncio itself logs, about an error that nobody fetched, does not hold up the loop either."""
+
+    async def fail() -> None:
+        raise ValueError
+
+    async def work() -> None:
+        for _ in range(LINES // 2 - 1):
+            failing = asyncio.get_running_loop().create_task(fail())
+            await asyncio.wait([failing])
+            del failing  # its destructor logs
+            ours.info("turn")
+
+    await asyncio.to_thread(soon, lambda: asyncio.run(work()))
+    ours.info("last")
+    heard = events(full.read_until("last"))
+    assert (
+        heard.count("turn") == heard.count("Task exception was never retrieved") == LINES // 2 - 1
+    )
+
+
+def test_a_destructor_may_log_while_its_thread_logs(pipe: Pipe) -> None:
+    """The collector of garbage runs at any time, within `put`, too: nothing waits for itself."""
+    handler: Any = logging.root.handlers[0]
+    put, depth = handler._queue.put, 0
+
+    def put_and_collect(line: bytes) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            ours.info("by a destructor")
+        put(line)
+        depth -= 1
+
+    both = {"put": staticmethod(put_and_collect), "get": staticmethod(handler._queue.get)}
+    handler._queue = type("Queue", (), both)()
+    soon(lambda: ours.info("line"))
+    assert events(pipe.read_until('"line"')) == ["by a destructor", "line"]
+
+
+def test_a_pipe_that_does_not_block_loses_nothing(full: Pipe) -> None:
+    """Another process may have made the pipe non-blocking for all: the thread waits until there is room."""
+    os.set_blocking(full.writing, False)
+    log_lines(LINES)
+    assert events(full.read_until(f"line {LINES - 1}")) == [f"line {i}" for i in range(LINES)]
+
+
+# --- what a line says ---
+
+
+def test_a_line_says_what_was_so_when_it_was_logged(full: Pipe) -> None:
+    """Context, time and values that change are taken then, not when the line is written."""
+    places, logged_at = [1], time.time()
+
+    def log_and_change() -> None:
+        with structlog.contextvars.bound_contextvars(partition=3):
+            ours.info("line 0", places=places)
+        places.append(2)
+
+    soon(log_and_change)
+    until(lambda: time.time() > logged_at + 0.01)
+    written_after = time.time()
+    (line,) = map(json.loads, full.read_until("line 0"))
+    assert (line["partition"], line["places"]) == (3, [1])
+    assert logged_at <= datetime.fromisoformat(line["timestamp"]).timestamp() < written_after
+
+
+def test_lines_are_what_they_are_without_a_queue(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error, a foreign line and one of ours differ in nothing but the time."""
+
+    def log_some() -> None:
+        ours.warning("doubt", partition=3, places=(1, 2), error=ValueError("é"))
+        logging.getLogger("aiokafka.conn").error("Unable to connect to %s", "broker")
+        logging.getLogger("aiokafka.conn").error("Unable to connect to %s", "another")
+        try:
+            raise KeyError("key")
+        except KeyError:
+            logging.getLogger("some.library").exception("careful")
+
+    log_some()
+    through_queue = pipe.read_until("careful")
+    direct = Pipe()
+    monkeypatch.setattr(sys, "stderr", direct.stream)
+    logs.set_up()
+    log_some()
+    at_once = direct.read_until("careful")
+    direct.close()
+
+    def timeless(lines: list[str]) -> list[Any]:
+        return [{**json.loads(line), "timestamp": ""} for line in lines]
+
+    assert len(at_once) == 3
+    assert timeless(through_queue) == timeless(at_once)
+
+
+# --- bounds ---
+
+
+def test_what_does_not_fit_is_counted_and_reported_in_its_place(full: Pipe) -> None:
+    """The first lines are kept; after the gap comes a warning with the number of lines, then what was logged later."""
+    log_lines(LINES + 50)
+    dropped = logs.lines_dropped()
+    assert dropped == 50  # the line that the thread is writing counts as queued
+    *kept, last = full.read_until("log_lines_dropped")
+    assert events(kept) == [f"line {i}" for i in range(LINES)]
+    report = json.loads(last)
+    assert (report["level"], report["lines"]) == ("warning", 50)
+    assert report["remedy"]
+    ours.info("later")
+    assert events(full.read_until("later")) == ["later"]
+    assert logs.lines_dropped() == 50
+
+
+def test_lines_are_queued_again_once_half_of_the_queue_is_free(full: Pipe) -> None:
+    """So reports are no second flood for a slow reader. The report has nobody's context."""
+    text = "x" * 4096  # so that the pipe takes 16 of them
+    log_lines(LINES + 50, text=text)
+    handler: Any = logging.root.handlers[0]
+    heard = full.read_some()
+    log_lines(1, text=text)
+    assert logs.lines_dropped() == 51
+    while not handler._has_room(LINES // 2, 0):
+        heard += full.read_some()
+
+    def log_in_context() -> None:
+        structlog.contextvars.bind_contextvars(partition=3)
+        ours.info("later")
+
+    Context().run(log_in_context)
+    *kept, report, later = map(json.loads, heard + full.read_until("later"))
+    assert [line["event"] for line in kept] == [f"line {i}" for i in range(LINES)]
+    assert (report["event"], report["lines"]) == ("log_lines_dropped", 51)
+    assert ("partition" in report, later["partition"]) == (False, 3)
+
+
+@pytest.mark.usefixtures("full")
+def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many lines are kept as fit, with their names and quotes."""
+    monkeypatch.setattr(queued, "BYTES_MAX", 100_000)
+    log_lines(150, text="x" * 990)
+    assert 70 < 150 - logs.lines_dropped() < 100
+
+
+def test_a_line_beyond_the_bound_is_dropped_alone(pipe: Pipe) -> None:
+    """It would fit into no queue. The next is written."""
+    ours.info("long", text="x" * queued.BYTES_MAX)
+    ours.info("short")
+    assert events(pipe.read_until("short")) == ["log_lines_dropped", "short"]
+    assert logs.lines_dropped() == 1
+
+
+def test_lines_that_cannot_be_written_are_counted(pipe: Pipe) -> None:
+    """The reader has gone: nothing fails, each line is dropped."""
+    pipe.stop_reading()
+    log_lines(10)
+    until(lambda: logs.lines_dropped() == 10)
+
+
+def test_after_a_failure_lines_begin_at_the_margin(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes half a line and is full: the next line does not continue that one, and the loss is reported."""
+    write = os.write
+    answers: list[int | OSError] = [5, OSError(28, "No space left on device")]
+
+    def fail_twice(descriptor: int, data: bytes) -> int:
+        if descriptor != pipe.writing or not answers:
+            return write(descriptor, data)
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return write(descriptor, data[:answer])
+
+    monkeypatch.setattr(os, "write", fail_twice)
+    log_lines(2)
+    torn, *whole = pipe.read_until("log_lines_dropped")
+    assert len(torn) == 5
+    assert events(whole) == ["line 1", "log_lines_dropped"]
+    assert json.loads(whole[-1])["lines"] == logs.lines_dropped() == 1
+
+
+# --- the end ---
+
+
+def test_an_exit_waits_until_all_is_written(pipe: Pipe) -> None:
+    """All that was logged before the flush is in the pipe after it."""
+    log_lines(200)
+    logging.root.handlers[0].flush()
+    assert events(pipe.read_some()) == [f"line {i}" for i in range(200)]
+
+
+@pytest.mark.usefixtures("full")
+def test_an_exit_waits_a_second_at_most() -> None:
+    """If nobody reads, the log is given up."""
+    log_lines(10)
+    began_at = time.monotonic()
+    logging.root.handlers[0].flush()
+    assert FLUSH_S <= time.monotonic() - began_at < FLUSH_S + SOON_S
+
+
+def test_an_exit_reports_what_was_dropped(full: Pipe) -> None:
+    """If the log flows again just then. `logging.shutdown` holds the handler's lock, so the thread cannot report it."""
+    log_lines(LINES + 50)
+    handler, heard = logging.root.handlers[0], list[str]()
+    reading = threading.Thread(target=lambda: heard.extend(full.read_until("log_lines_dropped")))
+    handler.acquire()
+    reading.start()
+    while reading.is_alive():
+        handler.flush()
+    handler.release()
+    assert json.loads(heard[-1])["lines"] == logs.lines_dropped()
+
+
+def test_after_the_end_lines_are_written_at_once(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is logged while the interpreter ends, when no other thread runs, still comes."""
+    handler: Any = logging.root.handlers[0]
+    monkeypatch.setattr(sys, "stderr", handler.stream)
+    handler.flush()
+    handler.close()
+    assert sys.stderr is pipe.stream
+    ours.info("late")
+    assert events(pipe.read_some()) == ["late"]
+
+
+@pytest.mark.usefixtures("full")
+def test_after_the_end_of_a_stuck_log_nobody_waits_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither who logs, nor who writes to standard error."""
+    handler: Any = logging.root.handlers[0]
+    monkeypatch.setattr(sys, "stderr", handler.stream)
+    log_lines(1)
+    handler.flush()
+    handler.close()
+    log_lines(10)
+    soon(lambda: print("bye", file=sys.stderr))
