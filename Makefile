@@ -24,13 +24,14 @@ test: kernels
 test-fast: kernels
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
 
-# What `make test-fast` runs, with the lowest versions that pyproject.toml allows, in build/lowest.
+# What `make test-fast` runs, with the lowest versions that pyproject.toml allows, in build/lowest.  They have wheels for
+# Python 3.11 only, so on another one pip ends at once, instead of compiling them.
 lowest: $(VENV)/.dev
 	rm -rf build/lowest
 	mkdir -p build
 	$(BIN)/python -m tests.lowest > build/lowest.txt
 	$(BIN)/python -m venv build/lowest
-	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c build/lowest.txt -e '.[demo,dev]'
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c build/lowest.txt -e '.[demo,dev]'
 	build/lowest/bin/python -m streamdedup compile
 	build/lowest/bin/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
 

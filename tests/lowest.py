@@ -1,6 +1,7 @@
 """The lowest versions that pyproject.toml allows of what the package needs, for `make lowest`.
 
 The output is a file of constraints for pip. The tools of the extra `dev` are left out: nobody installs them to use it.
+What the dependencies bring along is left to pip, which takes the newest that fits: their own bounds are not ours.
 """
 
 import sys
