@@ -15,7 +15,7 @@ from streamdedup.events import Column, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource
+from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.counts import Tally
 from streamdedup.rules import duplicates_rule
 from streamdedup.rules.lists import (
@@ -43,8 +43,7 @@ class Shard:
     """The state of one partition.
 
     `label` is the output offset up to which `filter` has folded the output. `watch` and `tally` may be
-    shared: the tally counts on if the shard is replaced by another one over the same tally. What waits for its commit
-    has places that are drawn from `random`.
+    shared: the tally counts on if the shard is replaced by another one over the same tally.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class Shard:
         stop_when_full: bool,
         watch: Watch | None = None,
         tally: Tally | None = None,
-        random: RandomSource = SYSTEM,
     ) -> None:
         self.partition, self.filter, self._watch = partition, filter_, watch
         self.label = 0
@@ -66,7 +64,7 @@ class Shard:
         self.moving = False
         self.tally = Tally() if tally is None else tally
         self._stop_when_full = stop_when_full
-        self._rule = duplicates_rule(filter_, random)
+        self._rule = duplicates_rule(filter_)
         self._grows = filter_ if isinstance(filter_, Growing) else None
         self._counted = Tally()
         self._sealed: deque[Tally] = deque()
