@@ -106,12 +106,12 @@ class Shard:
 
         `times` (n,) are the events' timestamps, in ms since 1970. `rejected` are rows that the output would refuse:
         they get their verdict before any rule. `lists` are the lists in force, to be asked here, or their answers for
-        these events if they were `screened` in a thread before, because asking them blocks. `digests` are those of all
-        keys that are not null, if they were made before.
+        these events if they were `screened` in a thread before, because asking them blocks. `digests` (n, 2) are those
+        of all keys, if they were made before.
         """
         verdicts, rows = verdicts_without_rules(keys, rejected)
         given = keys.keys.take(rows)
-        digests = self._digests(given) if digests is None else digests[_ranks(keys.keys)[rows]]
+        digests = self._digests(given) if digests is None else digests[rows]
         blocked = lists.screen(rows, given, digests, self.filter.hash)
         if len(blocked.rows):
             verdicts[blocked.rows] = Verdict.BLOCKED
@@ -158,11 +158,11 @@ class Shard:
     ) -> Iterator[None]:
         """Add the keys of committed output events below `label`, in steps like `admit`. Null keys are skipped.
 
-        `digests` are those of all keys that are not null, if they were made before.
+        `digests` (n, 2) are those of all keys, if they were made before.
         """
         self.end_label = max(self.end_label, label)
         rows = np.flatnonzero(keys.sizes >= 0)
-        digests = self._digests(keys.take(rows)) if digests is None else digests
+        digests = self._digests(keys.take(rows)) if digests is None else digests[rows]
         yield from self._move(self._rule.fold(digests, times[rows]))
         self.label = label
 
@@ -204,11 +204,6 @@ class Shard:
             self._counted.by_answer += np.bincount(answers, minlength=len(Answer))
         error = self.filter.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
-
-
-def _ranks(keys: Column) -> Integers:
-    """Return, for each row that is not null, how many such rows are before it."""
-    return np.cumsum(keys.sizes >= 0) - 1
 
 
 def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
