@@ -52,11 +52,6 @@ async def in_force(client: Any, group: str) -> InForce:
     return await asked(client, group, DescribeGroupsRequest([group]), described)
 
 
-async def members(client: Any, group: str) -> int:
-    """Return the number of members. This waits for the group's coordinator, so the caller sets a time-out."""
-    return len((await in_force(client, group)).members)
-
-
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
     """Commit offsets, partition -> (offset, metadata), all in one request, for a group without members.
 
