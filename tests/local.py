@@ -5,7 +5,7 @@ A test with a loop asks for `start`; one without calls `run_to_the_end`.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.metrics.counts import Ledger, Tally
 from streamdedup.settings import load
 from streamdedup.snapshot.files import FileSystem
+from streamdedup.testing import VirtualLoop
 from streamdedup.worker.worker import Worker
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.proxy import Cut, Proxy
@@ -229,6 +230,17 @@ async def start() -> AsyncIterator[Start]:
     """As `workers`."""
     async with workers() as starting:
         yield starting
+
+
+def on_virtual_clock(scene: Callable[[Start], Coroutine[Any, Any, None]]) -> None:
+    """Run `scene`, which may start workers, on a virtual clock: for tests over a broker in memory."""
+
+    async def main() -> None:
+        async with workers() as start:
+            await scene(start)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
 
 
 def run_to_the_end(deployment: Deployment) -> LocalWorker:

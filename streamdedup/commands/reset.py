@@ -193,10 +193,11 @@ class _Group:
             await self._cluster.move(self._name, self._input, offsets)
 
     async def _refuse_members(self) -> None:
-        if count := await self._cluster.members(self._name):
+        found = await self._cluster.in_force(self._name)
+        if members := found.members + found.newer:
             raise DeliveryError(
-                f"the group {self._name} has {counted(count, 'member')}: stop all workers first; one that was killed"
-                " leaves after its session_timeout_ms"
+                f"the group {self._name} has {counted(len(members), 'member')}: stop all workers first; one that was"
+                " killed leaves after its session_timeout_ms"
             )
 
     async def _topology(self) -> Topology:

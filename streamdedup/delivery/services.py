@@ -33,8 +33,7 @@ class Services:
 
     A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. `now_ms` is the wall
     clock, in ms since 1970. It is compared with what a topic retains, and never decides what becomes of an event: that
-    is for `clocks`, those of the brokers. `random` gives the secrets of filters, and the secret places of what waits
-    for its commit.
+    is for `clocks`, those of the brokers. `random` gives the secrets of filters.
     """
 
     cluster: Cluster
@@ -60,5 +59,4 @@ def shard_over(
         stop_when_full=recipe.stops_when_full,
         watch=services.watch if recipe.settings.filter.remembers else None,
         tally=services.meters.of(partition).tally,
-        random=services.random,
     )

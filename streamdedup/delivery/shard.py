@@ -15,7 +15,7 @@ from streamdedup.events import Column, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource
+from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.counts import Tally
 from streamdedup.rules import duplicates_rule
 from streamdedup.rules.lists import (
@@ -43,8 +43,7 @@ class Shard:
     """The state of one partition.
 
     `label` is the output offset up to which `filter` has folded the output. `watch` and `tally` may be
-    shared: the tally counts on if the shard is replaced by another one over the same tally. What waits for its commit
-    has places that are drawn from `random`.
+    shared: the tally counts on if the shard is replaced by another one over the same tally.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class Shard:
         stop_when_full: bool,
         watch: Watch | None = None,
         tally: Tally | None = None,
-        random: RandomSource = SYSTEM,
     ) -> None:
         self.partition, self.filter, self._watch = partition, filter_, watch
         self.label = 0
@@ -66,7 +64,7 @@ class Shard:
         self.moving = False
         self.tally = Tally() if tally is None else tally
         self._stop_when_full = stop_when_full
-        self._rule = duplicates_rule(filter_, random)
+        self._rule = duplicates_rule(filter_)
         self._grows = filter_ if isinstance(filter_, Growing) else None
         self._counted = Tally()
         self._sealed: deque[Tally] = deque()
@@ -108,12 +106,12 @@ class Shard:
 
         `times` (n,) are the events' timestamps, in ms since 1970. `rejected` are rows that the output would refuse:
         they get their verdict before any rule. `lists` are the lists in force, to be asked here, or their answers for
-        these events if they were `screened` in a thread before, because asking them blocks. `digests` are those of all
-        keys that are not null, if they were made before.
+        these events if they were `screened` in a thread before, because asking them blocks. `digests` (n, 2) are those
+        of all keys, if they were made before.
         """
         verdicts, rows = verdicts_without_rules(keys, rejected)
         given = keys.keys.take(rows)
-        digests = self._digests(given) if digests is None else digests[_ranks(keys.keys)[rows]]
+        digests = self._digests(given) if digests is None else digests[rows]
         blocked = lists.screen(rows, given, digests, self.filter.hash)
         if len(blocked.rows):
             verdicts[blocked.rows] = Verdict.BLOCKED
@@ -160,11 +158,11 @@ class Shard:
     ) -> Iterator[None]:
         """Add the keys of committed output events below `label`, in steps like `admit`. Null keys are skipped.
 
-        `digests` are those of all keys that are not null, if they were made before.
+        `digests` (n, 2) are those of all keys, if they were made before.
         """
         self.end_label = max(self.end_label, label)
         rows = np.flatnonzero(keys.sizes >= 0)
-        digests = self._digests(keys.take(rows)) if digests is None else digests
+        digests = self._digests(keys.take(rows)) if digests is None else digests[rows]
         yield from self._move(self._rule.fold(digests, times[rows]))
         self.label = label
 
@@ -206,11 +204,6 @@ class Shard:
             self._counted.by_answer += np.bincount(answers, minlength=len(Answer))
         error = self.filter.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
-
-
-def _ranks(keys: Column) -> Integers:
-    """Return, for each row that is not null, how many such rows are before it."""
-    return np.cumsum(keys.sizes >= 0) - 1
 
 
 def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
+import numpy as np
+
 from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
@@ -30,13 +32,16 @@ async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
 
 
 async def digests_of(keys: Column, hash_: Hash) -> Digests | None:
-    """Return the digests of the keys that are not null, made in a thread, if they would hold up the loop too long.
+    """Return the digests (n, 2) of `keys` (n,), made in a thread, if they would hold up the loop too long.
 
-    None if they would not: who needs them may make them.
+    None if they would not: who needs them may make them. Those of nulls are undefined.
     """
     if not is_long(keys):
         return None
-    return await asyncio.to_thread(hash_.of_column, keys.take((keys.sizes >= 0).nonzero()[0]))
+    rows = (keys.sizes >= 0).nonzero()[0]
+    digests = np.empty((len(keys), 2), dtype=np.uint64)
+    digests[rows] = await asyncio.to_thread(hash_.of_column, keys.take(rows))
+    return digests
 
 
 def is_long(keys: Column) -> bool:

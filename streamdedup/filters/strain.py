@@ -19,7 +19,7 @@ from streamdedup.keys.hashing import Hash
 STRAIN_MAX = 1 << 14
 """At the largest size and a load of 0.9 an exact set has runs of up to 4,000; random keys stay below half of this."""
 
-# Indexes in a filter's `_counts`, after its own two.
+# Indexes in a filter's `_counts`, after its own two. CREDIT is what each new key pays in.
 STRAIN, FLAGS, CREDIT, NEEDED = 2, 3, 4, 5
 COUNTS = 6
 
@@ -56,16 +56,16 @@ def take_refusal(counts: Counts) -> bool:
 
 
 @inlined
-def relieve(counts: Counts, credit: int) -> None:
+def relieve(counts: Counts) -> None:
     """Count a new key that took no more than one step."""
     if counts[STRAIN] != 0:
-        counts[STRAIN] = max(np.int64(0), counts[STRAIN] - credit)
+        counts[STRAIN] = max(np.int64(0), counts[STRAIN] - counts[CREDIT])
 
 
 @inlined
-def charge(counts: Counts, steps: int, credit: int) -> None:
+def charge(counts: Counts, steps: int) -> None:
     """Count a new key that took `steps`."""
-    counts[STRAIN] = max(np.int64(0), counts[STRAIN] + steps - credit)
+    counts[STRAIN] = max(np.int64(0), counts[STRAIN] + steps - counts[CREDIT])
     if counts[STRAIN] > _HALF:
         counts[FLAGS] |= STRAINED
 

@@ -120,10 +120,6 @@ class KafkaCluster:
         """Return what the group goes by now: its assignor and its members."""
         return await groups.in_force(self._client, group)
 
-    async def members(self, group: str) -> int:
-        """Return the number of members of the group."""
-        return await groups.members(self._client, group)
-
     async def move(self, group: str, topic: str, moved: Mapping[int, tuple[int, str]]) -> None:
         """Commit offsets, partition -> (offset, metadata), all or none. DeliveryError if the group has members."""
         await groups.move(self._client, group, topic, moved)

@@ -80,12 +80,6 @@ async def _of_new_protocol(client: Any, group: str) -> InForce:
         return InForce(None, ())
 
 
-async def members(client: Any, group: str) -> int:
-    """Return the number of members. This waits for the group's coordinator, so the caller sets a time-out."""
-    found = await in_force(client, group)
-    return len(found.members) + len(found.newer)
-
-
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
     """Commit offsets, partition -> (offset, metadata), all in one request, for a group without members.
 

@@ -57,15 +57,16 @@ async def offset_at(
         return int(offset)
 
     request = list_offsets(topic, [partition], which, isolation)
-    return await _of_leader(client, TopicPartition(topic, partition), request, offset_in)
+    _, offset = await _of_leader(client, topic, partition, request, offset_in)
+    return offset
 
 
 async def first_offsets(client: Any, topic: str, partitions: Collection[int]) -> dict[int, int]:
     """Return the EARLIEST offsets of those partitions whose leaders answer the first request; one request a leader."""
     by_leader: dict[int, list[int]] = {}
     for partition in partitions:
-        leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
-        if leader not in (None, -1):
+        leader = leader_of(client, topic, partition)
+        if leader is not None:
             by_leader.setdefault(leader, []).append(partition)
     answers = await asyncio.gather(
         *(
@@ -90,18 +91,8 @@ async def batch_at(client: Any, topic: str, partition: int, offset: int) -> Fing
 
     Return None if the log does not hold that offset, or holds it in a format other than v2.
     """
-
-    def head_in(response: Any) -> bytes:
-        _raise_for(getattr(response, "error_code", 0))
-        _partition, code, *_, content = response.topics[0][1][0]
-        if for_code(code) is OffsetOutOfRangeError:
-            return b""
-        _raise_for(code)
-        return bytes((content or b"")[: HEAD.size])
-
-    request = fetch_one(topic, partition, offset, HEAD.size)
-    head = await _of_leader(client, TopicPartition(topic, partition), request, head_in)
-    return parse_head(head, offset)
+    _, content = await _fetched(client, topic, partition, offset, HEAD.size)
+    return parse_head(content[: HEAD.size], offset)
 
 
 def parse_head(head: bytes, offset: int) -> Fingerprint | None:
@@ -135,21 +126,7 @@ async def stamp(client: Any, topic: str, partition: int, start: int, end: int) -
 
 async def _first_stamp(client: Any, topic: str, partition: int, start: int) -> Stamp | int | None:
     """Return the first stamp in one fetch from `start`; without one the next offset, None at the end of the log."""
-    request = fetch_one(topic, partition, start, STAMP_BYTES)
-
-    async def ask() -> tuple[int, bytes]:
-        leader = leader_of(client, topic, partition)
-        if leader is None:
-            raise StaleMetadata
-        response = await client.send(leader, request)
-        _raise_for(getattr(response, "error_code", 0))
-        _partition, code, *_, content = response.topics[0][1][0]
-        if for_code(code) is OffsetOutOfRangeError:
-            return leader, b""
-        _raise_for(code)
-        return leader, bytes(content or b"")
-
-    leader, content = await asked_again(client, ask, RETRY_S)
+    leader, content = await _fetched(client, topic, partition, start, STAMP_BYTES)
     after = None
     for batch in record_batches(content):
         if batch.last_offset >= start and (batch.is_control or batch.is_appended):
@@ -164,16 +141,33 @@ def leader_of(client: Any, topic: str, partition: int) -> int | None:
     return None if leader in (None, -1) else int(leader)
 
 
-async def _of_leader(
-    client: Any, where: TopicPartition, request: Any, answer_in: Callable[[Any], T]
-) -> T:
-    """Return what `answer_in` finds in the leader's response; repeat both if a new leader may help."""
+async def _fetched(
+    client: Any, topic: str, partition: int, offset: int, bytes_max: int
+) -> tuple[int, bytes]:
+    """Return the leader, and the log's bytes from the record batch with `offset` on; none if it does not hold that."""
 
-    async def ask() -> T:
-        leader = client.cluster.leader_for_partition(where)
-        if leader in (None, -1):
+    def content_in(response: Any) -> bytes:
+        _raise_for(getattr(response, "error_code", 0))
+        _partition, code, *_, content = response.topics[0][1][0]
+        if for_code(code) is OffsetOutOfRangeError:
+            return b""
+        _raise_for(code)
+        return bytes(content or b"")
+
+    request = fetch_one(topic, partition, offset, bytes_max)
+    return await _of_leader(client, topic, partition, request, content_in)
+
+
+async def _of_leader(
+    client: Any, topic: str, partition: int, request: Any, answer_in: Callable[[Any], T]
+) -> tuple[int, T]:
+    """Return the leader, and what `answer_in` finds in its response; repeat both if a new leader may help."""
+
+    async def ask() -> tuple[int, T]:
+        leader = leader_of(client, topic, partition)
+        if leader is None:
             raise StaleMetadata
-        return answer_in(await client.send(leader, request))
+        return leader, answer_in(await client.send(leader, request))
 
     return await asked_again(client, ask, RETRY_S)
 

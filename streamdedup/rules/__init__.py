@@ -13,7 +13,7 @@ from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys import join, sampling
 from streamdedup.keys.formats import json_column, json_exact
-from streamdedup.keys.hashing import HASHES, SECRET_BYTES, SYSTEM, Hash, RandomSource
+from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
 from streamdedup.rules import pending
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
@@ -23,16 +23,11 @@ from streamdedup.rules.window import DuplicatesWithin
 __all__ = ["DuplicatesRule", "duplicates_rule", "warm_up", "warm_up_all"]
 
 
-def duplicates_rule(filter_: Addable | Windowed, random: RandomSource = SYSTEM) -> DuplicatesRule:
-    """Return the duplicates rule over the filter `filter_`, chosen by what that filter can do.
-
-    The places of what waits for its commit are drawn from `random`.
-    """
+def duplicates_rule(filter_: Addable | Windowed) -> DuplicatesRule:
+    """Return the duplicates rule over the filter `filter_`, chosen by what that filter can do."""
     if isinstance(filter_, NoFilter):
         return PassAll()
-    if isinstance(filter_, Windowed):
-        return DuplicatesWithin(filter_, random)
-    return Duplicates(filter_, random)
+    return DuplicatesWithin(filter_) if isinstance(filter_, Windowed) else Duplicates(filter_)
 
 
 def warm_up(scratch: Addable | Windowed) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from streamdedup.events import Integers, Verdicts
 from streamdedup.filters.base import Addable, Mask, Removable
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource
+from streamdedup.keys.hashing import Digests
 from streamdedup.rules.pending import PendingDigests
 
 ROWS_A_STEP = 4096  # keys added in one step, while the event loop waits: at most a few ms
@@ -72,10 +72,10 @@ class Duplicates:
     watermark = None
     late = 0
 
-    def __init__(self, filter_: Addable, random: RandomSource = SYSTEM) -> None:
+    def __init__(self, filter_: Addable) -> None:
         self._filter = filter_
         self._add = adder(filter_)
-        self._waiting = PendingDigests(random=random)
+        self._waiting = PendingDigests()
         # The number of pending keys of each sealed transaction, in the order in which they passed.
         self._sealed: deque[int] = deque()
         self._open = 0

@@ -16,7 +16,7 @@ from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.filters.memory import Words
 from streamdedup.kernel import inlined, kernel, prefetch
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource, checked
+from streamdedup.keys.hashing import Digests, checked
 from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
 
 ROWS_MIN = 1024  # 32 KiB, with the index
@@ -52,11 +52,11 @@ class PendingDigests:
 
     A row takes 32 bytes of memory. The table has fewer than four rows for each digest of the largest load, which is
     what waits plus what is being judged. Half of the memory is given back if the load stays below a quarter of the
-    rows from one moment when the queue is empty to the next. Each table draws its secret from `random`.
+    rows from one moment when the queue is empty to the next. Each table draws a secret of its own.
     """
 
-    def __init__(self, rows: int = ROWS_MIN, random: RandomSource = SYSTEM) -> None:
-        self._rows_min, self._random = rows, random
+    def __init__(self, rows: int = ROWS_MIN) -> None:
+        self._rows_min = rows
         self.clear()
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class PendingDigests:
 
     def clear(self) -> None:
         """Remove all digests."""
-        self._tables = deque([_table_for(self._rows_min, self._random)])
+        self._tables = deque([_table_for(self._rows_min)])
         self._rows_asked = 0
 
     def _make_room(self, rows: int) -> None:
@@ -120,14 +120,13 @@ class PendingDigests:
             return
         if not newest.waiting:
             self._tables.pop()
-        rows = max(2 * newest.rows, len(self) + rows)
-        self._tables.append(_table_for(rows, self._random))
+        self._tables.append(_table_for(max(2 * newest.rows, len(self) + rows)))
 
     def _rest(self) -> None:
         """Halve the table if few of its rows were needed since the last time that nothing waited."""
         rows = self._tables[0].rows
         if rows > self._rows_min and self._rows_asked < rows // 4:
-            self._tables[0] = _table_for(rows // 2, self._random)
+            self._tables[0] = _table_for(rows // 2)
         self._rows_asked = 0
 
 
@@ -139,10 +138,10 @@ def warm_up() -> None:
     waiting.drop(1)
 
 
-def _table_for(rows: int, random: RandomSource) -> _PendingTable:
+def _table_for(rows: int) -> _PendingTable:
     rows = 1 << (rows - 1).bit_length()
     return _PendingTable(
-        secret=drawn_words(random),
+        secret=drawn_words(),
         slots=np.zeros(2 * rows, dtype=np.uint64),
         ring=np.empty((rows, 2), dtype=np.uint64),
         state=np.zeros(2, dtype=np.uint64),

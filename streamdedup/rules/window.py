@@ -17,15 +17,15 @@ from streamdedup.filters.window.clock import Generations
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.row_index import keep_first
 from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource
+from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP
 
 
 class DuplicatesWithin:
     """The rule over a window. The contracts are those of `DuplicatesRule`."""
 
-    def __init__(self, filter_: Windowed, random: RandomSource = SYSTEM) -> None:
-        self._filter, self._random = filter_, random
+    def __init__(self, filter_: Windowed) -> None:
+        self._filter = filter_
         self.late = 0
         self._pending = NO_PENDING._replace(watermark=filter_.watermark)
         # The number of pending rows, and the watermark, at each seal.
@@ -110,12 +110,12 @@ class DuplicatesWithin:
 
         New keys do, and with `refresh` also known keys, once in each generation.
         """
-        judged = self._filter.judge(digests, self._own(times), self._pending, self._random)
+        judged = self._filter.judge(digests, self._own(times), self._pending)
         waits = (judged.fresh | self._filter.refresh) & ~judged.late
         if self._filter.refresh:
             of_generation = digests.copy()
             of_generation[:, 1] += judged.generations.view(np.uint64)
-            keep_first(of_generation, waits, self._random)
+            keep_first(of_generation, waits)
         return judged, waits
 
     def _fits(self, generations: Generations) -> bool:

@@ -29,9 +29,7 @@ CONNECTIONS_MAX = 32
 HEAD_BYTES_MAX = 8192
 HEAD_S_MAX = 5.0
 SEND_S_MAX = 5.0
-HEAD_REST_S = (
-    0.1  # a head that comes in parts is read ten times a second, however many parts there are
-)
+HEAD_REST_S = 0.1  # a head in parts is read ten times a second, however many parts there are
 
 # Together 200 connections a second, which take about 3 % of a processor; more than these wait, in their order.
 ACCEPTS, ACCEPT_REST_S = 8, 0.04

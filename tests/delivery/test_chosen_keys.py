@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from streamdedup.delivery.lifecycle import State
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from tests.chosen import for_one_slot, murmur3_key
 from tests.deployment import Deployment
 from tests.filters.cases import HASH_KEY
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, Start, on_virtual_clock
 
 CHOSEN = [murmur3_key(*digest) for digest in for_one_slot(400).tolist()]
 OTHERS = [b"key %d" % number for number in np.arange(200)]
@@ -58,13 +58,7 @@ class Stage:
 
 def play(directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     """Run `scene` on a virtual clock."""
-
-    async def main() -> None:
-        async with workers() as start:
-            await scene(Stage(directory, start))
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    on_virtual_clock(lambda start: scene(Stage(directory, start)))
 
 
 def test_a_refused_key_stops_the_shard_by_name(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ The broker in memory has no record batches. So a source stands in for them, whic
 one raises.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from streamdedup.delivery.side_topics import SKIPPED_BYTES_MAX
 from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.source import UnreadableError
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.source import MemorySource
 from streamdedup.testing.writer import MemoryWriter
 from tests.deployment import Deployment, keyed
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, Start, on_virtual_clock
 
 REASON = "the record batch at offset 10 is damaged: its lz4 data ends too early"
 RAW = b"the bytes of a record batch"
@@ -72,13 +71,7 @@ def play(
     on_damaged: str = "skip",
 ) -> None:
     """Run `scene` on a virtual clock."""
-
-    async def main() -> None:
-        async with workers() as start:
-            await scene(Stage(directory, start, on_damaged))
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    on_virtual_clock(lambda start: scene(Stage(directory, start, on_damaged)))
 
 
 class Damaged:

@@ -24,11 +24,11 @@ from streamdedup.settings import load as load_settings
 from streamdedup.snapshot.files import load, reading
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import Header
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from tests.chosen import murmur3_key
 from tests.deployment import Deployment
 from tests.lists.files import list_file
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, Start, on_virtual_clock
 
 NOW_MS = 1_790_000_000_000
 DIGITS = "00112233445566778899aabbccddeeff"
@@ -114,13 +114,7 @@ def play(
     directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]], partitions: int = 1
 ) -> None:
     """Run `scene` on a virtual clock."""
-
-    async def main() -> None:
-        async with workers() as start:
-            await scene(Stage(directory, start, partitions))
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    on_virtual_clock(lambda start: scene(Stage(directory, start, partitions)))
 
 
 def test_empty_shards_draw_different_secrets(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import TypeVar
 from typing_extensions import override
 
 from streamdedup.kafka.offsets import Note
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.network import DirectNetwork
 from tests.deployment import Deployment
-from tests.local import workers
+from tests.local import Start, on_virtual_clock
 
 T = TypeVar("T")
 
@@ -114,14 +114,12 @@ def work(
 ) -> None:
     """Run a worker until both events are committed; no shard may stop."""
 
-    async def main() -> None:
+    async def scene(start: Start) -> None:
         meanwhile(asyncio.get_running_loop())
-        async with workers() as start:
-            worker = start(deployment, connect=connected_to(broker))
-            await worker.until(
-                lambda: broker.committed(deployment.group, deployment.source) == {0: 2}, "the end"
-            )
-            assert not worker.lines("shard_stopped")
+        worker = start(deployment, connect=connected_to(broker))
+        await worker.until(
+            lambda: broker.committed(deployment.group, deployment.source) == {0: 2}, "the end"
+        )
+        assert not worker.lines("shard_stopped")
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    on_virtual_clock(scene)

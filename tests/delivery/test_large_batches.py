@@ -22,11 +22,11 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka import large as large_module
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.records.decoding import PendingDecode
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.source import MemorySource
 from streamdedup.testing.writer import MemoryWriter
 from tests.deployment import Deployment, keyed
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, Start, on_virtual_clock
 
 PARTITIONS = 6
 EVENTS = 5  # of a large record batch
@@ -136,12 +136,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Run a scene with so many places, on a virtual clock."""
 
     def playing(scene: Callable[[Stage], Coroutine[Any, Any, None]], most: int) -> None:
-        async def main() -> None:
-            async with workers() as start:
-                await scene(Stage(tmp_path, start, monkeypatch, most))
-
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(main())
+        on_virtual_clock(lambda start: scene(Stage(tmp_path, start, monkeypatch, most)))
 
     return playing
 

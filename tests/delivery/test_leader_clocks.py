@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from tests.deployment import Deployment
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, Start, on_virtual_clock
 
 EPOCH_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
@@ -65,13 +65,7 @@ class Stage:
 
 def play(directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     """Run `scene` on a virtual clock."""
-
-    async def main() -> None:
-        async with workers() as start:
-            await scene(Stage(directory, start))
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    on_virtual_clock(lambda start: scene(Stage(directory, start)))
 
 
 def good(start: int, count: int) -> list[bytes]:

@@ -12,8 +12,7 @@ import pytest
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.filters.cuckoo.cuckoo import Cuckoo
-from streamdedup.filters.cuckoo.rows import CREDIT as CUCKOO_CREDIT
+from streamdedup.filters.cuckoo.cuckoo import CREDIT_A_KEY, Cuckoo
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.exact.exact import WORDS_MAX, Exact
 from streamdedup.filters.sizing import exact_steps
@@ -112,7 +111,7 @@ def steps_of(seen: Cuckoo, digests: Digests) -> Iterator[int]:
     for row in range(len(digests)):
         seen._counts[STRAIN] = 1000
         seen.add_absent(digests[row : row + 1])
-        yield int(seen._counts[STRAIN]) - 1000 + CUCKOO_CREDIT
+        yield int(seen._counts[STRAIN]) - 1000 + CREDIT_A_KEY
 
 
 def test_chosen_keys_of_a_cuckoo_table_take_at_most_three_times_as_long() -> None:
@@ -120,12 +119,12 @@ def test_chosen_keys_of_a_cuckoo_table_take_at_most_three_times_as_long() -> Non
     seen = Cuckoo(40_000, 1e-3)
     seen.add_many(random_digests(75, 39_000))
     at_random = np.mean(list(steps_of(seen, random_digests(76, 1000))))
-    assert CUCKOO_CREDIT / 6 < at_random < CUCKOO_CREDIT / 2
+    assert CREDIT_A_KEY / 6 < at_random < CREDIT_A_KEY / 2
     chosen = for_few_buckets(seen, 500)
     emptier = Cuckoo(40_000, 1e-3)
     count = accepted(emptier, chosen)
     assert emptier.strained
-    assert 4 * 500 * 0.9 < count < 4 * 500 + 2 * STRAIN_MAX / (STEP_MAX - CUCKOO_CREDIT)
+    assert 4 * 500 * 0.9 < count < 4 * 500 + 2 * STRAIN_MAX / (STEP_MAX - CREDIT_A_KEY)
     assert emptier._stash.used[0] <= ROWS_SPARE
 
 

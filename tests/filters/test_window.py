@@ -34,7 +34,7 @@ from streamdedup.filters.window.row_index import _keep_first, table_for
 from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
-from streamdedup.keys.multilinear import drawn_words
+from streamdedup.keys.multilinear import Words, drawn_words
 from streamdedup.rules.window import DuplicatesWithin
 from tests.chosen import CHOSEN
 from tests.filters.cases import band, copies, random_digests, state
@@ -509,18 +509,20 @@ def test_chosen_rows_take_no_more_work_than_random_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("refresh", [False, True])
-def test_the_rule_draws_the_places_from_its_source(refresh: bool) -> None:
+def test_the_rule_draws_the_places_anew(refresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time rows are compared; the verdicts do not depend on it."""
-    asked = []
+    drawn = []
 
-    def source(size: int) -> bytes:
-        asked.append(size)
-        return random.Random(len(asked)).randbytes(size)
+    def draw() -> Words:
+        drawn.append(drawn_words())
+        return drawn[-1]
 
-    rule = DuplicatesWithin(build(retention=700, refresh=refresh), source)
+    rule = DuplicatesWithin(build(retention=700, refresh=refresh))
+    for module in ("row_index", "verdicts"):
+        monkeypatch.setattr(f"streamdedup.filters.window.{module}.drawn_words", draw)
     verdicts = rule.judge(KEYS[[0, 1, 0]], np.array([0, 1, 2]), within_budget=True)
     assert verdicts.tolist() == [Verdict.PASS, Verdict.PASS, Verdict.DUPLICATE]
-    assert asked == [40] * (1 + refresh)
+    assert len({tuple(words.tolist()) for words in drawn}) == len(drawn) == 1 + refresh
 
 
 def test_a_generation_that_is_to_come_cannot_be_set() -> None:

@@ -13,12 +13,12 @@ import pytest
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.groups import Group
 from streamdedup.testing.source import MemorySource
 from tests.deployment import Deployment
 from tests.lists.files import list_file
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, Start, on_virtual_clock
 
 FIRST_EVENTS, USERS = 15_000, 5_000
 REJOIN_S_MIN, REJOIN_S_MAX = 1.0, 5.0  # as promised
@@ -76,13 +76,7 @@ class Stage:
 
 def play(directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     """Run `scene` on a virtual clock."""
-
-    async def main() -> None:
-        async with workers() as start:
-            await scene(Stage(directory, start))
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    on_virtual_clock(lambda start: scene(Stage(directory, start)))
 
 
 def page(worker: LocalWorker, path: str) -> tuple[HTTPStatus, str]:

@@ -18,12 +18,12 @@ from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka import topics
 from streamdedup.kafka.topics import Changes, Topology
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.testing.writer import MemoryWriter
 from tests.broker.topics import Event
 from tests.deployment import Deployment, keyed
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, Start, on_virtual_clock
 
 
 class Stage:
@@ -50,13 +50,7 @@ class Stage:
 
 def play(directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     """Run `scene` on a virtual clock."""
-
-    async def main() -> None:
-        async with workers() as start:
-            await scene(Stage(directory, start))
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+    on_virtual_clock(lambda start: scene(Stage(directory, start)))
 
 
 @pytest.mark.parametrize("on_gap", ["stop", "accept"])

@@ -263,11 +263,8 @@ _COLUMNS = {
 
 
 def _table(rows: Sequence[PartitionCounts]) -> Iterator[str]:
-    seldom = (
-        "blocked",
-        "unjudged",
-        "wrongly_rejected",
-    )  # these columns are shown only if they count anything
+    # These columns are shown only if they count anything.
+    seldom = ("blocked", "unjudged", "wrongly_rejected")
     columns = {
         n: t for n, t in _COLUMNS.items() if n not in seldom or any(getattr(c, n) for c in rows)
     }

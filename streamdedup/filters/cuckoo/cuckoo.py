@@ -39,6 +39,7 @@ from streamdedup.filters.sizing import CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_erro
 from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
 from streamdedup.filters.strain import (
     COUNTS,
+    CREDIT,
     FLAGS,
     NEEDED,
     STRAINED,
@@ -50,6 +51,8 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 FINGERPRINT_BITS_MAX = 60  # the code reads a cell out of two words at most
 SEARCH_LOAD = 0.97  # of the cells in use; above it no search begins, since hardly any succeeds
 ROWS_A_CALL = 1 << 12  # rows in one call of a kernel that changes cells
+# Three times the buckets that a random new key looks at: on average 16 at capacity, with its own two.
+CREDIT_A_KEY = 48
 BUCKETS_A_SLICE = 1 << 17
 
 
@@ -80,6 +83,7 @@ class Cuckoo(DigestFilter):
         searched = int(SEARCH_LOAD * self._cells)
         self._fields = layout_fields(buckets, fingerprint_bits, searched, self._capacity)
         self._counts: Counts = np.zeros(COUNTS, dtype=np.int64)
+        self._counts[CREDIT] = CREDIT_A_KEY
         self._queue = search_queue()
 
     @property

@@ -44,9 +44,6 @@ TAKEN = 1  # index in `counts` of the number of cells in use, after that of the 
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
 ROWS_TOGETHER = 32
-# What a new key pays in for the strain, three times the buckets that a random one looks at: on average 16 at capacity,
-# with its own two.
-CREDIT = 48
 
 Place = tuple[np.uint64, np.uint64, np.uint64]
 """A digest's fingerprint and its two buckets."""
@@ -224,7 +221,7 @@ def _added(words: Words, layout: CuckooLayout, counts: Counts, place: Place, onc
             counts[TAKEN] += 1
             counts[KEYS] += said == NEW
         if said == NEW:
-            relieve(counts, CREDIT)
+            relieve(counts)
     return said
 
 
@@ -273,7 +270,7 @@ def _inserted(
         return NOT_DONE, searched
     counts[KEYS] += not seen
     if not (seen or beyond):
-        charge(counts, searched + 1, CREDIT)
+        charge(counts, searched + 1)
     return SEEN if seen else NEW, searched
 
 

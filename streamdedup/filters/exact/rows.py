@@ -196,7 +196,7 @@ def _insert(
         return REFUSED
     if free + width == np.uint64(table.shape[0]):
         return NO_ROOM
-    charge(counts, int(np.int64((free - own) >> (width - _1))) + 1, counts[CREDIT])
+    charge(counts, int(np.int64((free - own) >> (width - _1))) + 1)
     while free > at:
         free -= _1
         table[free + width] = table[free]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from streamdedup.filters.base import Addable, Key, Mask, Times
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource
+from streamdedup.keys.hashing import Digests
 
 if TYPE_CHECKING:  # they bring numba
     from streamdedup.filters.window.clock import Clock
@@ -67,16 +67,9 @@ class Windowed(Addable, Protocol):
         """The live generations that hold each digest, shape (n,), as bits: generation g is bit g % G."""
 
     def judge(
-        self,
-        digests: Digests,
-        times: Times | None,
-        pending: "PendingRows",
-        random: RandomSource = SYSTEM,
+        self, digests: Digests, times: Times | None, pending: "PendingRows"
     ) -> "WindowVerdicts":
-        """What `add_many` would do if `pending` were in the filter. Nothing is added.
-
-        The places of the rows, while they are compared, are drawn from `random`.
-        """
+        """What `add_many` would do if `pending` were in the filter. Nothing is added."""
 
     def folded(self, times: Times | int) -> tuple[npt.NDArray[np.int64], int | None]:
         """The generations of keys with these `times` if every key is added, and the watermark after them.

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from streamdedup.filters.base import Mask
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource
+from streamdedup.keys.hashing import Digests
 from streamdedup.keys.multilinear import SecretWords, Words, drawn_words, secret_bits, words_of
 
 RowIndex = npt.NDArray[np.int64]
@@ -22,12 +22,9 @@ def table_for(rows: int) -> RowIndex:
     return np.full(1 << max(4, (2 * rows).bit_length()), _EMPTY, dtype=np.int64)
 
 
-def keep_first(digests: Digests, chosen: Mask, random: RandomSource = SYSTEM) -> None:
-    """Clear `chosen` (n,) for each of `digests` (n, 2) that equals an earlier chosen one.
-
-    The table draws its secret from `random`.
-    """
-    _keep_first(digests, chosen, table_for(len(digests)), drawn_words(random))
+def keep_first(digests: Digests, chosen: Mask) -> None:
+    """Clear `chosen` (n,) for each of `digests` (n, 2) that equals an earlier chosen one."""
+    _keep_first(digests, chosen, table_for(len(digests)), drawn_words())
 
 
 @inlined

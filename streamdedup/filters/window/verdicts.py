@@ -29,7 +29,7 @@ from streamdedup.filters.window.clock import (
 )
 from streamdedup.filters.window.row_index import RowIndex, place, table_for
 from streamdedup.kernel import kernel
-from streamdedup.keys.hashing import SYSTEM, Digests, RandomSource, checked
+from streamdedup.keys.hashing import Digests, checked
 from streamdedup.keys.multilinear import Words, drawn_words, words_of
 
 
@@ -70,18 +70,16 @@ def judge(
     late_passes: bool,
     refresh: bool,
     pending: PendingRows = NO_PENDING,
-    random: RandomSource = SYSTEM,
 ) -> WindowVerdicts:
     """Judge `digests` as `Window.judge` describes.
 
-    `masks` (n,) has, for each digest, the bits of the generations that hold it and are live at `watermark`. The table
-    of rows draws its secret from `random`.
+    `masks` (n,) has, for each digest, the bits of the generations that hold it and are live at `watermark`.
     """
     rows, before = len(digests), len(pending.digests)
     moments = checked_times(clock, times, rows)
     together = checked(np.concatenate((pending.digests, digests)))
     generations = np.concatenate((pending.generations, np.zeros(rows, dtype=np.int64)))
-    table, secret = table_for(len(together)), drawn_words(random)
+    table, secret = table_for(len(together)), drawn_words()
     for start in range(0, before, ROWS_A_CALL):
         _enter(together, generations, table, secret, start, min(start + ROWS_A_CALL, before))
     held = NEVER if watermark is None else watermark

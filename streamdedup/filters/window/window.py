@@ -28,7 +28,7 @@ from streamdedup.filters.window.ring import KEYS, Cells, Ring, cell_bytes
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
 from streamdedup.filters.window.table import WindowTable
 from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts, judge
-from streamdedup.keys.hashing import MURMUR3, SYSTEM, Digests, Hash, RandomSource, checked
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
 ERROR_RATE_MIN = 1e-17  # takes 63 hashes with 64 generations
 HASHES_MAX = 64
@@ -235,17 +235,13 @@ class Window(DigestFilter):
         return self._ring.find(digests)
 
     def judge(
-        self,
-        digests: Digests,
-        times: Times | None = None,
-        pending: PendingRows = NO_PENDING,
-        random: RandomSource = SYSTEM,
+        self, digests: Digests, times: Times | None = None, pending: PendingRows = NO_PENDING
     ) -> WindowVerdicts:
         """What `add_many` would do with `digests` (n, 2) if all of `pending` were in the filter. Nothing is added.
 
         To add the keys later, `rotate` to the watermark, then give the fresh ones and their generations to `put_many`,
         which skips those that are late. If keys are renewed, give it all of them. Chosen digests take no more work than
-        others, because the places of the rows are drawn from `random` for each call.
+        others: the places of the rows are drawn for each call.
         """
         digests = checked(digests)
         return judge(
@@ -257,7 +253,6 @@ class Window(DigestFilter):
             late_passes=self.late == "pass",
             refresh=self.refresh,
             pending=pending,
-            random=random,
         )
 
     def folded(self, times: Times | int) -> tuple[Generations, int | None]:

@@ -32,9 +32,8 @@ NO_ROOM = "failed to write whole buffer"  # what cramjam says of a buffer that i
 XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_MAGIC = XERIAL_HEAD[:8]
 XERIAL_BLOCK_BYTES = 1 << 15
-XERIAL_BLOCKS_MAX = (
-    RECORDS_BYTES_MAX // XERIAL_BLOCK_BYTES
-)  # more are smaller than Java's, and cost time
+# More are smaller than Java's, and cost time.
+XERIAL_BLOCKS_MAX = RECORDS_BYTES_MAX // XERIAL_BLOCK_BYTES
 _SIZE = struct.Struct(">i")
 
 

@@ -18,7 +18,6 @@ import cramjam
 
 from streamdedup.errors import ConfigError, StreamdedupError
 
-FORMATS = ("text", "csv", "jsonl")
 CHUNK_BYTES = 1 << 20
 STDIN = "-"
 
