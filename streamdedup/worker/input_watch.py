@@ -39,28 +39,29 @@ class InputWatch:
 
     async def look(self) -> None:
         """Compare where our partitions stand with the last look."""
-        now = asyncio.get_running_loop().time()
-        self._since = {
-            partition: self._begun(partition, offset, now)
-            for partition, delivery in list(self._status.deliveries.items())
-            if delivery.state is State.LIVE
-            and (offset := self._source.held_at(partition)) is not None
-        }
-        for partition, held in self._status.held.items():
-            if self._since.get(partition, (None,))[0] != held.offset:
+        now, known = asyncio.get_running_loop().time(), self._status.held
+        deliveries = dict(self._status.deliveries)
+        since: dict[int, tuple[int, float]] = {}
+        for partition, delivery in deliveries.items():
+            if delivery.state is not State.LIVE:  # it fetches nothing, so nothing is known
+                since |= {partition: self._since[partition]} if partition in self._since else {}
+            elif (offset := self._source.held_at(partition)) is not None:
+                since[partition] = self._begun(partition, offset, now)
+        for partition, held in known.items():
+            if partition in deliveries and since.get(partition, (None,))[0] != held.offset:
                 log.info(
                     "input_transaction_ended",
                     topic=self._status.topic,
                     partition=partition,
                     offset=held.offset,
                 )
-        known = self._status.held
+        self._since = since
         self._status.held = {
             partition: known[partition]
             if partition in known and known[partition].offset == offset
-            else await self._reported(partition, offset, since)
-            for partition, (offset, since) in self._since.items()
-            if now - since >= self._after_s
+            else await self._reported(partition, offset, began)
+            for partition, (offset, began) in since.items()
+            if now - began >= self._after_s
         }
 
     def _begun(self, partition: int, offset: int, now: float) -> tuple[int, float]:

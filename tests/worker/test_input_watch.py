@@ -25,8 +25,8 @@ class Input:
         self.held: int | None = None
         self.first: Fingerprint | Exception | None = FIRST
         self.delivery = SimpleNamespace(state=State.LIVE)
-        deliveries: Any = {0: self.delivery}
-        self.status = Status("events", deliveries, Meters())
+        self.deliveries: Any = {0: self.delivery}
+        self.status = Status("events", self.deliveries, Meters())
         this: Any = self
         self.watch = InputWatch(this, this, self.status, AFTER_S)
 
@@ -98,6 +98,24 @@ def test_a_shard_that_does_not_read_is_not_held() -> None:
         await asyncio.sleep(3 * AFTER_S)
 
     assert watched(scene) == []
+
+
+def test_a_doubt_in_between_is_no_end() -> None:
+    """The shard fences, and comes to stand at the same offset: it was said already."""
+
+    async def scene(of: Input) -> None:
+        of.held = 5
+        await asyncio.sleep(2 * AFTER_S)
+        of.delivery.state, of.held = State.FENCING, None
+        await asyncio.sleep(10)
+        of.delivery.state, of.held = State.LIVE, 5
+        await asyncio.sleep(2 * AFTER_S)
+        of.deliveries.clear()  # it went to another member
+        await asyncio.sleep(10)
+        assert of.status.held == {}
+
+    (opened,) = watched(scene)
+    assert opened["event"] == "input_transaction_open"
 
 
 def test_a_broker_that_does_not_say_whose_it_is_hides_nothing() -> None:
