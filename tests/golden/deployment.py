@@ -263,6 +263,7 @@ KINDS: Sequence[Kind] = [
     Kind("bloom-siphash", {"hash": "siphash", "hash_key": HASH_KEY}),
     Kind("bloom-drawn", {"hash": "siphash"}),
     Kind("window-time", {"retention": "7s", "generations": 12, "max_jump": "1h"}),
+    Kind("bloom-input"),  # the first with the input's id
 ]
 FED = [f"key {number}" for number in range(150)]
 ABSENT = [f"absent {number}" for number in range(5_000)]

@@ -94,10 +94,12 @@ def header_of(data: bytes) -> Header:
 
 
 def made_by(data: bytes, other: Header) -> bytes:
-    """Make the same file with another's time and writer."""
+    """Make the same file with another's time and writer, and without the input's id if the other is older than that."""
     reader = reader_of(data)
     contents = reader.contents()
     header = replace(reader.header, saved_at=other.saved_at, writer=other.writer)
+    if header.log is not None and other.log is not None and other.log.input_id is None:
+        header = replace(header, log=replace(header.log, input_id=None))
     content = pieces(header, contents.buffers, lambda: (contents.filter, contents.end_label))
     return b"".join(bytes(piece) for piece in content)
 

@@ -8,7 +8,7 @@ from tests.golden.test_filters_and_lists import SIZE_BYTES_MAX, header_of, made_
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_worker_writes_the_same_snapshot_to_the_byte(kind: Kind) -> None:
-    """Its label, identity and fingerprint included, apart from when and by whom it was written."""
+    """Label, identity and fingerprint included, apart from when and by whom it was written, and fields added later."""
     golden = kind.path.read_bytes()
     assert made_by(snapshot_of(kind), header_of(golden)) == golden
 
