@@ -374,7 +374,8 @@ def test_nothing_else_is_another_number(found: Found) -> None:
 def test_a_snapshot_shows_that_the_input_was_made_again(input_id: str | None, why: str) -> None:
     """Its offsets went with it, so no note can; an older snapshot does not know the input."""
     found = replace(EMITTED, snapshots=[saved(4, input_id=input_id)])
-    assert input_offset(found, SOURCE, SINK) == Resume(10, False, why)
+    anew = input_id == "another"
+    assert input_offset(found, SOURCE, SINK) == Resume(10, False, why, anew=anew)
 
 
 @pytest.mark.parametrize("partition", [2, 3])
