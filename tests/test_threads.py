@@ -112,8 +112,12 @@ def waited_s(pattern: str, text: str) -> int:
 
 @pytest.mark.parametrize(
     ("answers", "state", "what"),
-    [(0, "fencing", "the list of its snapshots"), (1, "folding", "its newest snapshot")],
-    ids=["looked-for", "loaded"],
+    [
+        (0, "fencing", "the list of its snapshots"),
+        (1, "fencing", "the logs of its snapshots"),
+        (2, "folding", "its newest snapshot"),
+    ],
+    ids=["looked-for", "read", "loaded"],
 )
 async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
     tmp_path: Path,
