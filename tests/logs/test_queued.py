@@ -293,6 +293,19 @@ def test_after_a_failure_lines_begin_at_the_margin(
     assert json.loads(whole[-1])["lines"] == logs.lines_dropped() == 1
 
 
+@pytest.mark.parametrize("is_queued", [True, False])
+def test_without_standard_error_nothing_is_logged(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, is_queued: bool
+) -> None:
+    """A process whose standard error was closed before it began works all the same."""
+    pipe.stop_reading()
+    monkeypatch.setattr(sys, "stderr", None)
+    logs.set_up(queued=is_queued)
+    ours.info("line")
+    assert sys.stderr is None
+    assert logs.lines_dropped() == 0
+
+
 # --- the end ---
 
 
