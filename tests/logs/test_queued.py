@@ -18,6 +18,10 @@ import structlog
 from streamdedup import logs
 from streamdedup.logs import queued
 from streamdedup.logs.queued import FLUSH_S, PART_CHARS_MAX
+from streamdedup.metrics.counts import Meters
+from streamdedup.server import Status
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
 from tests.logs.pipes import Pipe
 
 SOON_S = 20.0  # for what takes milliseconds on a quiet machine
@@ -223,6 +227,14 @@ def test_what_does_not_fit_is_counted_and_reported_in_its_place(full: Pipe) -> N
     ours.info("later")
     assert events(full.read_until("later")) == ["later"]
     assert logs.lines_dropped() == 50
+
+
+@pytest.mark.usefixtures("full")
+def test_what_is_dropped_is_a_metric() -> None:
+    """So that it is seen while nobody reads the log."""
+    log_lines(LINES + 50)
+    metrics = pages(Status("events", {}, Meters()), Pulse())["/metrics"]().text
+    assert "streamdedup_log_lines_dropped_total 50.0" in metrics
 
 
 def test_lines_are_queued_again_once_half_of_the_queue_is_free(full: Pipe) -> None:
