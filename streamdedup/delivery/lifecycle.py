@@ -51,8 +51,8 @@ stopped shard stays in the group.
 #            second writer is at work. Pending holds the digests of the transactions in flight. If the group rebalances,
 #            the shard reads nothing more, commits what is decided, and waits for `leave`.
 # FULL       The filter has reached its capacity and may not grow. Everything decided is committed. The consumer fetches
-#            nothing, the producer stays open, and the shard waits for `leave`. So it does, without a producer, if memory
-#            could not be had in any state, several times in a row.
+#            nothing, the producer stays open, and the shard waits for `leave`. It also waits so, without a producer, if
+#            memory could not be had several times in a row.
 # STOPPED    The output, the offset or the topics contradict what we know, and `trouble` says how. Our transaction is
 #            aborted if the broker answers, the producer is dropped, and nothing is read, decided or committed. A filter
 #            that refuses a chosen key (`filters.strain`) stops the shard, too: the transaction is committed then, and

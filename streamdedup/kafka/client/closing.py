@@ -1,7 +1,7 @@
 """Close a client on every way out, so that no connection and no task of it stays.
 
-We rely on these private names of aiokafka: of `AIOKafkaClient.bootstrap`, its local `bootstrap_conn`; of
-`AIOKafkaConsumer`, `_client`; of `AIOKafkaProducer`, `_closed`, `_sender.sender_task` and
+We rely on these private names of aiokafka: of `AIOKafkaClient`, `_conns`, and of its `bootstrap`, the local
+`bootstrap_conn`; of `AIOKafkaConsumer`, `_client`; of `AIOKafkaProducer`, `_closed`, `_sender.sender_task` and
 `_txn_manager._transaction_waiter`.
 """
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient
+from typing_extensions import override
 
 CLOSE_S_MAX = 5.0
 STOP_S = 1.0
@@ -54,6 +55,30 @@ async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> b
     return not task.cancelled() and task.exception() is None
 
 
+async def close_client(client: Any, within_s: float = CLOSE_S_MAX) -> None:
+    """Close a bare client, for at most `within_s` seconds, with all connections that it has or gets after that."""
+    try:
+        await let_go(client.close(), within_s)
+    finally:
+        seal(client)
+
+
+def seal(client: Any) -> None:
+    """Close what connections a closed client has left, and each that it still makes: a task may be connecting now."""
+    for connection in client._conns.values():
+        connection.close()
+    client._conns = _Sealed(client._conns)
+
+
+class _Sealed(dict[Any, Any]):
+    """The connections of a closed client."""
+
+    @override
+    def __setitem__(self, key: Any, connection: Any) -> None:
+        connection.close()
+        super().__setitem__(key, connection)
+
+
 async def close_consumer(consumer: Any, within_s: float = CLOSE_S_MAX) -> bool:
     """Stop a consumer, which leaves its group; return whether that ended well within `within_s` seconds.
 
@@ -65,7 +90,8 @@ async def close_consumer(consumer: Any, within_s: float = CLOSE_S_MAX) -> bool:
         stopped = await let_go(consumer.stop(), within_s)
     finally:
         if not stopped:
-            await let_go(consumer._client.close(), STOP_S)
+            await close_client(consumer._client, STOP_S)
+        seal(consumer._client)
     return stopped
 
 
@@ -88,4 +114,4 @@ async def close_producer(producer: Any) -> None:
         if transaction is not None and transaction.done() and not transaction.cancelled():
             transaction.exception()
     finally:
-        await let_go(producer.client.close(), STOP_S)
+        await close_client(producer.client, STOP_S)
