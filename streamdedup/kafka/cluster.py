@@ -14,7 +14,7 @@ from streamdedup.kafka import broker_settings, groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client import creation
-from streamdedup.kafka.client.closing import let_go
+from streamdedup.kafka.client.closing import close_client
 from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
@@ -185,7 +185,7 @@ async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[KafkaCluster]:
     try:
         yield KafkaCluster(options, client, patience)
     finally:
-        await let_go(client.close())
+        await close_client(client)
 
 
 @asynccontextmanager

@@ -33,6 +33,8 @@ TOPIC_RESOURCE = 2
 METADATA_RETRY_S = 0.1
 METADATA_WAIT_S = 30.0
 
+_HIDING = (TopicAuthorizationFailedError, LeaderNotAvailableError)
+
 DEFAULT_MESSAGE_BYTES_MAX = 1_048_588
 FOREVER = 1 << 62
 
@@ -315,8 +317,13 @@ def _narrower(duplicates: Topic, output: Topic) -> list[str]:
 async def _metadata(
     client: Any,
     names: Sequence[str],
+    *,
+    with_leaders: bool = True,
 ) -> tuple[str | None, dict[str, Topic], set[str]]:
-    """Return the cluster id, the topics that exist and have leaders (without settings), and the hidden names."""
+    """Return the cluster id, the topics that exist and have leaders (without settings), and the hidden names.
+
+    `with_leaders`: wait until all that exist have leaders. Otherwise those without are hidden.
+    """
     while True:
         try:
             response = await client.send(client.get_random_node(), TopicsWithIds(list(names)))
@@ -324,12 +331,12 @@ async def _metadata(
             response = await client.send(client.get_random_node(), all_topics())
         rows = [row for row in response.topics if row[1] in names]
         errors = {row[1]: for_code(row[0]) for row in rows if row[0]}
-        if LeaderNotAvailableError not in errors.values():
+        if not with_leaders or LeaderNotAvailableError not in errors.values():
             break
         await asyncio.sleep(METADATA_RETRY_S)
     with_ids = response.API_VERSION >= 10
     topics = [_topic(row, with_ids) for row in rows if row[0] == 0]
-    hidden = {name for name, error in errors.items() if error is TopicAuthorizationFailedError}
+    hidden = {name for name, error in errors.items() if error in _HIDING}
     return getattr(response, "cluster_id", None), {topic.name: topic for topic in topics}, hidden
 
 
@@ -374,9 +381,12 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
 
 
 async def changed(client: Any, known: Topology) -> Changes:
-    """Return which topics are missing, or were created again, since `known`; none that we may no longer see."""
+    """Return which topics are missing, or were created again, since `known`.
+
+    None that we may no longer see, or that has no leader: the others are compared all the same.
+    """
     async with asyncio.timeout(METADATA_WAIT_S):
-        _, now, hidden = await _metadata(client, list(known.topics))
+        _, now, hidden = await _metadata(client, list(known.topics), with_leaders=False)
     return changes(known, now, hidden)
 
 

@@ -26,6 +26,7 @@ from streamdedup.lists.control import read_change
 from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes, Overlay
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters
+from streamdedup.worker.tasks import is_cancelled
 
 LOOK_EVERY_S = 0.5
 TOPIC_EVERY_S = 10.0
@@ -112,6 +113,8 @@ class ControlTopic:
                 came, trouble = False, _Trouble(error)
             if came:
                 yield
+            if is_cancelled():
+                return
             if trouble is None:
                 backoff.reset()
                 self._last_trouble = None

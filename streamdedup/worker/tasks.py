@@ -38,6 +38,8 @@ async def enduring(
         except ends_by:
             raise
         except Exception as error:
+            if is_cancelled():
+                raise
             if loop.time() - begun_at > AGAIN_S_MAX:
                 backoff.reset()
             meters.task_errors[task] += 1
@@ -45,6 +47,12 @@ async def enduring(
         else:
             return
         await asyncio.sleep(backoff.next_s())
+
+
+def is_cancelled() -> bool:
+    """Return whether somebody cancelled the current task: what it calls may have raised another error for that."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 _REMEDY = "none: it is tried again, and events flow on; if this goes on, report a bug with the log"
@@ -81,15 +89,14 @@ async def beside(*tasks: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def _watched(task: Coroutine[Any, Any, None]) -> None:
-    current = asyncio.current_task()
     try:
         await task
     except asyncio.CancelledError:
-        if current is not None and current.cancelling():
+        if is_cancelled():
             raise
         raise _CancelledFromWithinError from None
     except Exception:
-        if current is None or not current.cancelling():
+        if not is_cancelled():
             raise
 
 

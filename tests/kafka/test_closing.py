@@ -7,9 +7,10 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
+from aiokafka.client import AIOKafkaClient
 
 from streamdedup.kafka.append import append
-from streamdedup.kafka.client.closing import close_consumer
+from streamdedup.kafka.client.closing import close_client, close_consumer
 from streamdedup.kafka.client.connection import bootstrap
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.large import LargeBatches
@@ -29,7 +30,8 @@ class Mute:
     """A broker that says which versions it knows, and answers nothing else."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.asked, self.came, self.answers = (asyncio.Event() for _ in range(3))
+        self.answers.set()
         self.left: list[asyncio.Event] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,6 +42,8 @@ class Mute:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 request = await reader.readexactly(size)
+                self.came.set()
+                await self.answers.wait()
                 if request[:2] == struct.pack(">h", API_VERSIONS):
                     answer = request[4:8] + VERSIONS
                     writer.write(struct.pack(">i", len(answer)) + answer)
@@ -125,9 +129,30 @@ async def test_a_consumer_that_cannot_leave_its_group_leaves_no_connection() -> 
         async def close(name: str = stop.__name__) -> None:
             closed.append(name)
 
-        consumer = SimpleNamespace(stop=stop, _client=SimpleNamespace(close=close))
+        client = SimpleNamespace(close=close, _conns={})
+        consumer = SimpleNamespace(stop=stop, _client=client)
         assert await close_consumer(consumer, 0.01) == (stop is ends)
     assert closed == ["waits", "fails"]
+
+
+async def test_a_connection_that_is_made_during_the_close_is_closed(
+    mute: tuple[Mute, KafkaOptions],
+) -> None:
+    """Another task of the client may be connecting: aiokafka would keep what it gets after the close."""
+    broker, options = mute
+    client = AIOKafkaClient(bootstrap_servers=options.bootstrap_servers)
+    host, port = options.bootstrap_servers.split(":")
+    there = SimpleNamespace(host=host, port=int(port))
+    client.cluster = SimpleNamespace(broker_metadata=lambda _node: there)
+    broker.answers.clear()
+    connecting = asyncio.ensure_future(client.ready(0))
+    async with asyncio.timeout(DEADLINE_S):
+        await broker.came.wait()
+        await close_client(client)
+        broker.answers.set()
+        await connecting
+        (left,) = broker.left
+        await left.wait()
 
 
 async def test_a_close_that_is_cancelled_leaves_no_connection() -> None:
@@ -145,7 +170,8 @@ async def test_a_close_that_is_cancelled_leaves_no_connection() -> None:
     async def close() -> None:
         closed.set()
 
-    consumer = SimpleNamespace(stop=stop, _client=SimpleNamespace(close=close))
+    client = SimpleNamespace(close=close, _conns={})
+    consumer = SimpleNamespace(stop=stop, _client=client)
     closing = asyncio.ensure_future(close_consumer(consumer))
     await stopping.wait()
     closing.cancel()

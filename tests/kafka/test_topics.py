@@ -1,6 +1,9 @@
 """Claims about topics that do not fit: all of it is said at once, each with its remedy, before the group is joined."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +14,7 @@ from streamdedup.kafka.topics import (
     RIGHTS_UNKNOWN,
     Topic,
     Topology,
+    changed,
     check,
     sink_topics,
 )
@@ -232,3 +236,33 @@ def test_without_a_filter_the_output_may_be_compacted() -> None:
     check(compacted, "events", ONLY_OUTPUT, remembers=False)
     with pytest.raises(ConfigError, match="the topic again is compacted"):
         check(topology(topic("again", cleanup_policy="compact")), "events", SINK, remembers=False)
+
+
+class Answering:
+    """A client to which a broker lists topics: name -> error code and number of the id; one that leads always."""
+
+    def __init__(self, topics: Mapping[str, tuple[int, int]]) -> None:
+        self._rows: list[tuple[Any, ...]] = [
+            (error, name, UUID(int=number), False, [(0, 0, 0, 0, [0])], RIGHTS_UNKNOWN, {})
+            for name, (error, number) in topics.items()
+        ]
+
+    def get_random_node(self) -> int:
+        """Any."""
+        return 0
+
+    async def send(self, _node: int, _request: object) -> Any:
+        """Answer the request for metadata."""
+        return SimpleNamespace(API_VERSION=10, topics=self._rows, cluster_id="cluster")
+
+
+@pytest.mark.parametrize("error", [5, 29])  # LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED
+async def test_a_topic_that_tells_nothing_leaves_the_others_under_watch(error: int) -> None:
+    """Without a leader, or without the right to see it: it is not deleted, and what became of the others is seen."""
+    known = Topology(
+        "cluster",
+        {name: Topic(name, str(UUID(int=1)), 1, 1) for name in ("mute", "remade", "gone", "same")},
+    )
+    client = Answering({"mute": (error, 0), "remade": (0, 2), "gone": (3, 0), "same": (0, 1)})
+    found = await changed(client, known)
+    assert (list(found.missing), list(found.remade)) == (["gone"], ["remade"])

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from streamdedup.worker.tasks import beside
+from streamdedup.metrics.counts import Meters
+from streamdedup.testing import VirtualLoop
+from streamdedup.worker.tasks import beside, enduring
 
 
 async def fails(error: BaseException) -> None:
@@ -111,6 +113,29 @@ async def test_an_error_while_a_task_ends_hides_nothing() -> None:
         async with beside(ends_badly()):
             await asyncio.sleep(0)
             raise OSError("body")
+
+
+def test_what_is_enduring_ends_when_it_is_told_to() -> None:
+    """Also if what it calls answers a cancellation by another error: that is no failure to try again after."""
+    meters, tries = Meters(), list[None]()
+
+    async def fails_then_ends_badly() -> None:
+        tries.append(None)
+        if len(tries) < 3:
+            raise ValueError
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError("while it ended") from None
+
+    async def run() -> None:
+        async with asyncio.timeout(60), beside(enduring("ends", fails_then_ends_badly, meters)):
+            while len(tries) < 3:
+                await asyncio.sleep(1)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(run())
+    assert meters.task_errors["ends"] == 2
 
 
 async def test_a_body_that_ends_at_once_leaves_no_coroutine_behind() -> None:

@@ -1,9 +1,9 @@
 """Close a client on every way out, so that no connection and no task of it stays.
 
-We rely on these private names of aiokafka: of `AIOKafkaClient.bootstrap`, its local `bootstrap_conn`; of
-`AIOKafkaConsumer`, `_client`; of `AIOKafkaProducer`, `_closed`, `_sender.sender_task`, of its `_txn_manager`
-`_transaction_waiter` and `_pending_txn_offsets`, and of its `_message_accumulator` `_batches`, each with a `future` and
-a `_drain_waiter`.
+We rely on these private names of aiokafka: of `AIOKafkaClient`, `_conns`, and of its `bootstrap`, the local
+`bootstrap_conn`; of `AIOKafkaConsumer`, `_client`; of `AIOKafkaProducer`, `_closed`, `_sender.sender_task`, of its
+`_txn_manager` `_transaction_waiter` and `_pending_txn_offsets`, and of its `_message_accumulator` `_batches`, each with
+a `future` and a `_drain_waiter`.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient
+from typing_extensions import override
 
 CLOSE_S_MAX = 5.0
 STOP_S = 1.0
@@ -55,6 +56,30 @@ async def let_go(closing: Awaitable[object], within_s: float = CLOSE_S_MAX) -> b
     return not task.cancelled() and task.exception() is None
 
 
+async def close_client(client: Any, within_s: float = CLOSE_S_MAX) -> None:
+    """Close a bare client, for at most `within_s` seconds, with all connections that it has or gets after that."""
+    try:
+        await let_go(client.close(), within_s)
+    finally:
+        seal(client)
+
+
+def seal(client: Any) -> None:
+    """Close what connections a closed client has left, and each that it still makes: a task may be connecting now."""
+    for connection in client._conns.values():
+        connection.close()
+    client._conns = _Sealed(client._conns)
+
+
+class _Sealed(dict[Any, Any]):
+    """The connections of a closed client."""
+
+    @override
+    def __setitem__(self, key: Any, connection: Any) -> None:
+        connection.close()
+        super().__setitem__(key, connection)
+
+
 async def close_consumer(consumer: Any, within_s: float = CLOSE_S_MAX) -> bool:
     """Stop a consumer, which leaves its group; return whether that ended well within `within_s` seconds.
 
@@ -66,7 +91,8 @@ async def close_consumer(consumer: Any, within_s: float = CLOSE_S_MAX) -> bool:
         stopped = await let_go(consumer.stop(), within_s)
     finally:
         if not stopped:
-            await let_go(consumer._client.close(), STOP_S)
+            await close_client(consumer._client, STOP_S)
+        seal(consumer._client)
     return stopped
 
 
@@ -113,4 +139,4 @@ async def close_producer(producer: Any) -> None:
                 disregard(batch._drain_waiter)
         await asyncio.sleep(0)
     finally:
-        await let_go(producer.client.close(), STOP_S)
+        await close_client(producer.client, STOP_S)

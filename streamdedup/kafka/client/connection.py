@@ -34,7 +34,7 @@ from streamdedup.errors import (
     StreamdedupError,
     traceback_without_messages,
 )
-from streamdedup.kafka.client.closing import let_go, starting
+from streamdedup.kafka.client.closing import close_client, starting
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.options import KafkaOptions
 
@@ -143,7 +143,7 @@ async def bootstrap(options: KafkaOptions) -> Any:
             )
     except BaseException as error:
         brokers = [(b.host, b.port) for b in client.cluster.brokers()]
-        await let_go(client.close())
+        await close_client(client)
         if isinstance(error, KafkaConnectionError):
             await _check_welcome(brokers or [host[:2] for host in client.hosts], options, arguments)
         raise
