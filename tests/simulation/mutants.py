@@ -112,8 +112,11 @@ def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any, lists: An
 
 
 def _behind(self: DuplicatesWithin, *arguments: Any) -> Any:
+    reached = self._pending.watermark
     with patch.object(self, "_pending", self._pending._replace(watermark=self._filter.watermark)):
-        return _judged(self, *arguments)
+        judged, waits = _judged(self, *arguments)
+    times = [time for time in (reached, judged.watermark) if time is not None]
+    return judged._replace(watermark=max(times, default=None)), waits
 
 
 def _stamped(self: Shard, keys: Any, times: Any, label: int) -> Iterator[None]:

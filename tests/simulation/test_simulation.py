@@ -27,8 +27,33 @@ ROOT = Path(streamdedup.__file__).parents[1]
 
 SEEDS_A_TEST = 50
 MUTANT_SEEDS = 800  # the rarest is seen in one of 200
-# Each mutant is seen in one of these, which are tried first: that saves time, and changes no claim.
-SEE_MUTANTS = frozenset({1, 2, 3, 6, 10, 11, 15, 25, 44, 60, 66, 238})
+# The seed by which each mutant was seen soonest. It is tried first: that saves time, and changes no claim.
+SEE_MUTANTS = {
+    "admit before commit": 1,
+    "pending not consulted": 1,
+    "pending kept in doubt": 8,
+    "label ahead": 1,
+    "snapshot's label ahead": 14,
+    "end label asked first": 47,
+    "copy of a moment left out": 19,
+    "copy over a rotation": 3,
+    "side topics beside the transaction": 8,
+    "duplicates dropped": 19,
+    "rejected after the rules": 1,
+    "a window's time without pending": 45,
+    "a window folded by the clock": 6,
+    "second writer not noticed": 92,
+    "output not folded": 5,
+    "offset read before fencing": 109,
+    "transactional id by process": 119,
+    "writer not fenced again in doubt": 2,
+    "lost answer of a commit ignored": 3,
+    "topic ids ignored": 66,
+    "not screened": 15,
+    "not sent": 19,
+    "marks not read": 9,
+    "another's mark believed": 1,
+}
 
 
 @pytest.mark.parametrize("start", range(0, SORTS["drawn"].in_tests, SEEDS_A_TEST))
@@ -71,38 +96,44 @@ def test_every_promised_seed_is_played_by_the_tests_or_by_make_acceptance() -> N
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("name", "broken"),
     [
-        patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED),
-        patch.object(side_topics.Letters, "turns", lambda *_: iter(())),
+        ("not screened", patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED)),
+        ("not sent", patch.object(side_topics.Letters, "turns", lambda *_: iter(()))),
     ],
     ids=["not screened", "not sent"],
 )
-def test_a_list_that_does_not_hold_is_seen(broken: AbstractContextManager[Any]) -> None:
+def test_a_list_that_does_not_hold_is_seen(name: str, broken: AbstractContextManager[Any]) -> None:
     """The oracle misses what is blocked and nowhere, and sees what passes though it is listed."""
     with broken:
-        assert any(simulate(seed, changed=screening).breach for seed in mutant_seeds())
+        assert any(simulate(seed, changed=screening).breach for seed in mutant_seeds(name))
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("name", "broken"),
     [
-        patch.object(fold, "marks_of", lambda headers: np.zeros(len(headers), dtype=np.uint8)),
-        patch.object(emit, "marked_rows", lambda _: np.zeros(0, dtype=np.int64)),
+        (
+            "marks not read",
+            patch.object(fold, "marks_of", lambda headers: np.zeros(len(headers), dtype=np.uint8)),
+        ),
+        (
+            "another's mark believed",
+            patch.object(emit, "marked_rows", lambda _: np.zeros(0, dtype=np.int64)),
+        ),
     ],
     ids=["marks not read", "another's mark believed"],
 )
-def test_a_mark_that_does_not_hold_is_seen(broken: AbstractContextManager[Any]) -> None:
+def test_a_mark_that_does_not_hold_is_seen(name: str, broken: AbstractContextManager[Any]) -> None:
     """The oracle sees a filter that holds what did not pass, and one that lacks what somebody marked."""
     with broken:
-        assert any(simulate(seed, changed=shadowed).breach for seed in mutant_seeds())
+        assert any(simulate(seed, changed=shadowed).breach for seed in mutant_seeds(name))
 
 
 @pytest.mark.parametrize("name", mutants())
 def test_a_broken_promise_is_seen(name: str) -> None:
     """The product, broken in one place, does not survive many seeds."""
     with mutants()[name]:
-        assert any(simulate(seed).breach for seed in mutant_seeds())
+        assert any(simulate(seed).breach for seed in mutant_seeds(name))
 
 
 def test_a_seed_has_one_history() -> None:
@@ -123,6 +154,6 @@ def test_a_seed_has_one_history() -> None:
     assert len(set(here)) == len(here)
 
 
-def mutant_seeds() -> list[int]:
-    """The first 800 seeds, beginning with those that see the mutants."""
-    return sorted(range(MUTANT_SEEDS), key=lambda seed: seed not in SEE_MUTANTS)
+def mutant_seeds(name: str) -> list[int]:
+    """The first 800 seeds, beginning with the one that saw this mutant soonest."""
+    return sorted(range(MUTANT_SEEDS), key=lambda seed: seed != SEE_MUTANTS[name])
