@@ -26,9 +26,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core import compiler as untyped_compiler
+from numba.core import compiler_machinery as untyped_machinery
 from numba.core import ir
-from numba.core.compiler import CompilerBase, DefaultPassBuilder, compile_result
-from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
 from numba.core.typed_passes import AnnotateTypes
 
 import streamdedup
@@ -56,6 +56,8 @@ from tests.watching import watched
 pytestmark = pytest.mark.slow
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows
+compiler: Any = untyped_compiler
+machinery: Any = untyped_machinery
 
 PROBE = """
 import numba
@@ -456,28 +458,28 @@ def _misinferred(compiled: Any, arguments: tuple[Any, ...]) -> Iterator[str]:
         yield from (f"{name}: {found}" for found in _mixed(block.body, notes.typemap))
 
 
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _Inferred(AnalysisPass):
+@machinery.register_pass(mutates_CFG=False, analysis_only=True)
+class _Inferred(machinery.AnalysisPass):  # type: ignore[misc]  # numba's are untyped
     """Ends a compilation with what was inferred, before any machine code is made."""
 
     _name = "inferred"
 
     def __init__(self) -> None:
-        AnalysisPass.__init__(self)
+        machinery.AnalysisPass.__init__(self)
 
     def run_pass(self, state: Any) -> bool:
-        made = numba.core.typing.signature(state.return_type, *state.args)
-        state.cr = compile_result(type_annotation=state.type_annotation, signature=made)
+        made = state.return_type(*state.args)  # a signature
+        state.cr = compiler.compile_result(type_annotation=state.type_annotation, signature=made)
         return False
 
 
-class _Inference(CompilerBase):
+class _Inference(compiler.CompilerBase):  # type: ignore[misc]  # numba's are untyped
     """numba's own compiler, as far as types go."""
 
     def define_pipelines(self) -> list[Any]:
-        whole = DefaultPassBuilder.define_nopython_pipeline(self.state).passes
+        whole = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state).passes
         last = [each for each, _ in whole].index(AnnotateTypes)
-        types_only = PassManager("types")
+        types_only = machinery.PassManager("types")
         types_only.passes = [*whole[: last + 1], (_Inferred, "keep what was inferred")]
         types_only.finalize()
         return [types_only]
@@ -485,9 +487,9 @@ class _Inference(CompilerBase):
 
 def inferred(compiled: Any, arguments: tuple[Any, ...]) -> Any:
     """Infer again what numba infers in a kernel for these types; kernels that it calls get their types, too."""
-    compiler = copy(compiled._compiler)
-    compiler.pipeline_class = _Inference
-    return compiler.compile(arguments, None)
+    inference = copy(compiled._compiler)
+    inference.pipeline_class = _Inference
+    return inference.compile(arguments, None)
 
 
 def _results(written: Any, type_: Any) -> Iterator[tuple[Any, Any]]:

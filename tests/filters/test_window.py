@@ -34,7 +34,7 @@ from streamdedup.filters.window.row_index import _keep_first, table_for
 from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
-from streamdedup.keys.multilinear import Words, drawn_words
+from streamdedup.keys.multilinear import drawn_words
 from streamdedup.rules.window import DuplicatesWithin
 from tests.chosen import CHOSEN
 from tests.filters.cases import band, copies, random_digests, state
