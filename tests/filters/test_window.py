@@ -33,6 +33,7 @@ from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.row_index import _keep_first, table_for
 from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
 from streamdedup.filters.window.window import Window
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
 from streamdedup.keys.multilinear import drawn_words
 from streamdedup.rules.window import DuplicatesWithin
