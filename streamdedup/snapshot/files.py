@@ -7,7 +7,6 @@ path, what happened, and what to do. Nothing here logs.
 import errno
 import os
 import secrets
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.filters.base import Filter, Parts
 from streamdedup.keys.hashing import HASHES, Hash, named
+from streamdedup.named_files import TO_READ, kind_of
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import (
     DamagedFileError,
@@ -44,6 +44,10 @@ Make = Callable[[Mapping[str, Any], list[memoryview], Hash], Made]
 
 # The kinds of the files that `streamdedup lists build` writes. A list holds two filters, a store digests.
 LIST, STORE = "list", "store"
+
+
+class NotRegularError(SnapshotError):
+    """What has the name of a file is a pipe, a directory, a socket or a device."""
 
 
 class FileSystem(Protocol):
@@ -144,7 +148,9 @@ def reading(
             yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
     except SnapshotError as error:
         remedy = "take a copy of it, or build and save it again"
-        if isinstance(error, ForeignError):
+        if isinstance(error, NotRegularError):
+            remedy = "name a regular file, or a link to one"
+        elif isinstance(error, ForeignError):
             remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
         raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from _outside(error)
     except OSError as error:
@@ -240,13 +246,12 @@ def sync_directory(fs: FileSystem, directory: Path) -> None:
 
 @contextmanager
 def opened(fs: FileSystem, path: Path, flags: int = 0) -> Iterator[tuple[int, int]]:
-    """Open a file to read; yield its descriptor and its size in bytes. SnapshotError if it is no regular file."""
-    # Without O_NONBLOCK, to open a FIFO waits until another process writes to it.
-    fd = fs.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    """Open a file to read; yield its descriptor and its size in bytes. NotRegularError if it is no regular file."""
+    fd = fs.open(path, TO_READ | flags)
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise SnapshotError(NO_FILE)
+        if kind := kind_of(found.st_mode):
+            raise NotRegularError(f"{NO_FILE}, but {kind}")
         yield fd, found.st_size
     finally:
         with suppress(OSError):
