@@ -18,7 +18,9 @@ async def append(
     Each goes to the partition that Kafka's own clients choose for its key. This may wait for a broker without end, so
     the caller sets a time-out. After an error, some of the records may have been written.
     """
-    producer = AIOKafkaProducer(**client_arguments(options), acks="all", enable_idempotence=True)
+    producer = AIOKafkaProducer(
+        **await client_arguments(options), acks="all", enable_idempotence=True
+    )
     try:
         with starting():
             await producer.start()

@@ -310,7 +310,7 @@ class KafkaSource:
     async def _joined(self) -> Any:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
         consumer = self._make_consumer(
-            **{**defaults, **self._options.consumer, **client_arguments(self._options)},
+            **{**defaults, **self._options.consumer, **await client_arguments(self._options)},
             group_id=self._options.group_id,
             group_instance_id=self._options.group_instance_id,
             isolation_level="read_committed",

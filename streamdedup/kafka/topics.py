@@ -148,7 +148,7 @@ async def create_missing(
     settings = settings_like(source, retention_ms_min)
     if not names:
         return names
-    admin = AIOKafkaAdminClient(**client_arguments(options))
+    admin = AIOKafkaAdminClient(**await client_arguments(options))
     try:
         with starting():
             await admin.start()
