@@ -113,6 +113,9 @@ class Threads:
     loads: Lane = field(default_factory=lambda: Lane(LOADS_MAX))
     memory: Lane = field(default_factory=lambda: Lane(MEMORY_MAX))
     lookups: Lane = field(default_factory=lambda: Lane(LOOKUPS_MAX, "blocklist.exact"))
+    lists: Lane = field(
+        default_factory=lambda: Lane(LOOKUPS_MAX, "blocklist.file or allowlist.file")
+    )
     allowlist: Lane = field(default_factory=lambda: Lane(1, "allowlist.file"))
     blocklist: Lane = field(
         default_factory=lambda: Lane(1, "blocklist.file, or under blocklist.exact,")
