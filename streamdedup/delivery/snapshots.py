@@ -33,6 +33,10 @@ T = TypeVar("T")
 TRIES = 3
 RETRY_S = 0.1
 WRITTEN = "its snapshot to be written"
+_MORE_SPACE = (
+    "make room in snapshot.directory for snapshot.keep + 1 files of each partition, or lower snapshot.keep; until then"
+    " fewer are kept"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class ShardSnapshots:
         self.newest: Newest | None = None
         self._meters = ShardMeters() if meters is None else meters
         self._leaves = False  # whether the last save left something that could not be removed
+        self._gave_up = False  # whether the last save gave up older generations for want of space
         self._labels: list[int] = []  # of the newest usable snapshots, newest first
         # So many of them must stay usable when the output is trimmed; `due` holds that.
         self._spares = min(2, settings.snapshot.keep)
@@ -245,6 +250,14 @@ class ShardSnapshots:
                 "snapshot_leftover", path=str(saved.left.path), reason=saved.left.reason
             )
         self._leaves = saved.left is not None
+        if saved.given_up and not self._gave_up:
+            self._log.warning(
+                "snapshots_given_up",
+                generations=saved.given_up,
+                reason="there was no space left for the new one",
+                remedy=_MORE_SPACE,
+            )
+        self._gave_up = saved.given_up > 0
 
     async def _save_once(
         self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None

@@ -46,6 +46,10 @@ Make = Callable[[Mapping[str, Any], list[memoryview], Hash], Made]
 LIST, STORE = "list", "store"
 
 
+class NoSpaceError(SnapshotError):
+    """There is no space left for what was to be written: the disk or the quota is full."""
+
+
 class NotRegularError(SnapshotError):
     """What has the name of a file is a pipe, a directory, a socket or a device."""
 
@@ -205,7 +209,8 @@ def writer() -> str:
 def publish(fs: FileSystem, temporary: Path, path: Path, content: Content, instead: str) -> int:
     """Write `content` to `temporary`, rename that to `path`, and make both durable; return the size in bytes.
 
-    SnapshotError if any step fails; `instead` is what else the operator could do. The temporary file is then deleted.
+    SnapshotError if any step fails, a NoSpaceError if nothing was put in place for want of space; `instead` is what
+    else the operator could do. The temporary file is then deleted.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -217,13 +222,14 @@ def publish(fs: FileSystem, temporary: Path, path: Path, content: Content, inste
                 fs.fsync(fd)
             finally:
                 fs.close(fd)
-        with blaming("put in place", path, instead):
+        # From here on the new file may be in place, and not durable: a lack of space is no reason to give up others.
+        with blaming("put in place", path, instead, SnapshotError):
             fs.rename(temporary, path)
     except BaseException:
         with suppress(OSError):
             fs.unlink(temporary)
         raise
-    with blaming("make durable", path, instead):
+    with blaming("make durable", path, instead, SnapshotError):
         sync_directory(fs, path.parent)
     return size_bytes
 
@@ -357,16 +363,21 @@ def _made(make: Make[Made], contents: Contents, hash_: Hash) -> Made:
 
 
 @contextmanager
-def blaming(doing: str, path: Path, instead: str) -> Iterator[None]:
-    """Turn an OSError into a SnapshotError. `instead` is what else the operator could do."""
+def blaming(
+    doing: str, path: Path, instead: str, kind: type[SnapshotError] | None = None
+) -> Iterator[None]:
+    """Turn an OSError into a SnapshotError, or into `kind`. `instead` is what else the operator could do."""
     try:
         yield
     except OSError as error:
-        raise _blamed(doing, path, error, instead) from _outside(error)
+        raise _blamed(doing, path, error, instead, kind) from _outside(error)
 
 
-def _blamed(doing: str, path: Path, error: OSError, instead: str) -> SnapshotError:
-    return SnapshotError(f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}")
+def _blamed(
+    doing: str, path: Path, error: OSError, instead: str, kind: type[SnapshotError] | None = None
+) -> SnapshotError:
+    kind = kind or (NoSpaceError if error.errno in _FULL else SnapshotError)
+    return kind(f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}")
 
 
 def _outside(error: E) -> E:
@@ -384,6 +395,7 @@ def words(error: OSError) -> str:
     return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _WRONG_PATH = {
     errno.ENOENT,
     errno.ENOTDIR,
@@ -395,7 +407,7 @@ _WRONG_PATH = {
 
 
 def _remedy(error: OSError, instead: str) -> str:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if error.errno in _FULL:
         return f"free some space there, or {instead}"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return f"let user id {os.geteuid()} do so, or {instead}"
