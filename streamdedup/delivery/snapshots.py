@@ -24,7 +24,7 @@ from streamdedup.kafka.client.connection import describe_error
 from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import Settings
-from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
+from streamdedup.snapshot import Identity, LockedError, Refusal, Saved, Snapshot, Store
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import Threads
 
@@ -33,6 +33,15 @@ T = TypeVar("T")
 TRIES = 3
 RETRY_S = 0.1
 WRITTEN = "its snapshot to be written"
+POSTPONED_OFTEN = 3  # saves in a row
+_OTHER_SAVES = (
+    "none unless this goes on: then see that no two workers save the same partition in one directory, and that none was"
+    " stopped during a save"
+)
+_MOVES_OFTEN = (
+    "none unless this goes on: a restart then folds more of the output. A window with fewer filter.generations moves on"
+    " less often, a filter with a larger filter.capacity grows less often"
+)
 _MORE_SPACE = (
     "make room in snapshot.directory for snapshot.keep + 1 files of each partition, or lower snapshot.keep; until then"
     " fewer are kept"
@@ -67,6 +76,7 @@ class ShardSnapshots:
         self._meters = ShardMeters() if meters is None else meters
         self._leaves = False  # whether the last save left something that could not be removed
         self._gave_up = False  # whether the last save gave up older generations for want of space
+        self._postponed = 0  # saves in a row
         self._labels: list[int] = []  # of the newest usable snapshots, newest first
         # So many of them must stay usable when the output is trimmed; `due` holds that.
         self._spares = min(2, settings.snapshot.keep)
@@ -227,15 +237,19 @@ class ShardSnapshots:
                 if saved := await self._save_once(shard, identity, fingerprint):
                     break
                 await asyncio.sleep(RETRY_S)
+        except LockedError as error:
+            self._note_postponed(str(error), _OTHER_SAVES)
+            return
         except Exception as error:
             self._meters.snapshots_failed += 1
             self._log.error("snapshot_failed", **describe_error(error))
             return
         if saved is None:
-            self._log.info(
-                "snapshot_postponed", reason="the filter was growing, or its window was moving on"
+            self._note_postponed(
+                "the filter was growing, or its window was moving on", _MOVES_OFTEN
             )
             return
+        self._postponed = 0
         self.saved, self._labels = saved, [label, *self._labels][: self._spares]
         self.newest = Newest(label, saved.size_bytes, time.time())
         self._meters.snapshots_saved += 1
@@ -258,6 +272,12 @@ class ShardSnapshots:
                 remedy=_MORE_SPACE,
             )
         self._gave_up = saved.given_up > 0
+
+    def _note_postponed(self, reason: str, remedy: str) -> None:
+        """Log that nothing was saved, and that the next save will be; a warning if that is so again and again."""
+        self._postponed += 1
+        log_postponed = self._log.warning if self._postponed >= POSTPONED_OFTEN else self._log.info
+        log_postponed("snapshot_postponed", times=self._postponed, reason=reason, remedy=remedy)
 
     async def _save_once(
         self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None

@@ -89,6 +89,10 @@ class Saved:
     given_up: int = 0
 
 
+class LockedError(SnapshotError):
+    """Another process holds the lock of these generations: it saves them itself. Nothing was written."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """A snapshot that was not used, and the reason, as a sentence for the log."""
@@ -134,7 +138,8 @@ class Store:
         that of a record batch of the output below `label`. `cut_short()` is called before each piece; if it returns
         True, the save is given up. After a SnapshotError the older generations still exist, and possibly the new one
         as well; after a NoSpaceError only the newest one that is whole, of this and of the other partitions of the
-        output. What cannot be removed makes no save a failure: `Saved.left` names it.
+        output. LockedError if another process saves the same. What cannot be removed makes no save a failure:
+        `Saved.left` names it.
         """
         started = time.perf_counter()
 
@@ -288,7 +293,7 @@ class Store:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise SnapshotError(
+                    raise LockedError(
                         f"another process holds {path}: it is saving, or was paused during a save; "
                         "nothing was written. Let it continue or end it; make sure that no two workers "
                         "save the same partition in one directory"

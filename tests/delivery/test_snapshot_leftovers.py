@@ -1,6 +1,7 @@
 """What a shard reports of its saves: what stays, is given up, or is locked by another makes none a failure."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,20 @@ async def test_what_is_given_up_for_want_of_space_is_said_once_while_it_lasts(
     assert (line["log_level"], line["generations"]) == ("warning", 1)
     assert "snapshot.keep + 1 files of each partition" in line["remedy"]
     assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (4, 0)
+
+
+async def test_a_lock_of_another_worker_is_no_failure(tmp_path: Path) -> None:
+    """It saves the same partition, so nobody is needed; if that is so each time, it is a warning."""
+    saves = _Saves(tmp_path)
+    await saves()
+    with (saves.directory / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lines = [line for _ in range(3) for line in await saves()]
+    assert [(line["event"], line["log_level"], line["times"]) for line in lines] == [
+        ("snapshot_postponed", "info", 1),
+        ("snapshot_postponed", "info", 2),
+        ("snapshot_postponed", "warning", 3),
+    ]
+    assert lines[0]["reason"].startswith(f"another process holds {saves.directory}/lock")
+    assert [line["event"] for line in await saves()] == ["snapshot_saved"]
+    assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (2, 0)
