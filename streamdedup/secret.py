@@ -4,26 +4,48 @@ A model declares `<name>_file` before `<name>`, and validates `<name>` by `read_
 secret.
 """
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, SecretStr, ValidationInfo
 
+from streamdedup.named_files import can_be_read_again, open_regular, read_short
 from streamdedup.units import LocalPath
 
+_READ: ContextVar[dict[Path, bytes | OSError] | None] = ContextVar("_READ", default=None)
 
-def _check_readable(path: Path) -> Path:
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Within this context, read each secret's file once, however often it is asked for: it may be a pipe."""
+    before = _READ.set({})
     try:
-        with path.open("rb"):
-            return path
+        yield
+    finally:
+        _READ.reset(before)
+
+
+def _check_regular(path: Path) -> Path:
+    try:
+        os.close(open_regular(path))
     except OSError as error:
         raise ValueError(
             f"cannot be read: {error.strerror}; name a file that this user may read"
         ) from None
+    return path
 
 
-ReadableFile = Annotated[LocalPath, AfterValidator(_check_readable)]
+def _check_secret(path: Path) -> Path:
+    return _check_regular(path) if can_be_read_again(path) else path
+
+
+# The file of a list or a certificate is mapped, or looked at again; that of a secret is read once, and may be a pipe.
+RegularFile = Annotated[LocalPath, AfterValidator(_check_regular)]
+SecretFile = Annotated[LocalPath, AfterValidator(_check_secret)]
 
 
 def read_secret(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
@@ -35,13 +57,32 @@ def read_secret(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
     if secret is not None or path is None:
         return secret
     try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = _content(path).decode("utf-8")
+    except OSError as error:
+        raise ValueError(
+            f"cannot be read from {path}: {error.strerror}; name a file, or a pipe that is written at once"
+        ) from None
+    except UnicodeDecodeError:
         raise ValueError(f"cannot be read from {path} as UTF-8 text") from None
     text = text.removesuffix("\n").removesuffix("\r")
     if not text:
         raise ValueError(f"cannot be read from {path}, which is empty")
     return SecretStr(text)
+
+
+def _content(path: Path) -> bytes:
+    known = _READ.get()
+    content = None if known is None else known.get(path)
+    if content is None:
+        try:
+            content = read_short(path)
+        except OSError as error:
+            content = error
+        if known is not None:
+            known[path] = content
+    if isinstance(content, OSError):
+        raise content
+    return content
 
 
 def conflicting_secrets(

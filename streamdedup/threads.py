@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import structlog
@@ -113,8 +113,15 @@ class Threads:
     loads: Lane = field(default_factory=lambda: Lane(LOADS_MAX))
     memory: Lane = field(default_factory=lambda: Lane(MEMORY_MAX))
     lookups: Lane = field(default_factory=lambda: Lane(LOOKUPS_MAX, "blocklist.exact"))
+    lists: Lane = field(
+        default_factory=lambda: Lane(LOOKUPS_MAX, "blocklist.file or allowlist.file")
+    )
+    allowlist: Lane = field(default_factory=lambda: Lane(1, "allowlist.file"))
+    blocklist: Lane = field(
+        default_factory=lambda: Lane(1, "blocklist.file, or under blocklist.exact,")
+    )
 
     @property
     def busy(self) -> bool:
         """Whether any lane is running a call."""
-        return any(lane.busy for lane in (self.saves, self.loads, self.memory, self.lookups))
+        return any(getattr(self, lane.name).busy for lane in fields(self))

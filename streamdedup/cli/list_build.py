@@ -29,7 +29,9 @@ def add_build(parts: Commands) -> None:
         " for those of that domain and all its subdomains. The file is replaced as a whole when the list is complete,"
         " or not at all.",
     )
-    build.add_argument("inputs", nargs="+", metavar="INPUT", help="a file, or - for standard input")
+    build.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="a file, a pipe, or - for standard input"
+    )
     build.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="the file of the list"
     )
@@ -148,19 +150,19 @@ def _whole(text: str) -> int:
 def _build(arguments: argparse.Namespace) -> int:
     from streamdedup.kernel import compiling
     from streamdedup.lists.build.builder import BuildRequest, build
-    from streamdedup.lists.build.inputs import STDIN, inputs_of
+    from streamdedup.lists.build.inputs import inputs_of
     from streamdedup.lists.build.proof import prove
     from streamdedup.lists.build.rejects import Rejects
     from streamdedup.lists.exact_store import place_of
     from streamdedup.lists.progress import BuildProgress
 
     output: Path = arguments.output
-    if arguments.check and STDIN in arguments.inputs:
-        raise ConfigError(
-            "--check reads the inputs twice, and standard input can be read only once; name files"
-        )
     given = arguments.format, arguments.column, arguments.field
     inputs = inputs_of(arguments.inputs, stdin, *given)
+    if arguments.check and any(given.is_read_once for given in inputs):
+        raise ConfigError(
+            "--check reads the inputs twice, and standard input or a pipe can be read only once; name files"
+        )
     tree = configured(arguments, _OF_KEYS)
     normalizing, hash_ = _of_keys(arguments, tree)
     exact = arguments.exact or _is_verified(tree, arguments.kind)

@@ -58,5 +58,4 @@ def stdin() -> BinaryIO:
 def _hash_key(text: str) -> bytes:
     from streamdedup import settings
 
-    path: Path = settings.filter_option("hash_key_file", text)  # this has checked the contents
-    return bytes.fromhex(path.read_text().strip())
+    return settings.hash_key_in(text)

@@ -192,12 +192,17 @@ class Decider:
         takes_long = self._extractor.takes_long or is_long(keys.keys)
         if lists.block is None or not (takes_long or lists.ask_a_disk):
             return lists
-        said = await asyncio.to_thread(screen, keys, rejected, lists)
+        name = f"{self._recipe.settings.source.topic}/{partition}"
+        threads = self._services.threads
+        if lists.are_mapped:
+            what = "the mapped file of a list"
+            said = await threads.lists.run(name, what, screen, keys, rejected, lists)
+        else:
+            said = await asyncio.to_thread(screen, keys, rejected, lists)
         if not isinstance(said, NeedsStore):
             return said
-        name = f"{self._recipe.settings.source.topic}/{partition}"
         what = "the exact store of its block list"
-        return await self._services.threads.lookups.run(name, what, said.verified)
+        return await threads.lookups.run(name, what, said.verified)
 
     async def _commit_position(self, shard: Shard, in_flight: InFlight) -> None:
         """Commit the input position now and then while there is no event to read.

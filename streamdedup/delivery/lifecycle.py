@@ -259,11 +259,13 @@ class Delivery:
             )
 
     def lookup_waits(self, above_s: float) -> str | None:
-        """Return, as text, which lookup in a list's exact store has waited for `above_s` seconds or more.
+        """Return, as text, which lookup in a list's file or exact store has waited for `above_s` seconds or more.
 
         None if no lookup has. Any thread may call this.
         """
-        return self._services.threads.lookups.waits(self._name, above_s)
+        threads = self._services.threads
+        in_file = threads.lists.waits(self._name, above_s)
+        return in_file or threads.lookups.waits(self._name, above_s)
 
     def memory_waits(self, above_s: float = 0.0) -> str | None:
         """Return, as text, that the shard has waited for `above_s` seconds or more to decode a large record batch.

@@ -24,7 +24,7 @@ from streamdedup.kafka.client.connection import describe_error
 from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import Settings
-from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
+from streamdedup.snapshot import Identity, LockedError, Refusal, Saved, Snapshot, Store
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.snapshot.header import Log
 from streamdedup.threads import Threads
@@ -35,6 +35,18 @@ TRIES = 3
 RETRY_S = 0.1
 POSTPONED_OFTEN = 3  # saves in a row
 WRITTEN = "its snapshot to be written"
+_OTHER_SAVES = (
+    "none unless this goes on: then see that no two workers save the same partition in one directory, and that none was"
+    " stopped during a save"
+)
+_MOVES_OFTEN = (
+    "none unless this goes on: a restart then folds more of the output. A window with fewer filter.generations moves on"
+    " less often, a filter with a larger filter.capacity grows less often"
+)
+_MORE_SPACE = (
+    "make room in snapshot.directory for snapshot.keep + 1 files of each partition, or lower snapshot.keep; until then"
+    " fewer are kept"
+)
 
 
 @dataclass(frozen=True)
@@ -63,8 +75,9 @@ class ShardSnapshots:
         self.saved: Saved | None = None
         self.newest: Newest | None = None
         self._meters = ShardMeters() if meters is None else meters
-        self._postponed = 0  # saves in a row
         self._leaves = False  # whether the last save left something that could not be removed
+        self._gave_up = False  # whether the last save gave up older generations for want of space
+        self._postponed = 0  # saves in a row
         self._labels: list[int] = []  # of the newest usable snapshots, newest first
         # So many of them must stay usable when the output is trimmed; `due` holds that.
         self._spares = min(2, settings.snapshot.keep)
@@ -245,12 +258,17 @@ class ShardSnapshots:
                 if saved := await self._save_once(shard, identity, fingerprint, input_id):
                     break
                 await asyncio.sleep(RETRY_S)
+        except LockedError as error:
+            self._note_postponed(str(error), _OTHER_SAVES)
+            return
         except Exception as error:
             self._meters.snapshots_failed += 1
             self._log.error("snapshot_failed", **describe_error(error))
             return
         if saved is None:
-            self._note_postponed()
+            self._note_postponed(
+                "the filter was growing, or its window was moving on", _MOVES_OFTEN
+            )
             return
         self._postponed = 0
         self.saved, self._labels = saved, [label, *self._labels][: self._spares]
@@ -267,18 +285,20 @@ class ShardSnapshots:
                 "snapshot_leftover", path=str(saved.left.path), reason=saved.left.reason
             )
         self._leaves = saved.left is not None
+        if saved.given_up and not self._gave_up:
+            self._log.warning(
+                "snapshots_given_up",
+                generations=saved.given_up,
+                reason="there was no space left for the new one",
+                remedy=_MORE_SPACE,
+            )
+        self._gave_up = saved.given_up > 0
 
-    def _note_postponed(self) -> None:
-        """Log that the filter was never in a state that can be saved; a warning if that is so again and again."""
+    def _note_postponed(self, reason: str, remedy: str) -> None:
+        """Log that nothing was saved, and that the next save will be; a warning if that is so again and again."""
         self._postponed += 1
         log_postponed = self._log.warning if self._postponed >= POSTPONED_OFTEN else self._log.info
-        log_postponed(
-            "snapshot_postponed",
-            times=self._postponed,
-            reason="the filter was growing, or its window was moving on",
-            remedy="none unless this goes on: a restart then folds more of the output. A window with fewer"
-            " filter.generations moves on less often, a filter with a larger filter.capacity grows less often",
-        )
+        log_postponed("snapshot_postponed", times=self._postponed, reason=reason, remedy=remedy)
 
     async def _save_once(
         self,

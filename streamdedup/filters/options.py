@@ -17,7 +17,7 @@ from pydantic import (
 
 from streamdedup.filters.kinds import GROWABLE
 from streamdedup.filters.sizing import BLOCKED_ERROR_MIN
-from streamdedup.secret import ReadableFile, conflicting_secrets, read_secret
+from streamdedup.secret import SecretFile, conflicting_secrets, read_secret
 from streamdedup.units import count, milliseconds, size_bytes
 
 # The kinds that take keys one after the other.
@@ -89,7 +89,7 @@ class FilterOptions(BaseModel):
         "filter begins empty, and keeps it in its snapshots. `murmur3`: MurmurHash3 x64 128, which has no secret: only "
         "for keys that no outsider chooses. After a change, the worker folds the output again.",
     )
-    hash_key_file: ReadableFile | None = Field(
+    hash_key_file: SecretFile | None = Field(
         default=None,
         description="A file that holds the secret of `hash: siphash`, for all partitions and lists.",
     )

@@ -20,7 +20,7 @@ async def append(
     the caller sets a time-out. After an error, some of the records may have been written.
     """
     producer = never_creating(
-        AIOKafkaProducer(**client_arguments(options), acks="all", enable_idempotence=True)
+        AIOKafkaProducer(**await client_arguments(options), acks="all", enable_idempotence=True)
     )
     try:
         with starting():

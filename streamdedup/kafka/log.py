@@ -198,7 +198,7 @@ async def committed_events(
     where = TopicPartition(topic, partition)
     consumer = never_creating(
         make_consumer(
-            **client_arguments(options),
+            **await client_arguments(options),
             isolation_level="read_committed",
             auto_offset_reset="none",
             enable_auto_commit=False,

@@ -20,7 +20,7 @@ from pydantic import (
 
 from streamdedup.kafka.passthrough import Client, PassThrough, read_client_options
 from streamdedup.keys.options import Tombstones
-from streamdedup.secret import ReadableFile, conflicting_secrets, read_secret
+from streamdedup.secret import RegularFile, SecretFile, conflicting_secrets, read_secret
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
 MARK = "streamdedup.verdict"  # the header of the output that names the verdict
@@ -106,20 +106,20 @@ class KafkaOptions(BaseModel):
         default="PLAINTEXT",
         description="Whether the connection is encrypted, and whether the worker authenticates itself by SASL.",
     )
-    ssl_cafile: ReadableFile | None = Field(
+    ssl_cafile: RegularFile | None = Field(
         default=None,
         description="The certificates of trusted authorities, PEM; not set, the system's.",
     )
-    ssl_certfile: ReadableFile | None = Field(
+    ssl_certfile: RegularFile | None = Field(
         default=None, description="The worker's certificate, PEM; requires `ssl_keyfile`."
     )
-    ssl_keyfile: ReadableFile | None = Field(
+    ssl_keyfile: RegularFile | None = Field(
         default=None, description="The private key of `ssl_certfile`, PEM."
     )
     ssl_check_hostname: bool = Field(
         default=True, description="Whether the broker's certificate must contain its host name."
     )
-    ssl_password_file: ReadableFile | None = Field(
+    ssl_password_file: SecretFile | None = Field(
         default=None, description="A file holding the passphrase of `ssl_keyfile`."
     )
     ssl_password: SecretStr | None = Field(
@@ -136,7 +136,7 @@ class KafkaOptions(BaseModel):
     sasl_plain_username: str | None = Field(
         default=None, min_length=1, description="The user for PLAIN and SCRAM."
     )
-    sasl_plain_password_file: ReadableFile | None = Field(
+    sasl_plain_password_file: SecretFile | None = Field(
         default=None, description="A file holding the password for PLAIN and SCRAM."
     )
     sasl_plain_password: SecretStr | None = Field(

@@ -286,7 +286,7 @@ class KafkaWriter:
 
     async def _started(self, **identity: object) -> Any:
         async def start() -> Any:
-            producer = never_creating(AIOKafkaProducer(**self._arguments(), **identity))
+            producer = never_creating(AIOKafkaProducer(**await self._arguments(), **identity))
             try:
                 with starting():
                     await producer.start()
@@ -298,11 +298,11 @@ class KafkaWriter:
         what = f"the producer of {self.transactional_id}"
         return await start_patiently(start, what, self._patience, ends=False)
 
-    def _arguments(self) -> dict[str, Any]:
+    async def _arguments(self) -> dict[str, Any]:
         compression = self._sink.compression
         return {
             **self._defaulted,
-            **client_arguments(self._options),
+            **await client_arguments(self._options),
             "compression_type": None if compression == "none" else compression,
         }
 

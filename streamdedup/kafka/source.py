@@ -324,7 +324,7 @@ class KafkaSource:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
         consumer: Any = never_creating(
             self._make_consumer(
-                **{**defaults, **self._options.consumer, **client_arguments(self._options)},
+                **{**defaults, **self._options.consumer, **await client_arguments(self._options)},
                 group_id=self._options.group_id,
                 group_instance_id=self._options.group_instance_id,
                 isolation_level="read_committed",

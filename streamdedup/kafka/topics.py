@@ -151,7 +151,7 @@ async def create_missing(
     settings = settings_like(source, retention_ms_min)
     if not names:
         return names
-    admin = never_creating(AIOKafkaAdminClient(**client_arguments(options)))
+    admin = never_creating(AIOKafkaAdminClient(**await client_arguments(options)))
     try:
         with starting():
             await admin.start()

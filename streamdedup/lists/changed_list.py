@@ -34,6 +34,11 @@ class ChangedList:
         """The version of the file, and how far the control topic was read. It is the same on every worker."""
         return f"{self.base.version}+{self.position}"
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the list's file is mapped."""
+        return self.base.is_mapped
+
     def match(self, keys: Column, digests: Digests) -> Matches:
         """Return a `Match` for each of `keys`, (n,), as `Matcher.match` does. Single changes win over the file."""
         base, changes = self.base, self.overlay.look_up(digests)

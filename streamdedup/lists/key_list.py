@@ -35,12 +35,13 @@ COPIED_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True)
 class KeyList:
-    """The entries of a list, and the facts of its header; `path` is the file that it was loaded from."""
+    """The entries of a list, and the facts of its header; `path` is the file that it was loaded from, or is mapped."""
 
     facts: Facts
     addresses: Filter
     domains: Filter | None
     path: Path | None = None
+    is_mapped: bool = False
 
     @classmethod
     def of(
@@ -196,7 +197,8 @@ def load(path: str | os.PathLike[str], *, hash_key: bytes = b"", verify: bool = 
             raise ConfigError(
                 f"cannot use {source}: it is a filter of kind {kind}, not a list; `streamdedup lists build` makes one"
             )
-        return replace(files.made_by(KeyList.from_parts, reader, hash_key, source), path=source)
+        made = files.made_by(KeyList.from_parts, reader, hash_key, source)
+        return replace(made, path=source, is_mapped=mapped)
 
 
 def _is_small(path: Path) -> bool:

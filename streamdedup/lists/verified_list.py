@@ -39,6 +39,11 @@ class VerifiedList:
         return self.listed.version
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether the list's file is mapped."""
+        return self.listed.is_mapped
+
+    @property
     def base(self) -> KeyList:
         """The list's file, without single changes."""
         return self.listed.base if isinstance(self.listed, ChangedList) else self.listed

@@ -46,6 +46,10 @@ class Matcher(Protocol):
     def version(self) -> str:
         """The version; it differs whenever the entries may differ."""
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `match` reads a mapped file, so that it may wait for a disk whose pages are not in memory."""
+
     def match(self, keys: Column, digests: Digests) -> Matches:
         """Return a `Match` for each key, shape (n,), dtype uint8.
 
@@ -124,8 +128,13 @@ class Lists:
 
     @property
     def ask_a_disk(self) -> bool:
-        """Whether `screen` may wait for a disk."""
-        return isinstance(self.block, Verifier)
+        """Whether `screen` may wait for a disk: that of an exact store, or of a mapped list."""
+        return isinstance(self.block, Verifier) or self.are_mapped
+
+    @property
+    def are_mapped(self) -> bool:
+        """Whether a list is a mapped file, so that `ask` may wait for a disk."""
+        return any(listed is not None and listed.is_mapped for listed in (self.block, self.allow))
 
     def screen(self, rows: Integers, keys: Column, digests: Digests, hash_: Hash) -> BlockedRows:
         """Return which of `rows` (n,) of a batch, ascending, are blocked.
@@ -139,7 +148,7 @@ class Lists:
         return (said.verified() if isinstance(said, NeedsStore) else said).blocked
 
     def ask(self, rows: Integers, keys: Column, digests: Digests) -> "ScreenResult | NeedsStore":
-        """Do the same as `screen`, but read no disk: if a store must be asked, return what for.
+        """Do the same as `screen`, but read no store: if one must be asked, return what for.
 
         `digests` are those of the lists' own hash.
         """

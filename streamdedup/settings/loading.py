@@ -18,6 +18,7 @@ from pydantic_settings import InitSettingsSource
 from streamdedup.errors import ConfigError
 from streamdedup.filters.options import FilterOptions
 from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION, Client, client_options
+from streamdedup.secret import reading_once
 from streamdedup.settings.layers import (
     Layer,
     Place,
@@ -45,7 +46,8 @@ def load(
     path = path or _default_path(environ)
     layers = (read_overrides(overrides), read_environment(environ), read_file(path))
     written = ChainMap(*(layer.entries for layer in layers))
-    settings, problems = _check(layers, written, Place(len(layers), 0, str(path)))
+    with reading_once():
+        settings, problems = _check(layers, written, Place(len(layers), 0, str(path)))
     problems = sorted([*problems, *(problem for layer in layers for problem in layer.problems)])
     if problems or settings is None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
@@ -59,8 +61,17 @@ def load(
 
 def filter_option(name: str, text: str) -> Any:  # noqa: ANN401 - an option's own type
     """Return what `load` would read as `filter.<name>` from `text`. Raises ValueError with the same message."""
+    return getattr(_filter_with(name, text), name)
+
+
+def hash_key_in(file: str) -> bytes:
+    """Return the secret that `load` would read from `filter.hash_key_file`; likewise. The file is read once."""
+    return _filter_with("hash_key_file", file).hash_key_bytes
+
+
+def _filter_with(name: str, text: str) -> FilterOptions:
     try:
-        return getattr(FilterOptions.model_validate({"capacity": 1, name: text}), name)
+        return FilterOptions.model_validate({"capacity": 1, name: text})
     except ValidationError as error:
         raise ValueError(_why(error.errors()[0], ("filter", name))) from None
 

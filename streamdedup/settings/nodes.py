@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from streamdedup.errors import ConfigError
+from streamdedup.named_files import read_short
 
 Raw = str | list["Raw"] | dict[str, "Raw"] | None
 
@@ -16,9 +17,12 @@ NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 
 def read_file(path: Path) -> yaml.Node | None:
-    """Return the root of a YAML file, None if it is empty. Raises ConfigError if it cannot be read or is not YAML."""
+    """Return the root of a YAML file, None if it is empty. ConfigError if it cannot be read or is not YAML.
+
+    It may be a pipe, which is read once.
+    """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_short(path).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read: {error.strerror}; name an existing file with -c FILE"

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from streamdedup.kafka.options import Name
-from streamdedup.secret import ReadableFile
+from streamdedup.secret import RegularFile
 from streamdedup.units import LocalPath, count, seconds
 
 
@@ -14,7 +14,7 @@ class AllowlistOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    file: ReadableFile | None = Field(
+    file: RegularFile | None = Field(
         default=None,
         description="A list made by `streamdedup lists build`, preferably with `--kind exact`: its keys pass "
         "`blocklist`, even if that matches them. If not set, there is no allow list.",
@@ -27,7 +27,7 @@ class BlocklistOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    file: ReadableFile | None = Field(
+    file: RegularFile | None = Field(
         default=None,
         description="A list made by `streamdedup lists build`, with the normalization of this configuration, and by "
         "siphash under `filter.hash_key` if that is set, else by murmur3; `-c` takes them from here. If not set, there "

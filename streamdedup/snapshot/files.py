@@ -7,7 +7,6 @@ path, what happened, and what to do. Nothing here logs.
 import errno
 import os
 import secrets
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.filters.base import Filter, Parts
 from streamdedup.keys.hashing import HASHES, Hash, named
+from streamdedup.named_files import TO_READ, kind_of
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import (
     DamagedFileError,
@@ -44,6 +44,14 @@ Make = Callable[[Mapping[str, Any], list[memoryview], Hash], Made]
 
 # The kinds of the files that `streamdedup lists build` writes. A list holds two filters, a store digests.
 LIST, STORE = "list", "store"
+
+
+class NoSpaceError(SnapshotError):
+    """There is no space left for what was to be written: the disk or the quota is full."""
+
+
+class NotRegularError(SnapshotError):
+    """What has the name of a file is a pipe, a directory, a socket or a device."""
 
 
 class FileSystem(Protocol):
@@ -144,7 +152,9 @@ def reading(
             yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
     except SnapshotError as error:
         remedy = "take a copy of it, or build and save it again"
-        if isinstance(error, ForeignError):
+        if isinstance(error, NotRegularError):
+            remedy = "name a regular file, or a link to one"
+        elif isinstance(error, ForeignError):
             remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
         raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from _outside(error)
     except OSError as error:
@@ -199,7 +209,8 @@ def writer() -> str:
 def publish(fs: FileSystem, temporary: Path, path: Path, content: Content, instead: str) -> int:
     """Write `content` to `temporary`, rename that to `path`, and make both durable; return the size in bytes.
 
-    SnapshotError if any step fails; `instead` is what else the operator could do. The temporary file is then deleted.
+    SnapshotError if any step fails, a NoSpaceError if nothing was put in place for want of space; `instead` is what
+    else the operator could do. The temporary file is then deleted.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -211,13 +222,14 @@ def publish(fs: FileSystem, temporary: Path, path: Path, content: Content, inste
                 fs.fsync(fd)
             finally:
                 fs.close(fd)
-        with blaming("put in place", path, instead):
+        # From here on the new file may be in place, and not durable: a lack of space is no reason to give up others.
+        with blaming("put in place", path, instead, SnapshotError):
             fs.rename(temporary, path)
     except BaseException:
         with suppress(OSError):
             fs.unlink(temporary)
         raise
-    with blaming("make durable", path, instead):
+    with blaming("make durable", path, instead, SnapshotError):
         sync_directory(fs, path.parent)
     return size_bytes
 
@@ -240,13 +252,12 @@ def sync_directory(fs: FileSystem, directory: Path) -> None:
 
 @contextmanager
 def opened(fs: FileSystem, path: Path, flags: int = 0) -> Iterator[tuple[int, int]]:
-    """Open a file to read; yield its descriptor and its size in bytes. SnapshotError if it is no regular file."""
-    # Without O_NONBLOCK, to open a FIFO waits until another process writes to it.
-    fd = fs.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    """Open a file to read; yield its descriptor and its size in bytes. NotRegularError if it is no regular file."""
+    fd = fs.open(path, TO_READ | flags)
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise SnapshotError(NO_FILE)
+        if kind := kind_of(found.st_mode):
+            raise NotRegularError(f"{NO_FILE}, but {kind}")
         yield fd, found.st_size
     finally:
         with suppress(OSError):
@@ -352,16 +363,21 @@ def _made(make: Make[Made], contents: Contents, hash_: Hash) -> Made:
 
 
 @contextmanager
-def blaming(doing: str, path: Path, instead: str) -> Iterator[None]:
-    """Turn an OSError into a SnapshotError. `instead` is what else the operator could do."""
+def blaming(
+    doing: str, path: Path, instead: str, kind: type[SnapshotError] | None = None
+) -> Iterator[None]:
+    """Turn an OSError into a SnapshotError, or into `kind`. `instead` is what else the operator could do."""
     try:
         yield
     except OSError as error:
-        raise _blamed(doing, path, error, instead) from _outside(error)
+        raise _blamed(doing, path, error, instead, kind) from _outside(error)
 
 
-def _blamed(doing: str, path: Path, error: OSError, instead: str) -> SnapshotError:
-    return SnapshotError(f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}")
+def _blamed(
+    doing: str, path: Path, error: OSError, instead: str, kind: type[SnapshotError] | None = None
+) -> SnapshotError:
+    kind = kind or (NoSpaceError if error.errno in _FULL else SnapshotError)
+    return kind(f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}")
 
 
 def _outside(error: E) -> E:
@@ -379,6 +395,7 @@ def words(error: OSError) -> str:
     return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _WRONG_PATH = {
     errno.ENOENT,
     errno.ENOTDIR,
@@ -390,7 +407,7 @@ _WRONG_PATH = {
 
 
 def _remedy(error: OSError, instead: str) -> str:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if error.errno in _FULL:
         return f"free some space there, or {instead}"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return f"let user id {os.geteuid()} do so, or {instead}"

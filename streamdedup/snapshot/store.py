@@ -2,7 +2,8 @@
 
 A generation appears as a whole or not at all, and is never written again. To save takes a lock without waiting; to
 load takes none. A damaged file is set aside with the suffix `.broken`. An intact file that is not for this log stays
-where it is. Nothing here logs: the caller gets refusals and errors.
+where it is. If there is no space for a new generation, older ones are given up for it, down to one for each partition.
+Nothing here logs: the caller gets refusals and errors.
 """
 
 import fcntl
@@ -25,9 +26,11 @@ from streamdedup.snapshot.files import (
     NO_FILE,
     Content,
     FileSystem,
+    NoSpaceError,
     blaming,
     built,
     content_of,
+    next_bytes,
     opened,
     publish,
     read_from,
@@ -40,7 +43,7 @@ from streamdedup.snapshot.header import (
     Identity,
     Log,
 )
-from streamdedup.snapshot.read import CopyingReader
+from streamdedup.snapshot.read import CopyingReader, ScanningReader
 
 INSTEAD = "set snapshot.directory to another place"
 
@@ -74,12 +77,20 @@ class Left:
 
 @dataclass(frozen=True)
 class Saved:
-    """A snapshot that survives a loss of power, and something that could not be removed beside it, if there is any."""
+    """A snapshot that survives a loss of power, and something that could not be removed beside it, if there is any.
+
+    `given_up` is the number of older generations, of this and other partitions, that were removed to make room for it.
+    """
 
     path: Path
     size_bytes: int
     seconds: float
     left: Left | None = None
+    given_up: int = 0
+
+
+class LockedError(SnapshotError):
+    """Another process holds the lock of these generations: it saves them itself. Nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -127,22 +138,81 @@ class Store:
         above the offsets of all keys added until then, so it must be raised before a key is added. `fingerprint` is
         that of a record batch of the output below `label`, `input_id` the topic id of the input. `cut_short()` is
         called before each piece; if it returns True, the save is given up. After a SnapshotError the older generations
-        still exist, and possibly the new one as well. What cannot be removed makes no save a failure: `Saved.left`
-        names it.
+        still exist, and possibly the new one as well; after a NoSpaceError only the newest one that is whole, of this
+        and of the other partitions of the output. LockedError if another process saves the same. What cannot be removed
+        makes no save a failure: `Saved.left` names it.
         """
         started = time.perf_counter()
-        with self._blaming("prepare the snapshot directory", self.path):
-            self._make_directories()
-        with self._locked():
-            counter, left = self._remove_leftovers_and_count()
-            path = self.path / f"{counter:016d}.snapshot"
-            log = Log(identity, label, counter, fingerprint, input_id)
-            content = content_of(filter_, self._wall_clock(), log, end_label)
-            size_bytes = publish(
-                self._fs, path.with_suffix(".tmp"), path, _unless(cut_short, content), INSTEAD
-            )
-            left = [*self._prune(), *left]
-        return Saved(path, size_bytes, time.perf_counter() - started, left[0] if left else None)
+
+        def write() -> tuple[Path, int, list[Left]]:
+            with self._blaming("prepare the snapshot directory", self.path):
+                self._make_directories()
+            with self._locked():
+                counter, left = self._remove_leftovers_and_count()
+                path = self.path / f"{counter:016d}.snapshot"
+                log = Log(identity, label, counter, fingerprint, input_id)
+                content = content_of(filter_, self._wall_clock(), log, end_label)
+                size_bytes = publish(
+                    self._fs, path.with_suffix(".tmp"), path, _unless(cut_short, content), INSTEAD
+                )
+                return path, size_bytes, [*self._prune(), *left]
+
+        given_up, giving_up = 0, self._giving_up(identity, label)
+        while True:
+            try:
+                path, size_bytes, left = write()
+            except NoSpaceError:
+                removed = next(filter(None, giving_up), 0)
+                if not removed:
+                    raise
+                given_up += removed
+            else:
+                seconds = time.perf_counter() - started
+                return Saved(path, size_bytes, seconds, left[0] if left else None, given_up)
+
+    def _giving_up(self, identity: Identity, label: int) -> Iterator[int]:
+        """Remove older generations: first ours, then those of the other partitions. Yield how many, after each step."""
+
+        def is_ours(log: Log) -> bool:
+            return log.label <= label and not identity.differences(log.identity)
+
+        yield self._keep_one(is_ours)
+        yield sum(other._keep_one(lambda _log: True) for other in self.other_partitions())
+
+    def _keep_one(self, is_wanted: Callable[[Log], bool]) -> int:
+        """Remove all generations but the newest that is whole and wanted; return how many were removed.
+
+        Without a wanted one, the newest that is whole stays; without a whole one, all stay. So do all while another
+        process saves here.
+        """
+        with suppress(SnapshotError), self._locked():
+            files = self._files()
+            generations = [path for _, kind, path in files if kind == "snapshot"]
+            removed = [path for _, kind, path in files if kind == "snapshot.broken"]
+            if len(generations) > 1 and (kept := self._newest_whole(generations, is_wanted)):
+                removed += [path for path in generations if path != kept]
+            return len(removed) - len(self._remove(removed, keep=0))
+        return 0
+
+    def _newest_whole(
+        self, generations: list[Path], is_wanted: Callable[[Log], bool]
+    ) -> Path | None:
+        newest = None
+        for path in generations:
+            if log := self._log_if_whole(path):
+                if is_wanted(log):
+                    return path
+                newest = newest or path
+        return newest
+
+    def _log_if_whole(self, path: Path) -> Log | None:
+        """Read and verify a generation, in bounded memory."""
+        with suppress(SnapshotError, OSError), opened(self._fs, path, os.O_NOFOLLOW) as (fd, size):
+            read = next_bytes(self._fs, fd)
+            reader = ScanningReader(read, size, lambda _at, _chunk: None)
+            reader.contents()
+            return reader.header.of_log()
+        return None
 
     def load(
         self,
@@ -231,7 +301,7 @@ class Store:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise SnapshotError(
+                    raise LockedError(
                         f"another process holds {path}: it is saving, or was paused during a save; "
                         "nothing was written. Let it continue or end it; make sure that no two workers "
                         "save the same partition in one directory"

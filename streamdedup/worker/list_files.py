@@ -10,7 +10,7 @@ from typing import NamedTuple
 import structlog
 
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.lists import KeyList, load
 from streamdedup.lists.exact_store import ExactStore, place_of
 
@@ -39,6 +39,8 @@ def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
             f"{which}.file: {error}; this worker looks lists up by {recipe.common_hash.name}: by siphash under"
             " filter.hash_key if that is set, else by murmur3; build the list so (`lists build -c`)"
         ) from None
+    except SnapshotError as error:
+        raise SnapshotError(f"{which}.file: {error}") from None
     listed.refuse_unless(recipe.extractor().normalizer)
     listed.warm_up()
     store = _store_of(recipe, listed, path) if which == BLOCK else None
@@ -66,3 +68,5 @@ def _store_of(recipe: Recipe, listed: KeyList, path: Path) -> ExactStore | None:
         raise ConfigError(
             f"blocklist.on_positive = verify: {error}; or set blocklist.on_positive: drop"
         ) from None
+    except SnapshotError as error:
+        raise SnapshotError(f"blocklist.exact: {error}") from None

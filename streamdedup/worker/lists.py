@@ -22,7 +22,7 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import Lists, ListsInForce, Matcher
-from streamdedup.threads import THE_WORKER, Threads
+from streamdedup.threads import THE_WORKER, Lane, Threads
 from streamdedup.worker.list_changes import ControlTopic
 from streamdedup.worker.list_files import ALLOW, BLOCK, Loaded, load_list
 
@@ -133,12 +133,15 @@ class ListLoader:
         file.again_at = asyncio.get_running_loop().time() + file.backoff.next_s()
 
     async def _stamp(self, file: _File) -> Stamp:
-        run = self._threads.loads.run
-        return await run(THE_WORKER, "the files of its lists", _stamp, file.path)
+        run = self._lane(file).run
+        return await run(THE_WORKER, f"a look at {file.which}.file", _stamp, file.path)
 
     async def _load(self, file: _File) -> Loaded:
-        run = self._threads.loads.run
-        return await run(THE_WORKER, "its lists", load_list, self._recipe, file.which, file.path)
+        run, which = self._lane(file).run, file.which
+        return await run(THE_WORKER, f"{which}.file", load_list, self._recipe, which, file.path)
+
+    def _lane(self, file: _File) -> Lane:
+        return self._threads.allowlist if file.which == ALLOW else self._threads.blocklist
 
     async def follow(self) -> None:
         """Keep the block list up to date with the control topic, for ever; return if there is none."""

@@ -60,8 +60,22 @@ def _bad_calls(trial: Trial, case: str, wanted: Wanted) -> None:
     if "slow" in case:
         worker.wait_for("snapshot_saved")
     elif failed[0]["call"] != "close":  # that of the lock need not be told
-        worker.wait_for("snapshot_failed")
+        _wait_for_report(worker, 0)
     _goes_on(trial, case, worker)
+
+
+def _wait_for_report(worker: WorkerProcess, known: int) -> None:
+    """Wait until the log says, once more than `known` times, that a save failed, or what was given up for it."""
+    wait_until(
+        lambda: _reports(worker) > known or worker.process.poll() is not None,
+        DEADLINE_S,
+        lambda: f"neither failed nor given up, in the log:\n{worker.events()[-20:]}",
+    )
+    assert _reports(worker) > known, worker.events()[-20:]
+
+
+def _reports(worker: WorkerProcess) -> int:
+    return sum(len(worker.events(name)) for name in ("snapshot_failed", "snapshots_given_up"))
 
 
 def _unreadable(trial: Trial, case: str) -> None:
@@ -89,7 +103,7 @@ def _real_disk(trial: Trial, case: str) -> None:
             return
         worker = trial.start_live()
         worker.wait_for("snapshot_saved")
-        known = len(worker.events("snapshot_failed"))
+        known = _reports(worker)
         if "ENOSPC" in case:
             _fill(disk)
         else:
@@ -97,7 +111,7 @@ def _real_disk(trial: Trial, case: str) -> None:
             wait_until(
                 lambda: _mount("remount,ro", disk), DEADLINE_S, lambda: "the disk stays busy"
             )
-        worker.wait_for("snapshot_failed", known + 1)
+        _wait_for_report(worker, known)
         _goes_on(trial, f"{case}, a real one", worker)
         if "EROFS" in case:
             _mount("remount,rw", disk)

@@ -526,9 +526,13 @@ class TestCommand:
             "sample of 2 lines: 1 distinct key, 1 duplicate (50.0%), 0 malformed\n1 key (" in text
         )
         assert "2 partitions: a filter of 1 key each, with headroom" in text
-        assert re.search(
-            r"\n  a worker with all partitions needs \d+ bytes for its filters\n", text
-        )
+        [memory, disk] = re.findall(
+            r"\n  a worker with all partitions needs (\d+) bytes for its filters, and (\d+) bytes of disk for their"
+            r" snapshots: 3 of each \(snapshot\.keep\), and the one that is being written\n",
+            text,
+        )[0]
+        assert int(disk) == 4 * int(memory)
+        assert made.rows[0].size.size_bytes * 8 == made.snapshot_disk_bytes(made.rows[0])
         assert "<1 ms" in text
         assert "e-" not in text.split("contains ns")[0].replace("1e-15", "").replace("them", "")
 

@@ -1,5 +1,8 @@
-"""What cannot be removed from the directory of snapshots: it is said once, and no save fails for it."""
+"""What a shard reports of its saves: what stays, is given up, or is locked by another makes none a failure."""
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ from streamdedup import filters
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import load
+from streamdedup.testing.files import WatchedFs
 from tests.delivery.test_windowed_shard import column, shard_of
 from tests.snapshot.shelf import IDENTITY
+from tests.snapshot.test_full_disk import FullFs
 
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
@@ -21,6 +26,28 @@ key: {field: id}
 filter: {capacity: 4000, error_rate: 1e-3}
 sink: {topic: unique}
 """
+
+
+class _Saves:
+    """The saves of one shard in `directory`, and the lines of each."""
+
+    def __init__(self, directory: Path, fs: Any = os, keep: int = 1) -> None:
+        path = directory / "dedup.yaml"
+        path.write_text(f"{CONFIG}snapshot: {{directory: {directory}, keep: {keep}}}\n")
+        self.meters = ShardMeters()
+        self.snapshots = ShardSnapshots(
+            load(path, environ={}), 0, structlog.get_logger(), self.meters, fs
+        )
+        self.directory = self.snapshots._store.path
+        self._shard = shard_of(filters.build({"kind": "bloom", "capacity": 10, "error_rate": 0.1}))
+        for _ in self._shard.fold(*column((b"key", 0)), 5):
+            pass
+
+    async def __call__(self) -> list[Any]:
+        """Save once more, and return the lines."""
+        with capture_logs() as logs:
+            await self.snapshots.save(self._shard, IDENTITY, again=True)
+        return logs
 
 
 @pytest.mark.parametrize("suffix", ["snapshot", "tmp", "snapshot.broken"])
@@ -44,3 +71,49 @@ async def test_a_directory_with_a_snapshots_name_is_said_once(tmp_path: Path, su
     saved, left = ("snapshot_saved", None), ("snapshot_leftover", str(foreign))
     assert lines == [[saved], [saved, left], [saved], [saved], [saved], [saved, left], [saved]]
     assert (meters.snapshots_saved, meters.snapshots_failed) == (7, 0)
+
+
+async def test_a_save_whose_older_generation_cannot_be_removed_is_saved(tmp_path: Path) -> None:
+    """It is counted as what it is; the line names what stays."""
+
+    class KeepingFs(WatchedFs):
+        def unlink(self, path: Path) -> None:  # noqa: ARG002 - the signature is that of `os`
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    saves = _Saves(tmp_path, KeepingFs())
+    await saves()
+    first, left = await saves()
+    assert (first["event"], left["event"]) == ("snapshot_saved", "snapshot_leftover")
+    assert left["reason"] == "it cannot be removed: Permission denied (EACCES)"
+    assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (2, 0)
+
+
+async def test_what_is_given_up_for_want_of_space_is_said_once_while_it_lasts(
+    tmp_path: Path,
+) -> None:
+    """A warning with the remedy; the save counts as saved."""
+    saves = _Saves(tmp_path, FullFs(tmp_path / "dedup", 2), keep=2)
+    events = [[line["event"] for line in await saves()] for _ in range(4)]
+    once, twice = ["snapshot_saved"], ["snapshot_saved", "snapshots_given_up"]
+    assert events == [once, once, twice, once]
+    [_, line] = await _Saves(tmp_path, FullFs(tmp_path / "dedup", 2), keep=2)()
+    assert (line["log_level"], line["generations"]) == ("warning", 1)
+    assert "snapshot.keep + 1 files of each partition" in line["remedy"]
+    assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (4, 0)
+
+
+async def test_a_lock_of_another_worker_is_no_failure(tmp_path: Path) -> None:
+    """It saves the same partition, so nobody is needed; if that is so each time, it is a warning."""
+    saves = _Saves(tmp_path)
+    await saves()
+    with (saves.directory / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lines = [line for _ in range(3) for line in await saves()]
+    assert [(line["event"], line["log_level"], line["times"]) for line in lines] == [
+        ("snapshot_postponed", "info", 1),
+        ("snapshot_postponed", "info", 2),
+        ("snapshot_postponed", "warning", 3),
+    ]
+    assert lines[0]["reason"].startswith(f"another process holds {saves.directory}/lock")
+    assert [line["event"] for line in await saves()] == ["snapshot_saved"]
+    assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (2, 0)

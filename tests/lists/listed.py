@@ -27,6 +27,7 @@ class Listed:
     domains: Iterable[bytes] = ()
     name: str = "spam"
     version: str = "1"
+    is_mapped: bool = False
     asked: list[list[bytes | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,8 @@ from streamdedup.lists.build.proof import prove
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import BuildProgress
+from streamdedup.named_files import open_stream
+from tests.fifos import ends, fifo, writing
 from tests.filters.cases import HASH_KEY
 from tests.lists.tools import (
     KINDS,
@@ -666,3 +668,72 @@ def test_memory_is_stated_before_anything_is_read(lists: Commands) -> None:
     assert re.search(
         r"out.list is the list out, version 20\S+Z-[0-9a-f]{8}: 2,000 entries", said.errors
     )
+
+
+# --- pipes ---
+
+
+def test_pipes_are_read_once(lists: Commands) -> None:
+    """`<(zcat ...)` and a named pipe are inputs like standard input: read once, beside files."""
+    pipe = fifo(lists.directory / "more.txt.gz")
+    writing(pipe, gzip.compress(b"b\n" * 300_000))
+    out, into = os.pipe()
+    os.write(into, b"c\nd\n")
+    os.close(into)
+    path = written(lists.directory / "in.txt", ["a"])
+    said = ends(lambda: lists("build", path, pipe, f"/dev/fd/{out}", "-o", "out.list"), pipe, 60)
+    os.close(out)
+    assert said.status == 0, said.errors
+    assert "how many entries the inputs have is not known yet" in said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, "a", "b", "c", "d")
+    assert listed.facts.counts.addresses == 4
+
+
+def test_a_pipe_that_nobody_writes_ends_the_build(
+    lists: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a deadline, with its name and the reason; the list stays as it was."""
+    monkeypatch.setattr(open_stream, "__defaults__", (0.1, 0.1))
+    pipe = fifo(lists.directory / "in.txt")
+    said = ends(lambda: lists("build", pipe, "-o", "out.list"), pipe, 60)
+    assert said.status == 1
+    assert f"{pipe} cannot be read: it is a pipe to which nobody writes within 0.1 s" in said.errors
+    assert left_in(lists.directory) == {"in.txt"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("in.txt", ("--check",), "--check reads the inputs twice, and standard input or a pipe"),
+        ("in.txt", ("--kind", "bloom"), "--capacity is required: the entries of the pipe"),
+        ("in.txt.zst", (), "is a pipe, and zstd is read from regular files only"),
+    ],
+)
+def test_what_a_pipe_cannot_do_is_refused_at_once(
+    name: str, options: tuple[str, ...], why: str, lists: Commands
+) -> None:
+    """Nobody waits for whoever may write to it."""
+    pipe = fifo(lists.directory / name)
+    said = ends(lambda: lists("build", pipe, "-o", "out.list", *options), pipe, 60)
+    assert said.status == 2
+    assert why in said.errors
+
+
+def test_bad_lines_are_not_written_to_a_pipe(lists: Commands) -> None:
+    """Nobody may read it, and the build would wait for that; nor is the mode of a device changed."""
+    pipe = fifo(lists.directory / "bad")
+    path = written(lists.directory / "in.txt", ["a", b"\xff"])
+    said = ends(lambda: lists("build", path, "-o", "out.list", "--rejects", pipe), pipe, 60)
+    assert said.status == 1
+    assert "bad: " in said.errors
+    assert "name another file by --rejects" in said.errors
+
+
+@pytest.mark.parametrize("part", ["check", "inspect"])
+def test_a_pipe_is_no_list(part: str, lists: Commands) -> None:
+    """A list is mapped, so it must be a regular file."""
+    pipe = fifo(lists.directory / "block.list")
+    said = ends(lambda: lists(part, pipe, *(["a"] if part == "check" else [])), pipe, 60)
+    assert said.status == 1
+    assert "it is no regular file, but a pipe (FIFO); name a regular file" in said.errors

@@ -218,7 +218,7 @@ def test_entries_of_standard_input_are_stored_too(lists: Commands) -> None:
     said = lists("build", "-", "-o", "out.list", "--normalize", "email", "--exact", stdin=text)
     assert said.status == 0, said.errors
     assert (
-        "bytes of disk for the exact store; how many entries standard input has is not known"
+        "bytes of disk for the exact store; how many entries the inputs have is not known"
         in said.errors
     )
     listed = load(lists.directory / "out.list")

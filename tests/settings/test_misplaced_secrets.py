@@ -180,7 +180,7 @@ def test_a_value_that_contradicts_another_option_is_not_repeated(file: Path) -> 
 @pytest.mark.parametrize(
     "provider", [f"user:{SECRET}", f"{SECRET}:user", f"os.{SECRET}:x", f"os:{SECRET}"]
 )
-def test_a_provider_of_tokens_that_does_not_exist_is_not_repeated(provider: str) -> None:
+async def test_a_provider_of_tokens_that_does_not_exist_is_not_repeated(provider: str) -> None:
     """A user and a password look like a module and a factory, so it is tried first."""
     options = KafkaOptions(
         bootstrap_servers="localhost:9092",
@@ -190,6 +190,6 @@ def test_a_provider_of_tokens_that_does_not_exist_is_not_repeated(provider: str)
         sasl_oauth_token_provider=provider,
     )
     with pytest.raises(ConfigError) as caught:
-        client_arguments(options)
+        await client_arguments(options)
     assert str(caught.value).startswith("kafka.sasl_oauth_token_provider: ")
     assert SECRET not in str(caught.value)

@@ -12,6 +12,7 @@ from streamdedup.commands.plan.compare import plan
 from streamdedup.commands.plan.job import Asked, job_of
 from streamdedup.errors import ConfigError
 from streamdedup.kernel import compiling
+from streamdedup.named_files import open_stream
 
 ERROR_RATE = 1e-6  # the default of the worker and of `pipe`
 
@@ -79,7 +80,7 @@ def _opened(path: str, stdin: Callable[[], BinaryIO]) -> Iterator[LineSource]:
         yield cast("LineSource", stdin())
         return
     try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below: errors of reading it are not those of opening it
+        file = open_stream(Path(path))
     except OSError as error:
         raise ConfigError(
             f"--sample {path}: {error.strerror}; name a file, or - for standard input"

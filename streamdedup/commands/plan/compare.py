@@ -11,9 +11,11 @@ from streamdedup.commands.plan.sample import Sample
 from streamdedup.commands.plan.sizes import ENTRIES, Size, size_of
 from streamdedup.commands.plan.speed import Speed
 from streamdedup.errors import ConfigError
+from streamdedup.settings import SnapshotOptions
 
 Measure = Callable[[str, int, float], Speed]
 
+SNAPSHOTS_KEPT: int = SnapshotOptions.model_fields["keep"].default
 LACKS = {"remove": "keys cannot be removed", "window": "keys are never forgotten"}
 
 
@@ -44,6 +46,13 @@ class Comparison:
     def memory_bytes(self, row: Row) -> int:
         """Return the memory of the filters of all partitions."""
         return row.size.size_bytes * (self.job.partitions or 1)
+
+    def snapshot_disk_bytes(self, row: Row) -> int | None:
+        """Return the disk that a worker's snapshots of all partitions take; None if no partitions are given.
+
+        Of each partition there are as many as `snapshot.keep` says, and the one that is being written.
+        """
+        return self.memory_bytes(row) * (SNAPSHOTS_KEPT + 1) if self.job.partitions else None
 
 
 def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measured) -> Comparison:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamdedup.commands.plan.choice import Row
-from streamdedup.commands.plan.compare import Comparison, grouped
+from streamdedup.commands.plan.compare import SNAPSHOTS_KEPT, Comparison, grouped
 from streamdedup.commands.plan.sample import Sample
 from streamdedup.commands.plan.speed import TABLE_BYTES_MAX
 from streamdedup.filters.sizing import TABLE_HASHES_MAX, false_positive_table
@@ -56,6 +56,7 @@ def _row_json(plan: Comparison, row: Row) -> dict[str, Any]:
         "bits_per_key": bits,
         "filter_bytes": row.size.size_bytes,
         "memory_bytes": plan.memory_bytes(row),
+        "snapshot_disk_bytes": plan.snapshot_disk_bytes(row),
         "times_lower_bound": bits / plan.bound_bits,
         "hashes": row.size.hashes,
         "error": row.size.error,
@@ -140,7 +141,11 @@ def _foot(plan: Comparison) -> Iterator[str]:
     yield f"pick {plan.pick.kind}: {'; '.join(plan.pick.because)}."
     if plan.job.partitions:
         picked = next(row for row in plan.rows if row.kind == plan.pick.kind)
-        yield f"  a worker with all partitions needs {sized(plan.memory_bytes(picked))} for its filters"
+        memory, disk = plan.memory_bytes(picked), plan.snapshot_disk_bytes(picked) or 0
+        yield (
+            f"  a worker with all partitions needs {sized(memory)} for its filters, and {sized(disk)} of disk for their"
+            f" snapshots: {SNAPSHOTS_KEPT} of each (snapshot.keep), and the one that is being written"
+        )
     for kind, when in plan.pick.instead.items():
         yield f"  or {kind} {when}"
     for reason, kinds in grouped(plan.left_out).items():

@@ -26,7 +26,6 @@ from aiokafka.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedSaslMechanismError,
 )
-from aiokafka.helpers import create_ssl_context
 
 from streamdedup.errors import (
     ConfigError,
@@ -36,6 +35,7 @@ from streamdedup.errors import (
 )
 from streamdedup.kafka.client.closing import close_client, starting
 from streamdedup.kafka.client.creation import never_creating
+from streamdedup.kafka.client.tls import ssl_context
 from streamdedup.kafka.options import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -63,10 +63,10 @@ _LIMITS = {
 _OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
-def client_arguments(options: KafkaOptions) -> dict[str, Any]:
+async def client_arguments(options: KafkaOptions) -> dict[str, Any]:
     """Return the keyword arguments that consumers, producers and bare clients share.
 
-    Call it inside a running loop. ConfigError if the TLS files or the token provider cannot be loaded.
+    ConfigError if the TLS files or the token provider cannot be loaded.
     """
     arguments: dict[str, Any] = {
         "bootstrap_servers": options.bootstrap_servers,
@@ -74,7 +74,7 @@ def client_arguments(options: KafkaOptions) -> dict[str, Any]:
         "security_protocol": options.security_protocol,
     }
     if options.security_protocol in ("SSL", "SASL_SSL"):
-        arguments["ssl_context"] = _ssl_context(options)
+        arguments["ssl_context"] = await ssl_context(options)
     if options.security_protocol.startswith("SASL"):
         arguments |= _sasl(options)
     return arguments
@@ -132,7 +132,7 @@ async def bootstrap(options: KafkaOptions) -> Any:
 
     ConfigError if a broker answers and refuses us; KafkaConnectionError if no broker answers.
     """
-    arguments = client_arguments(options)
+    arguments = await client_arguments(options)
     client = never_creating(AIOKafkaClient(**arguments))
     try:
         with starting():
@@ -217,29 +217,6 @@ def _tls_refusal(error: ssl.SSLError, options: KafkaOptions, broker: str) -> str
         f"kafka.security_protocol: {broker} and we do not agree on TLS ({error.reason}); name a listener for"
         f" {options.security_protocol}"
     )
-
-
-def _ssl_context(options: KafkaOptions) -> Any:
-    # If there is no password, OpenSSL would prompt on the terminal and wait.
-    password = options.ssl_password.get_secret_value() if options.ssl_password else ""
-    try:
-        context = create_ssl_context(
-            cafile=_path(options.ssl_cafile),
-            certfile=_path(options.ssl_certfile),
-            keyfile=_path(options.ssl_keyfile),
-            password=password,
-        )
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(
-            f"kafka.ssl_cafile, ssl_certfile, ssl_keyfile: the files cannot be loaded ({error});"
-            " give PEM files that fit together, and kafka.ssl_password_file for an encrypted key"
-        ) from None
-    context.check_hostname = options.ssl_check_hostname
-    return context
-
-
-def _path(path: object) -> str | None:
-    return None if path is None else str(path)
 
 
 def _sasl(options: KafkaOptions) -> dict[str, Any]:

@@ -133,13 +133,13 @@ def _is_same(path: Path, given: Input) -> bool:
 def _counted(
     recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress
 ) -> _Count | None:
-    """Return the counts; None if they cannot be known in advance, because standard input can be read only once."""
+    """Return the counts; None if they cannot be known in advance, because an input can be read only once."""
     if recipe.capacity is not None:
         return _Count(recipe.capacity, 0, size_bytes(inputs))
-    if any(given.name == STDIN for given in inputs):
+    if once := [given.name for given in inputs if given.is_read_once]:
         if recipe.kind not in filters.STATIC:
             raise ConfigError(
-                f"--capacity is required: the entries of standard input cannot be counted in advance, and --kind"
+                f"--capacity is required: the entries of {_called(once[0])} cannot be counted in advance, and --kind"
                 f" {recipe.kind} needs their number; give --capacity, or name files"
             )
         return None
@@ -154,13 +154,17 @@ def _counted(
     return _Count(lines, marked if recipe.normalizing.name == "email" else 0, size)
 
 
+def _called(name: str) -> str:
+    return "standard input" if name == STDIN else f"the pipe {name}"
+
+
 def _state_needs(recipe: BuildRequest, count: _Count | None, progress: BuildProgress) -> Needs:
     """Report the memory and disk that the build needs. ConfigError if memory is short, or if no such filter exists."""
     if count is None:
         least = needs(recipe.kind, 1, 0, recipe.error_rate, exact=recipe.exact)
         progress.say(
             f"needs about {sized(least.besides_bytes)} of memory, the filter, and {UNCOUNTED_BYTES} bytes for each"
-            f" entry{_and_disk(recipe, least.disk_bytes)}; how many entries standard input has is not known yet"
+            f" entry{_and_disk(recipe, least.disk_bytes)}; how many entries the inputs have is not known yet"
         )
         least.refuse_above(available_bytes())
         return least
@@ -276,7 +280,7 @@ def _uncounted(chunks: Iterator[Digests]) -> tuple[Iterator[Digests], int]:
         rows += len(digests)
         if rows > UNCOUNTED_MAX:
             raise ConfigError(
-                f"standard input has more than {UNCOUNTED_MAX:,} entries; give their number with --capacity, which"
+                f"the inputs have more than {UNCOUNTED_MAX:,} entries; give their number with --capacity, which"
                 " takes less memory, or name files"
             )
         kept.append(((digests[:, 0] >> _32).astype(np.uint32), digests[:, 1].copy()))

@@ -1,4 +1,4 @@
-"""The inputs of a list: files, plain or compressed, and standard input, read in pieces within bounded memory.
+"""The inputs of a list: files, plain or compressed, pipes and standard input, read in pieces in bounded memory.
 
 The name's endings give the format and the compression. Each error names the input and the remedy.
 """
@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 import cramjam
 
 from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.named_files import can_be_read_again, open_stream
 
 CHUNK_BYTES = 1 << 20
 STDIN = "-"
@@ -37,6 +39,7 @@ Read = Callable[[int], bytes]
 class Input:
     """One input. The name "-" stands for the stream that `stdin` returns.
 
+    `is_pipe`: the file is a pipe, as `<(...)` makes one. Such an input, and standard input, can be read only once.
     `column` is set only for CSV, and `field` only for JSON lines; otherwise they are empty.
     """
 
@@ -44,8 +47,14 @@ class Input:
     format: str
     stdin: Callable[[], BinaryIO]
     packing: str = ""
+    is_pipe: bool = False
     column: str = ""
     field: str = ""
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether the input cannot be read a second time."""
+        return self.is_pipe or self.name == STDIN
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the whole input, decompressed, in pieces of CHUNK_BYTES; the last one is shorter.
@@ -69,6 +78,10 @@ class Input:
             raise StreamdedupError(
                 f"{self.name} is damaged, or not {self.packing}; copy it again, or give it the ending of its format"
             ) from None
+        except TimeoutError as error:
+            raise StreamdedupError(
+                f"{self.name} cannot be read: {error.strerror}; see that its writer runs, then build again"
+            ) from None
         except OSError as error:
             raise StreamdedupError(f"{self.name} cannot be read: {error.strerror}") from None
 
@@ -78,7 +91,7 @@ class Input:
             yield self.stdin().read
             return
         try:
-            file = Path(self.name).open("rb")  # noqa: SIM115 - closed below; a `with` here would report errors of reading as errors of opening
+            file = open_stream(Path(self.name))
         except OSError as error:
             raise ConfigError(
                 f"{self.name}: {error.strerror}; name a readable file, or - for standard input"
@@ -128,8 +141,8 @@ def inputs_of(
 
 
 def size_bytes(inputs: Sequence[Input]) -> int | None:
-    """Return the bytes of all inputs together; None if one is compressed or standard input: its size is unknown."""
-    if any(given.packing or given.name == STDIN for given in inputs):
+    """Return the bytes of all inputs together; None if one is compressed or is read once: its size is unknown."""
+    if any(given.packing or given.is_read_once for given in inputs):
         return None
     return sum(Path(given.name).stat().st_size for given in inputs if Path(given.name).exists())
 
@@ -139,12 +152,18 @@ def _input_of(name: str, stdin: Callable[[], BinaryIO], format_: str | None) -> 
     packing = _PACKING_OF.get(path.suffix.lower(), "")
     plain = path.with_suffix("") if packing else path
     told = format_ or _FORMAT_OF.get(plain.suffix.lower(), "text")
-    return Input(name, told, stdin, packing)
+    is_pipe = name != STDIN and not can_be_read_again(path)
+    if is_pipe and packing == "zstd":
+        raise ConfigError(
+            f"{name} is a pipe, and zstd is read from regular files only; let the pipe bring what it unpacks to, as in"
+            " <(zstd -dc FILE)"
+        )
+    return Input(name, told, stdin, packing, is_pipe)
 
 
-def _begun(file: BinaryIO) -> BinaryIO:
+def _begun(file: BufferedReader) -> BufferedReader:
     """Return `file` itself. EOFError if it is empty: gzip and zstd write at least a header."""
-    if os.fstat(file.fileno()).st_size == 0:
+    if not file.peek(1):
         raise EOFError
     return file
 

@@ -3,18 +3,19 @@
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.lists.build.entries import Entries
+from streamdedup.named_files import kind_of
 from streamdedup.snapshot.files import blaming
 from streamdedup.units import counted
 
 SHOWN_BYTES = 300  # bytes of a bad line that are written
 FIRST_MAX = 5  # bad lines that a message names
-_OPEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _INSTEAD = "name another file by --rejects"
 
 
@@ -69,7 +70,15 @@ class Rejects:
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
+            self._refuse_irregular()
             fd = os.open(self.path, _OPEN, 0o600)
             os.fchmod(fd, 0o600)
             self._file = os.fdopen(fd, "wb")
         return self._file
+
+    def _refuse_irregular(self) -> None:
+        with suppress(FileNotFoundError):
+            if kind := kind_of(self.path.stat().st_mode):
+                raise StreamdedupError(
+                    f"cannot write {self.path}: it is {kind}, and must be a regular file; {_INSTEAD}"
+                )
