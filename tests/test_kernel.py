@@ -1,7 +1,8 @@
 """Claims about compiled functions: their cache follows the sources, none is needed to work, and no type was guessed.
 
-The cache is chosen at import, and a kernel that comes from it has forgotten what was inferred: so each claim runs in a
-process of its own, most of them with a copy of the package.
+The cache is chosen at import: so each claim about it runs in a process of its own, most of them with a copy of the
+package. A kernel that comes from the cache has forgotten what was inferred, so that is inferred again, without a
+compiler (`inferred`).
 """
 
 import json
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import copy
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -24,7 +26,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core import compiler as untyped_compiler
+from numba.core import compiler_machinery as untyped_machinery
 from numba.core import ir
+from numba.core.typed_passes import AnnotateTypes
 
 import streamdedup
 from streamdedup import filters
@@ -51,6 +56,8 @@ from tests.watching import watched
 pytestmark = pytest.mark.slow
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows
+compiler: Any = untyped_compiler
+machinery: Any = untyped_machinery
 
 PROBE = """
 import numba
@@ -291,12 +298,11 @@ def test_an_inlined_function_is_never_called(sources: Path) -> None:
 
 @pytest.fixture(scope="module")
 def used() -> dict[str, list[str]]:
-    """Give the report of a process that used all kinds of filter, and compiled every kernel for it."""
+    """Give the report of a process that used all kinds of filter, and so every kernel."""
     done = _run(
         ["-c", "from tests.test_kernel import report; report()"],
         Path(__file__).parent.parent,
-        STREAMDEDUP_CACHE="/dev/null/none",
-        NUMBA_OPT="0",  # types are inferred before, and it is quicker
+        STREAMDEDUP_CACHE=str(cache_root()),
     )
     return cast("dict[str, list[str]]", json.loads(done.stdout))
 
@@ -344,7 +350,7 @@ def test_the_check_finds_what_numba_makes_of_mixed_numbers(
     """A literal, a signed number, a division, a variable of two types: each is found."""
     compiled: Any = numba.njit(function)
     compiled(_1)
-    assert any(fault in found for found in misinferred(compiled))
+    assert any(fault in found for found in misinferred([compiled]))
 
 
 def test_the_check_finds_what_is_not_as_written() -> None:
@@ -355,9 +361,9 @@ def test_the_check_finds_what_is_not_as_written() -> None:
 
     compiled: Any = numba.njit(step)
     compiled(_1)
-    assert list(misinferred(compiled)) == []
+    assert list(misinferred([compiled])) == []
     compiled(-1)
-    assert len(list(misinferred(compiled))) == 2
+    assert len(list(misinferred([compiled]))) == 2
 
 
 # --- how long a call takes ---
@@ -423,34 +429,75 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return calls
 
 
-def misinferred(compiled: Any) -> Iterator[str]:
-    """What in a kernel is of another type than was meant, for each of the types that it was called with."""
-    name = _name(compiled)
+def misinferred(kernels: list[Any]) -> Iterator[str]:
+    """What is of another type than was meant, in kernels that were called, and in those that these call."""
+    done = set[tuple[Any, Any]]()
+    while left := {(each, types_) for each in kernels for types_ in each.overloads} - done:
+        for compiled, arguments in left:
+            yield from _misinferred(compiled, arguments)
+        done |= left
+
+
+def _misinferred(compiled: Any, arguments: tuple[Any, ...]) -> Iterator[str]:
+    """Yield what in a kernel is of another type than was meant, if it is called with these types."""
+    name, made = _name(compiled), inferred(compiled, arguments)
+    notes = made.type_annotation
     written = signature(compiled.py_func)
-    for arguments, made in compiled.overloads.items():
-        notes = made.type_annotation
-        meant = [parameter.annotation for parameter in written.parameters.values()]
-        results = written.return_annotation
-        pairs = [
-            *zip(meant, arguments, strict=True),
-            *_results(results, made.signature.return_type),
-        ]
-        for annotation, inferred in pairs:
-            if annotation is np.uint64 and inferred != types.uint64:
-                yield f"{name}{arguments}: np.uint64 is written where {inferred} was inferred"
-        for variable, inferred in notes.typemap.items():
-            if isinstance(inferred, types.Float):
-                yield f"{name}{arguments}: {variable} is {inferred}"
-        for block in notes.blocks.values():
-            yield from (f"{name}: {found}" for found in _mixed(block.body, notes.typemap))
+    meant = [parameter.annotation for parameter in written.parameters.values()]
+    pairs = [
+        *zip(meant, arguments, strict=True),
+        *_results(written.return_annotation, made.signature.return_type),
+    ]
+    for annotation, type_ in pairs:
+        if annotation is np.uint64 and type_ != types.uint64:
+            yield f"{name}{arguments}: np.uint64 is written where {type_} was inferred"
+    for variable, type_ in notes.typemap.items():
+        if isinstance(type_, types.Float):
+            yield f"{name}{arguments}: {variable} is {type_}"
+    for block in notes.blocks.values():
+        yield from (f"{name}: {found}" for found in _mixed(block.body, notes.typemap))
 
 
-def _results(written: Any, inferred: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(inferred, types.BaseTuple):
+@machinery.register_pass(mutates_CFG=False, analysis_only=True)
+class _Inferred(machinery.AnalysisPass):  # type: ignore[misc]  # numba's are untyped
+    """Ends a compilation with what was inferred, before any machine code is made."""
+
+    _name = "inferred"
+
+    def __init__(self) -> None:
+        machinery.AnalysisPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        made = state.return_type(*state.args)  # a signature
+        state.cr = compiler.compile_result(type_annotation=state.type_annotation, signature=made)
+        return False
+
+
+class _Inference(compiler.CompilerBase):  # type: ignore[misc]  # numba's are untyped
+    """numba's own compiler, as far as types go."""
+
+    def define_pipelines(self) -> list[Any]:
+        whole = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state).passes
+        last = [each for each, _ in whole].index(AnnotateTypes)
+        types_only = machinery.PassManager("types")
+        types_only.passes = [*whole[: last + 1], (_Inferred, "keep what was inferred")]
+        types_only.finalize()
+        return [types_only]
+
+
+def inferred(compiled: Any, arguments: tuple[Any, ...]) -> Any:
+    """Infer again what numba infers in a kernel for these types; kernels that it calls get their types, too."""
+    inference = copy(compiled._compiler)
+    inference.pipeline_class = _Inference
+    return inference.compile(arguments, None)
+
+
+def _results(written: Any, type_: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(type_, types.BaseTuple):
         meant = get_args(written) or get_type_hints(written).values()  # those of a NamedTuple
-        yield from zip(meant, inferred, strict=True)
+        yield from zip(meant, type_, strict=True)
     else:
-        yield written, inferred
+        yield written, type_
 
 
 _COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
@@ -484,7 +531,7 @@ def report() -> None:
     late += _records_used()
     _others_used()
     found = {
-        "misinferred": [fault for kernel in KERNELS for fault in misinferred(kernel)],
+        "misinferred": [*misinferred(KERNELS)],
         "unused": [_name(kernel) for kernel in KERNELS if not kernel.overloads],
         "late": late,
     }
