@@ -6,26 +6,33 @@ members.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import structlog
+
 from streamdedup.delivery.fence import (
     FENCE_S_MAX,
+    beyond,
     committed_offset,
     look,
     others,
     wait_decided,
 )
 from streamdedup.delivery.resume import Found, check_output
+from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.settings import Settings
+from streamdedup.snapshot.header import Log
 from streamdedup.units import counted, milliseconds
+
+log = structlog.get_logger(__name__)
 
 FENCES_MAX = 16
 AGE_MS_MAX = 1 << 53
@@ -218,7 +225,15 @@ class _Group:
             output_end=await cluster.end_offset(self._output, partition),
             input_end_of=cluster.end_offset,
             others=await others(settings, cluster, topology, own),
+            snapshots=await self._snapshots(partition),
+            beyond=await beyond(settings, cluster, topology, own),
         )
+
+    async def _snapshots(self, partition: int) -> Sequence[Log]:
+        """Return what the newest snapshots say of their logs, if this machine has them."""
+        if not self._settings.filter.remembers:
+            return ()
+        return await ShardSnapshots(self._settings, partition, log).past()
 
     async def _fence(self, partition: int) -> None:
         """Fence a worker that may be paused: its open transaction is settled, its later writes are refused."""
@@ -254,11 +269,11 @@ def note_after(found: Found, to: int, *, forget: bool) -> Note:
     """Return the note that is true after the input of a partition, found after fencing, is moved to the offset `to`.
 
     The output has not moved: its label is its end, and the window's time and a floor stay. The output above a floor
-    comes from input that was read before or is read from `to` on; `since` is the lesser of the two. A growth of the
-    input that was not accepted is not hidden.
+    comes from input that was read before or is read from `to` on; `since` is the lesser of the two. Another number of
+    partitions of the input that was not accepted is not hidden.
     """
     note = found.committed.note if found.committed else None
-    before = [note.partitions for note in found.known if note.partitions]
+    others = [count for count in found.counts if count != found.partitions]
     floor, since = found.floor, found.since
     if forget or (found.committed is None and found.output_end == 0):
         floor, since = found.output_end, to
@@ -270,7 +285,7 @@ def note_after(found: Found, to: int, *, forget: bool) -> Note:
         output_id=found.output_id,
         label=found.output_end,
         watermark=None if forget or note is None else note.watermark,
-        partitions=found.partitions if forget else min(before, default=found.partitions),
+        partitions=found.partitions if forget else min(others, default=found.partitions),
         born=found.partitions if forget else found.born,
         floor=floor,
         since=since,

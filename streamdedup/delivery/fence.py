@@ -4,7 +4,7 @@ The order matters: with `exactly_once`, no earlier writer can change what is rea
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -14,17 +14,29 @@ from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Writer
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.settings import Settings
+from streamdedup.snapshot.header import Log
 
 FENCE_S_MAX = 60.0
 WRITER_ANSWER_S_MAX = 5.0
 POLL_S = 0.2
 
 
+async def _no_snapshots() -> Sequence[Log]:
+    return ()
+
+
 async def fence(
-    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings,
+    cluster: Cluster,
+    writer: Writer,
+    partition: int,
+    *,
+    has_memory: bool,
+    past: Callable[[], Awaitable[Sequence[Log]]] = _no_snapshots,
 ) -> tuple[Topology, Found]:
     """Fence all other writers of `partition`; return the topics, and what the broker then reports about the partition.
 
+    `past` returns what the newest snapshots say of their logs; it is asked if the committed offset has no note.
     ConfigError if the topics do not fit, DeliveryError if a transaction in the output stays open; any other error is a
     doubt.
     """
@@ -42,6 +54,8 @@ async def fence(
         output_end = await cluster.end_offset(output, partition)
     within_s = settings.delivery.open_transaction_s
     await wait_decided(cluster, output, partition, output_end, within_s)
+    noted = own is not None and own.note is not None
+    snapshots = () if noted else await past()  # without a time-out: it waits for the disk
     async with asyncio.timeout(ANSWER_S_MAX):
         found = await look(
             settings,
@@ -53,6 +67,8 @@ async def fence(
             input_end_of=cluster.end_offset,
             others=await others(settings, cluster, topology, own),
             has_memory=has_memory,
+            snapshots=snapshots,
+            beyond=await beyond(settings, cluster, topology, own),
         )
     return topology, found
 
@@ -75,6 +91,21 @@ async def others(
     return await cluster.notes(settings.kafka.group_id, source, topology[source].partitions)
 
 
+async def beyond(
+    settings: Settings, cluster: Cluster, topology: Topology, own: Committed | None
+) -> list[int]:
+    """Return the output partitions that the input has not, and that something was written to.
+
+    Empty if the `own` offset has a note, which is enough, or if there is no filter.
+    """
+    if (own is not None and own.note is not None) or not settings.filter.remembers:
+        return []
+    output = settings.sink.topic
+    left = range(topology[settings.source.topic].partitions, topology[output].partitions)
+    ends = await asyncio.gather(*(cluster.end_offset(output, partition) for partition in left))
+    return [partition for partition, end in zip(left, ends, strict=True) if end > 0]
+
+
 async def look(
     settings: Settings,
     cluster: Cluster,
@@ -86,6 +117,8 @@ async def look(
     input_end_of: Callable[[str, int], Awaitable[int]],
     others: Mapping[int, Note],
     has_memory: bool = False,
+    snapshots: Sequence[Log] = (),
+    beyond: Collection[int] = (),
 ) -> Found:
     """Ask the broker for everything else in `Found`; its `own` committed offset and `output_end` were read before."""
     source, output = settings.source.topic, settings.sink.topic
@@ -102,6 +135,8 @@ async def look(
         partition=partition,
         partitions=topology[source].partitions,
         others=others,
+        snapshots=snapshots,
+        beyond=beyond,
     )
 
 

@@ -5,6 +5,7 @@ Then the output is read from the filter's label to its end.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,7 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import Identity, Snapshot
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
+from streamdedup.snapshot.header import Log
 
 _MALFORMED_REMEDY = (
     "none if they passed by key.on_malformed: pass, or were emitted under another key; if not, find out who writes to"
@@ -63,6 +65,7 @@ class FoldedMemory(Memory):
         self._extractor = recipe.extractor()
         self._growth: asyncio.Task[None] | None = None
         self._folded: Identity | None = None  # of the log that the shard's filter is the fold of
+        self._input_id: str | None = None  # of the input at the last fencing
         self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
         self._replaced = False  # whether the log holds another record batch now where that one was
         self._log = log
@@ -78,6 +81,10 @@ class FoldedMemory(Memory):
         return held or await self.snapshots.exist()
 
     @override
+    async def past(self) -> Sequence[Log]:
+        return await self.snapshots.past()
+
+    @override
     def resume(self, found: Found) -> Resume:
         return input_offset(found, self._settings.source, self._settings.sink)
 
@@ -89,6 +96,7 @@ class FoldedMemory(Memory):
     async def catch_up(
         self, found: Found, topology: Topology, foreign: tuple[int, int] | None
     ) -> Shard:
+        self._input_id = found.input_id
         identity = self._recipe.identity(topology, self._partition, found.floor)
         shard = await self._remembered(identity)
         if shard is None or await self._is_outdone(shard, identity, found):
@@ -128,7 +136,9 @@ class FoldedMemory(Memory):
     @override
     async def save(self, *, again: bool = False) -> None:
         if self.shard is not None and self._folded is not None and not self._replaced:
-            await self.snapshots.save(self.shard, self._folded, self._fingerprint, again=again)
+            await self.snapshots.save(
+                self.shard, self._folded, self._fingerprint, self._input_id, again=again
+            )
 
     @override
     async def outrun(self, log_start: int) -> None:

@@ -122,6 +122,7 @@ stopped shard stays in the group.
 
 import asyncio
 import traceback
+from dataclasses import replace
 from enum import StrEnum
 
 import structlog
@@ -142,6 +143,7 @@ from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.transactions import InFlight, Transaction, run_together
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.filters.strain import chosen_keys_remedy
+from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import doubt_cause
@@ -344,7 +346,12 @@ class Delivery:
             return
         remembers = await self._memory.remembers()
         topology, found = await fence(
-            settings, cluster, self._writer, self.partition, has_memory=remembers
+            settings,
+            cluster,
+            self._writer,
+            self.partition,
+            has_memory=remembers,
+            past=self._memory.past,
         )
         self._services.cluster.patience.back(self._name)
         if self._committer and self._committer.unended and self._recipe.exactly_once:
@@ -352,15 +359,16 @@ class Delivery:
             await self._services.clocks.ended(self.partition, start, found.output_end, begun_s)
         self._emitter.observe(topology)
         resume = self._memory.resume(found)
-        if warning := growth(found, self._settings.source):
-            self._log.warning("input_grown", detail=warning)
-            source.grown(found.partitions)
+        outlives = settings.filter.by_event_time and bool(found.beyond)
+        warned = self._check_partitions(replace(found, beyond=()) if outlives else found)
         self._warn_keys_changed(found)
         self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
         foreign = self._committer.foreign if self._committer else None
         shard = await self._memory.catch_up(found, topology, foreign)
         self._warn_strained(shard)
+        if outlives and not warned:
+            self._check_partitions(await self._without_outlived(found, shard))
         committer = self._committer = self._committer_on(found, shard)
         if resume.birth:  # `source.start` is resolved once, so that a crash cannot move it
             await self._commit_birth(committer, shard, topology, resume.offset)
@@ -377,6 +385,28 @@ class Delivery:
         )
         if self._decider.full:
             await self._wait_full(shard)
+
+    def _check_partitions(self, found: Found) -> bool:
+        """Return whether the input has other partitions than the memory, and that is accepted; DeliveryError if not."""
+        if (warning := growth(found, self._settings.source)) is None:
+            return False
+        self._log.warning("input_grown", detail=warning)
+        self._services.source.grown(found.partitions)
+        return True
+
+    async def _without_outlived(self, found: Found, shard: Shard) -> Found:
+        """Return `found` without those output partitions of which the shard's window would hold nothing any more."""
+        if shard.watermark is None:
+            return found
+        since_ms = shard.watermark - self._settings.filter.window_ms
+        cluster, output = self._services.cluster, self._settings.sink.topic
+        async with asyncio.timeout(ANSWER_S_MAX):
+            left = [
+                partition
+                for partition in found.beyond
+                if await cluster.offset_of_time(output, partition, since_ms) is not None
+            ]
+        return replace(found, beyond=left)
 
     def _warn_keys_changed(self, found: Found) -> None:
         """Warn if the last commit was made by a worker of another meaning, until the next commit is ours.

@@ -6,6 +6,7 @@ by lists.
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from typing_extensions import override
@@ -16,6 +17,7 @@ from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.kafka.topics import Topology
+from streamdedup.snapshot.header import Log
 
 
 class FoldProgress:
@@ -71,6 +73,9 @@ class Memory(Protocol):
     async def remembers(self) -> bool:
         """Return whether anything was ever folded: then the shard is not newly born."""
 
+    async def past(self) -> Sequence[Log]:
+        """Return what the newest snapshot says of the log it is of; without one, what those of other partitions say."""
+
     def resume(self, found: Found) -> Resume:
         """Return where reading goes on. Raises DeliveryError if output and offset contradict one another."""
 
@@ -117,6 +122,10 @@ class NoMemory(Memory):
     @override
     async def remembers(self) -> bool:
         return False
+
+    @override
+    async def past(self) -> Sequence[Log]:
+        return ()
 
     @override
     def resume(self, found: Found) -> Resume:

@@ -4,13 +4,16 @@ A committed offset counts only for the topics that its note names. To start too 
 is folded first: so an offset that does not fit is replaced by the earliest one. A contradiction to the output stops.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import FOREVER, Topic
+from streamdedup.snapshot.header import Log
+
+INPUT_MADE_AGAIN = "the input topic was made again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,10 @@ class Found:
     partition: int
     partitions: int  # of the input
     others: Mapping[int, Note]  # of the group's other partitions; empty if `committed` has a note
+    # Of the newest snapshot; without one, of those of other partitions. Empty if `committed` has a note.
+    snapshots: Sequence[Log] = ()
+    # The output partitions that the input has not, and that something was written to; empty likewise.
+    beyond: Collection[int] = ()
 
     @property
     def known(self) -> list[Note]:
@@ -36,6 +43,39 @@ class Found:
         own = self.committed.note if self.committed else None
         notes = [own] if own else self.others.values()
         return [note for note in notes if not _differs(note.input_id, self.input_id)]
+
+    @property
+    def counts(self) -> list[int]:
+        """How many partitions the input had when the memory was made, whichever input that was.
+
+        The partition's own note decides; without one its newest snapshot; else all that is known of other partitions.
+        """
+        own = self.committed.note if self.committed else None
+        if own and own.partitions and not _differs(own.output_id, self.output_id):
+            return [own.partitions]
+        of_output = [log.identity for log in self.snapshots if self._is_of_output(log)]
+        if mine := [of.partitions for of in of_output if of.partition == self.partition]:
+            return mine
+        notes = [n for n in self.others.values() if not _differs(n.output_id, self.output_id)]
+        return [
+            *(note.partitions for note in notes if note.partitions),
+            *(of.partitions for of in of_output),
+            *([max(self.beyond) + 1] if self.beyond else []),
+        ]
+
+    @property
+    def input_made_again(self) -> bool:
+        """Whether the memory is of another input, by the offset's note; without an offset, by the snapshots."""
+        note = self.committed.note if self.committed else None
+        logs = () if self.committed else filter(self._is_of_output, self.snapshots)
+        ids = [note.input_id] if note else [log.input_id for log in logs]
+        return any(_differs(known, self.input_id) for known in ids)
+
+    def _is_of_output(self, log: Log) -> bool:
+        """Return whether a snapshot is of this very output topic, as far as ids are known."""
+        of = log.identity
+        elsewhere = _differs(of.cluster_id, self.cluster_id)
+        return not elsewhere and not _differs(of.topic_id, self.output_id)
 
     @property
     def born(self) -> int:
@@ -94,7 +134,7 @@ def input_offset(
             return Resume(found.input_start, False, "the offset was committed on another cluster")
         check_output(found, sink)
         if _differs(note.input_id, found.input_id):
-            return Resume(found.input_start, False, "the input topic was made again")
+            return Resume(found.input_start, False, INPUT_MADE_AGAIN)
     return _within_bounds(committed.offset, found, source)
 
 
@@ -167,30 +207,42 @@ def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: in
 
 
 def growth(found: Found, source: SourceOptions) -> str | None:
-    """Check whether the input has got more partitions since the last commit.
+    """Check whether the input has as many partitions as the memory has: more after a growth, any if it was made again.
 
-    Return a warning if it has and the operator accepts that duplicates pass; DeliveryError if not.
+    Return a warning if it has not and the operator accepts that duplicates pass; DeliveryError if not.
     """
-    before = min((note.partitions for note in found.known if note.partitions), default=None)
-    if before is None or before >= found.partitions:
+    now = found.partitions
+    before = min((count for count in found.counts if count != now), default=None)
+    if before is None:
         return None
-    grown = (
-        f"{source.topic} has grown from {before} to {found.partitions} partitions: keys move to other partitions, and"
-        " their duplicates pass there"
+    if before < now and not found.input_made_again:
+        grown = (
+            f"{source.topic} has grown from {before} to {now} partitions: keys move to other partitions, and"
+            " their duplicates pass there"
+        )
+        if source.on_growth == "refuse":
+            raise DeliveryError(
+                f"{grown}; set source.on_growth: accept to go on, or begin again with a new input topic of as many"
+                " partitions"
+            )
+        return grown
+    moved = (
+        f"{source.topic} has {now} partitions, and what was emitted is of {before}: keys are in other partitions,"
+        " and their duplicates pass there"
     )
     if source.on_growth == "refuse":
         raise DeliveryError(
-            f"{grown}; set source.on_growth: accept to go on, or begin again with a new input topic of as many"
-            " partitions"
+            f"{moved}; set source.on_growth: accept to go on, or make the input again with {before} partitions"
         )
-    return grown
+    return moved
 
 
 def _without_offset(found: Found, source: SourceOptions, remembers: bool) -> Resume:
     if remembers and (found.output_end > 0 or found.has_memory):
-        return Resume(
-            found.input_start, False, "no offset is committed, but the output is not empty"
-        )
+        why = "no offset is committed, but the output is not empty"
+        if found.input_made_again:
+            why = INPUT_MADE_AGAIN
+        return Resume(found.input_start, False, why)
     if found.partition >= found.born:
         return Resume(found.input_start, True, "the partition was born after the group")
     start = found.input_start if source.start == "earliest" else found.input_end

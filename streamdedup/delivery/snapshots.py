@@ -7,7 +7,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity, Refusal, Saved, Snapshot, Store
 from streamdedup.snapshot.files import FileSystem
+from streamdedup.snapshot.header import Log
 from streamdedup.threads import Threads
 
 T = TypeVar("T")
@@ -114,6 +115,20 @@ class ShardSnapshots:
         except SnapshotError:
             return True
 
+    async def past(self) -> Sequence[Log]:
+        """Return what the newest snapshot says of its log; without one, what those of the other partitions say.
+
+        They may be of another log. Empty if there is none, or the disk answers with an error.
+        """
+
+        def newest() -> list[Log]:
+            stores = [self._store] if self._store.newest_log() else self._store.other_partitions()
+            return [log for store in stores if (log := store.newest_log())]
+
+        with suppress(SnapshotError, OSError):
+            return await self._read("the logs of its snapshots", newest)
+        return []
+
     async def load(
         self,
         identity: Identity,
@@ -190,18 +205,20 @@ class ShardSnapshots:
         shard: Shard,
         identity: Identity,
         fingerprint: Fingerprint | None = None,
+        input_id: str | None = None,
         *,
         again: bool = False,
     ) -> None:
         """Save a snapshot if the label has moved since the last one, or if `again`. Failures are logged, never raised.
 
-        `fingerprint` is that of a record batch below the label. If this call is cancelled, the save goes on, and the
-        next call waits for it.
+        `fingerprint` is that of a record batch below the label, `input_id` the topic id of the input. If this call is
+        cancelled, the save goes on, and the next call waits for it.
         """
         while self._saving is not None and not self._saving.done():
             await asyncio.wait({self._saving})
         if again or shard.label != self.label:
-            self._saving = asyncio.create_task(self._save(shard, identity, fingerprint))
+            saving = self._save(shard, identity, fingerprint, input_id)
+            self._saving = asyncio.create_task(saving)
             await asyncio.wait({self._saving})
 
     def cut_short(self) -> None:
@@ -211,7 +228,11 @@ class ShardSnapshots:
             self._saving.cancel()
 
     async def _save(
-        self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
+        self,
+        shard: Shard,
+        identity: Identity,
+        fingerprint: Fingerprint | None,
+        input_id: str | None,
     ) -> None:
         label = shard.label
         try:
@@ -219,7 +240,7 @@ class ShardSnapshots:
             for _ in range(TRIES):
                 await self._threads.saves.turn(self.name, WRITTEN)
                 label = shard.label
-                if saved := await self._save_once(shard, identity, fingerprint):
+                if saved := await self._save_once(shard, identity, fingerprint, input_id):
                     break
                 await asyncio.sleep(RETRY_S)
         except Exception as error:
@@ -247,7 +268,11 @@ class ShardSnapshots:
         self._leaves = saved.left is not None
 
     async def _save_once(
-        self, shard: Shard, identity: Identity, fingerprint: Fingerprint | None
+        self,
+        shard: Shard,
+        identity: Identity,
+        fingerprint: Fingerprint | None,
+        input_id: str | None,
     ) -> Saved | None:
         """Save once; return None if the filter is not in a state that can be saved.
 
@@ -272,6 +297,7 @@ class ShardSnapshots:
             end,
             identity,
             fingerprint=fingerprint,
+            input_id=input_id,
             cut_short=self._cut_short.is_set,
         )
         try:

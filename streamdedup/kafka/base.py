@@ -205,6 +205,12 @@ class Cluster(Protocol):
     async def end_offset(self, topic: str, partition: int) -> int:
         """Return the high watermark: everything below it is replicated."""
 
+    async def offset_of_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """Return the offset of the first event from `time_ms` (ms since 1970) on; None if there is none.
+
+        A transaction marker counts as an event, of the time when it was written.
+        """
+
     async def stable_offset(self, topic: str, partition: int) -> int:
         """Return the last stable offset: everything below it is decided."""
 

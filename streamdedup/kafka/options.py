@@ -281,8 +281,9 @@ class SourceOptions(BaseModel):
     )
     on_growth: Literal["refuse", "accept"] = Field(
         default="refuse",
-        description="What happens if the topic has more partitions than when the group began. Keys then move to "
-        "other partitions, whose filters do not contain them. `accept` lets their duplicates pass once.",
+        description="What happens if the topic has more partitions than when the group began, or was made again with "
+        "another number of them. Keys are then in other partitions, whose filters do not contain them. `accept` lets "
+        "their duplicates pass once.",
     )
     headers_max: Annotated[int, count(1, 1_000_000, "headers")] = Field(
         default=1_000,

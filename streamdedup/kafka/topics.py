@@ -253,10 +253,18 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions, remembers: bo
     for name in sink_topics(sink):
         topic = topology.topics.get(name)
         if topic is not None and topic.partitions < source.partitions:
-            problems.append(
+            fewer = (
                 f"the topic {name} has {topic.partitions} partitions, {source.name} has {source.partitions}:"
-                f" events keep their partition, so add partitions to {name}"
+                " events keep their partition"
             )
+            if remembers and name == sink.topic:
+                problems.append(
+                    f"{fewer}. If nothing was emitted yet, add partitions to {name}; else keys would be in other"
+                    f" partitions, and their duplicates pass there: make {source.name} again with {topic.partitions},"
+                    f" or set source.on_growth: accept and add partitions to {name}"
+                )
+            else:
+                problems.append(f"{fewer}, so add partitions to {name}")
     output = topology.topics.get(sink.topic)
     duplicates = topology.topics.get(sink.duplicates_topic or "")
     if output and duplicates and output.settings and duplicates.settings:

@@ -76,12 +76,15 @@ class Log:
     """The log that a filter is the fold of, the offset it was folded up to, and the generation of this snapshot.
 
     `fingerprint` is that of a record batch below `label`, the last one if possible; None if none could be read.
+    `input_id` is the topic id of the input that was read; it is no part of the identity, because an input that was made
+    again has the same output. None if it is not known.
     """
 
     identity: Identity
     label: int
     counter: int
     fingerprint: Fingerprint | None = None
+    input_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,13 +137,15 @@ def header_json(header: Header) -> bytes:
 
 
 def _log_json(log: Log) -> dict[str, Any]:
-    """Leave out a fingerprint and a floor that are not set.
+    """Leave out a fingerprint, an input id and a floor that are not set.
 
     So the text is that of files from before these fields existed.
     """
     fields = asdict(log)
     if log.fingerprint is None:
         del fields["fingerprint"]
+    if log.input_id is None:
+        del fields["input_id"]
     if not log.identity.floor:
         del fields["identity"]["floor"]
     return fields
@@ -188,6 +193,7 @@ def _parse_log(raw: Mapping[str, object]) -> Log:
         identity=_parse_identity(field(raw, "identity", dict)),
         label=number(raw, "label", 0),
         counter=number(raw, "counter", 1),
+        input_id=field(raw, "input_id", str) if "input_id" in raw else None,
     )
     if "fingerprint" not in raw:
         return log

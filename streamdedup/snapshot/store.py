@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -116,6 +117,7 @@ class Store:
         identity: Identity,
         *,
         fingerprint: Fingerprint | None = None,
+        input_id: str | None = None,
         cut_short: Callable[[], bool] = lambda: False,
     ) -> Saved:
         """Write `filter_` as the next generation. This blocks: call it in a thread.
@@ -123,9 +125,10 @@ class Store:
         If the filter only sets bits, other threads may add keys during the call. All keys of the output below `label`
         must be in `filter_` now. `end_label()` is called in this thread after the last byte was copied. It must be
         above the offsets of all keys added until then, so it must be raised before a key is added. `fingerprint` is
-        that of a record batch of the output below `label`. `cut_short()` is called before each piece; if it returns
-        True, the save is given up. After a SnapshotError the older generations still exist, and possibly the new one
-        as well. What cannot be removed makes no save a failure: `Saved.left` names it.
+        that of a record batch of the output below `label`, `input_id` the topic id of the input. `cut_short()` is
+        called before each piece; if it returns True, the save is given up. After a SnapshotError the older generations
+        still exist, and possibly the new one as well. What cannot be removed makes no save a failure: `Saved.left`
+        names it.
         """
         started = time.perf_counter()
         with self._blaming("prepare the snapshot directory", self.path):
@@ -133,7 +136,7 @@ class Store:
         with self._locked():
             counter, left = self._remove_leftovers_and_count()
             path = self.path / f"{counter:016d}.snapshot"
-            log = Log(identity, label, counter, fingerprint)
+            log = Log(identity, label, counter, fingerprint, input_id)
             content = content_of(filter_, self._wall_clock(), log, end_label)
             size_bytes = publish(
                 self._fs, path.with_suffix(".tmp"), path, _unless(cut_short, content), INSTEAD
@@ -193,6 +196,22 @@ class Store:
                 if identity is None or not identity.differences(log.identity):
                     labels.append(log.label)
         return labels
+
+    def newest_log(self) -> Log | None:
+        """Return what the newest generation that can be read says of its log; None if none can."""
+        for path in self._generations():
+            with suppress(SnapshotError, OSError), self._opened(path) as (reader, _):
+                return reader.header.of_log()
+        return None
+
+    def other_partitions(self) -> Iterator["Store"]:
+        """Yield the stores of the output's other partitions in the same directory."""
+        with suppress(OSError):
+            for name in self._fs.listdir(self.path.parent):
+                if name.isdecimal() and name != self.path.name:
+                    other = copy(self)
+                    other.path = self.path.with_name(name)
+                    yield other
 
     def _make_directories(self) -> None:
         # Done before each save: an operator who deletes the directory wants a fold, not an error.

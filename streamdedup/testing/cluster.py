@@ -178,6 +178,12 @@ class MemoryCluster:
         """Return the high watermark."""
         return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).end)
 
+    async def offset_of_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """Return the offset of the first entry from `time_ms` (ms since 1970) on; None if there is none."""
+        return await self._ask(
+            "list_offsets", lambda _: self._broker.log(topic, partition).offset_of_time(time_ms)
+        )
+
     async def stable_offset(self, topic: str, partition: int) -> int:
         """Return the last stable offset: everything below it is decided."""
         return await self._ask("list_offsets", lambda _: self._broker.log(topic, partition).stable)

@@ -100,6 +100,14 @@ class MemoryLog:
             found.append(logged)
         return found, max(position, self.stable)
 
+    def offset_of_time(self, time_ms: int) -> int | None:
+        """Return the offset of the first event or marker of `time_ms` or later; None if there is none."""
+        for offset in range(self.start, self.end):
+            event, _span = self._entries[offset]
+            if (event.timestamp if event else self._stamps[offset]) >= time_ms:
+                return offset
+        return None
+
     def stamp(self, start: int, end: int) -> tuple[int, int] | None:
         """Return offset and stamp of the first marker from `start` to `end` (exclusive)."""
         within = range(max(start, self.start), min(end, self.end))

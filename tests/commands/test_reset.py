@@ -215,6 +215,14 @@ def test_without_a_note_nothing_is_known() -> None:
     assert note_after(untouched, 90, forget=False) == expected
 
 
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_move_hides_no_other_number_of_partitions(forget: bool) -> None:
+    """An input that was made again has no offsets; the next worker must see what the output is of, unless forgotten."""
+    found = replace(FOUND, committed=None, beyond=[FOUND.partitions + 1])
+    moved = note_after(found, 10, forget=forget)
+    assert moved.partitions == FOUND.partitions + (0 if forget else 2)
+
+
 # --- on a broker ---
 
 

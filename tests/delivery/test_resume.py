@@ -18,6 +18,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import Topic
+from streamdedup.snapshot.header import Identity, Log
 
 NOTE = Note(cluster_id="cluster", input_id="input-id", output_id="output-id", label=50)
 FOUND = Found(
@@ -275,14 +276,105 @@ def test_an_input_that_has_grown_is_refused(found: Found) -> None:
     assert "duplicates pass" in warning
 
 
+def saved(
+    partitions: int, partition: int = 1, input_id: str | None = "input-id", **other: str
+) -> Log:
+    """What the newest snapshot of a partition says, of an input that had so many partitions."""
+    ids: Any = {"cluster_id": "cluster", "topic_id": "output-id", **other}
+    identity = Identity(
+        hash="siphash",
+        hash_check="",
+        key={},
+        normalize="none",
+        filter={},
+        topic="unique",
+        partition=partition,
+        partitions=partitions,
+        **ids,
+    )
+    return Log(identity, 50, 1, None, input_id)
+
+
+EMITTED = replace(FOUND, committed=None)  # the offsets went with the input
+
+
+@pytest.mark.parametrize(
+    ("found", "before"),
+    [
+        (at(30, of(6)), 6),
+        (at(30, of(3, input_id="another")), 3),
+        (replace(EMITTED, snapshots=[saved(6, input_id="another")]), 6),
+        (replace(EMITTED, snapshots=[saved(3, input_id="another")]), 3),
+        (replace(EMITTED, snapshots=[saved(6, input_id=None)]), 6),
+        (replace(UNTOUCHED, snapshots=[saved(3, 0, "another"), saved(4, 2, "another")]), 3),
+        (replace(EMITTED, others={0: of(6, input_id="another")}), 6),
+        (replace(EMITTED, beyond=[4, 7]), 8),
+    ],
+    ids=[
+        "fewer",
+        "more, made again",
+        "fewer, by the snapshot",
+        "more, by the snapshot",
+        "an older snapshot",
+        "another's snapshot",
+        "another's note",
+        "the output alone",
+    ],
+)
+def test_another_number_of_partitions_than_the_memory_has_is_refused(
+    found: Found, before: int
+) -> None:
+    """Fewer, or more where the input was made again: what shows it need not name this input."""
+    text = (
+        rf"events has 4 partitions, and what was emitted is of {before}: .* again with {before} p"
+    )
+    with pytest.raises(DeliveryError, match=text):
+        growth(found, SOURCE)
+    warning = growth(found, WIDER)
+    assert warning is not None
+    assert "duplicates pass" in warning
+
+
 @pytest.mark.parametrize(
     "found",
-    [at(30), at(30, of(4)), at(30, of(3, input_id="another")), UNTOUCHED],
-    ids=["older note", "as many", "made again", "birth"],
+    [
+        at(30),
+        at(30, of(4)),
+        UNTOUCHED,
+        at(30, of(4), snapshots=[saved(6)], beyond=[5]),
+        replace(EMITTED, snapshots=[saved(4)], others={0: of(6)}, beyond=[5]),
+        replace(EMITTED, snapshots=[saved(6, topic_id="another")]),
+        replace(EMITTED, snapshots=[saved(6, cluster_id="another")]),
+        replace(EMITTED, others={0: replace(of(6), output_id="another")}),
+    ],
+    ids=[
+        "older note",
+        "as many",
+        "birth",
+        "accepted, and committed",
+        "accepted, and saved",
+        "another output",
+        "another cluster",
+        "another's note of another output",
+    ],
 )
-def test_nothing_else_is_growth(found: Found) -> None:
-    """Nor what a commit before this version says, nor the count of an input that was made again."""
+def test_nothing_else_is_another_number(found: Found) -> None:
+    """What this partition has committed last decides, then what it saved; nothing of another output counts."""
     assert growth(found, SOURCE) is None
+
+
+@pytest.mark.parametrize(
+    ("input_id", "why"),
+    [
+        ("another", "the input topic was made again"),
+        ("input-id", "no offset is committed, but the output is not empty"),
+        (None, "no offset is committed, but the output is not empty"),
+    ],
+)
+def test_a_snapshot_shows_that_the_input_was_made_again(input_id: str | None, why: str) -> None:
+    """Its offsets went with it, so no note can; an older snapshot does not know the input."""
+    found = replace(EMITTED, snapshots=[saved(4, input_id=input_id)])
+    assert input_offset(found, SOURCE, SINK) == Resume(10, False, why)
 
 
 @pytest.mark.parametrize("partition", [2, 3])

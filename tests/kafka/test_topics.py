@@ -92,6 +92,14 @@ def test_too_few_partitions_are_named_with_both_counts(name: str) -> None:
     (line,) = problems(topology(topic(name, 3)))
     assert f"the topic {name} has 3 partitions, events has 4" in line
     assert f"add partitions to {name}" in line
+    assert ("make events again with 3" in line) == (name == "unique")
+
+
+def test_an_output_that_is_remembered_is_not_just_widened() -> None:
+    """An input with more partitions moves keys, so the advice names what happens to those that were emitted."""
+    (line,) = problems(topology(topic("unique", 3)))
+    assert "If nothing was emitted yet, add partitions to unique" in line
+    assert "set source.on_growth: accept and add partitions to unique" in line
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])

@@ -84,17 +84,17 @@ class _Decided:
 
 
 async def _below_the_undecided(
-    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, **memory: Any
 ) -> tuple[Topology, Found]:
     decided: Any = _Decided(cluster)
-    return await fence(settings, decided, writer, partition, has_memory=has_memory)
+    return await fence(settings, decided, writer, partition, **memory)
 
 
 async def _offset_first(
-    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, **memory: Any
 ) -> tuple[Topology, Found]:
     early = await committed_offset(settings, cluster, partition)
-    topology, found = await fence(settings, cluster, writer, partition, has_memory=has_memory)
+    topology, found = await fence(settings, cluster, writer, partition, **memory)
     return topology, replace(found, committed=early)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamdedup.errors import SnapshotError
 from streamdedup.events import Fingerprint
-from streamdedup.snapshot import Refusal
+from streamdedup.snapshot import Refusal, Store
 from streamdedup.snapshot.format import (
     CHUNK_BYTES,
     PAGE_BYTES,
@@ -75,6 +75,35 @@ def test_a_fingerprint_comes_back(shelf: Shelf, fingerprint: Fingerprint | None)
     assert loaded is not None
     assert (loaded.fingerprint, loaded.topic_id) == (fingerprint, IDENTITY.topic_id)
     assert ("fingerprint" in fields_of(path.read_bytes())[0]["log"]) == (fingerprint is not None)
+
+
+@pytest.mark.parametrize("input_id", [None, "an-input"])
+def test_the_newest_log_names_its_input_which_decides_nothing(
+    shelf: Shelf, input_id: str | None
+) -> None:
+    """An input that was made again has the same output, so its snapshots are used; a damaged file is passed over."""
+    assert shelf.store.newest_log() is None
+    path = shelf.store.save(bloom(), 40, lambda: 40, IDENTITY, input_id=input_id).path
+    flip(shelf.save(bloom(), 41), 30)
+    log = shelf.store.newest_log()
+    assert log is not None
+    assert (log.label, log.input_id, log.identity) == (40, input_id, IDENTITY)
+    assert ("input_id" in fields_of(path.read_bytes())[0]["log"]) == (input_id is not None)
+    assert shelf.label() == 40
+
+
+def test_other_partitions_have_their_own_newest_log(tmp_path: Path) -> None:
+    """Those of the same output in the same directory; what else lies there is none."""
+    stores = [
+        Store(tmp_path, group="group", topic=topic, partition=partition)
+        for topic, partition in (("unique", 3), ("unique", 10), ("another", 4))
+    ]
+    assert list(stores[0].other_partitions()) == []
+    for store in stores:
+        store.save(bloom(), 5, lambda: 5, IDENTITY)
+    (stores[0].path.parent / "lost+found").mkdir()
+    assert [other.path for other in stores[0].other_partitions()] == [stores[1].path]
+    assert [other.newest_log() is not None for other in stores[0].other_partitions()] == [True]
 
 
 def test_a_generation_is_passed_over_where_the_caller_says_so(shelf: Shelf) -> None:
