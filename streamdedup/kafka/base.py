@@ -160,6 +160,9 @@ class Cluster(Protocol):
         They keep events for at least `retention_ms_min`.
         """
 
+    async def transaction_ms_max(self) -> int | None:
+        """Return the longest time-out of a transaction, in ms, that all brokers accept; None if none reports it."""
+
     async def in_force(self, group: str) -> InForce:
         """Return what the group goes by now: its assignor and its members."""
 

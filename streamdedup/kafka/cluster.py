@@ -10,7 +10,7 @@ import structlog
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka import groups, log, offsets, topics
+from streamdedup.kafka import broker_settings, groups, log, offsets, topics
 from streamdedup.kafka.base import Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client import creation
@@ -111,6 +111,10 @@ class KafkaCluster:
         """Return the offset of the first event from `time_ms` (ms since 1970) on; None if there is none."""
         found = await log.offset_at(self._client, topic, partition, time_ms, READ_UNCOMMITTED)
         return found if found >= 0 else None
+
+    async def transaction_ms_max(self) -> int | None:
+        """Return the longest time-out of a transaction, in ms, that all brokers accept; None if none reports it."""
+        return await broker_settings.transaction_ms_max(self._client)
 
     async def in_force(self, group: str) -> InForce:
         """Return what the group goes by now: its assignor and its members."""

@@ -102,6 +102,10 @@ class MemoryCluster:
         await self._broker.request(self._connection, "create_topics", act)
         return names
 
+    async def transaction_ms_max(self) -> int | None:
+        """Return None: this broker takes any time-out."""
+        return None
+
     async def in_force(self, group: str) -> InForce:
         """Return what the group goes by now: its assignor and its members."""
 

@@ -10,6 +10,7 @@ from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records import encoding
+from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import (
     FOREVER,
     Topology,
@@ -64,6 +65,7 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
         by_event_time=settings.filter.by_event_time,
     )
     await _check_guarantee(settings, cluster)
+    await _check_transaction_timeout(settings, cluster)
     return topology
 
 
@@ -136,6 +138,19 @@ def _promise(settings: Settings) -> str:
         return "every event that is not blocked passes, however often it comes: there is no filter"
     rate = settings.filter.error_rate
     return f"of a million new events, at most about {rate * 1e6:,.3g} will be dropped as false duplicates"
+
+
+async def _check_transaction_timeout(settings: Settings, cluster: Cluster) -> None:
+    """ConfigError if the brokers would refuse every transaction, as far as they report their limit."""
+    ours, most = (
+        round(transaction_timeout_s(settings.kafka) * 1000),
+        await cluster.transaction_ms_max(),
+    )
+    if most is not None and ours > most:
+        raise ConfigError(
+            f"the brokers' transaction.max.timeout.ms is {most}, and kafka.producer.transaction_timeout_ms is {ours},"
+            " so they would refuse every transaction; lower the latter, or raise the former"
+        )
 
 
 async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:

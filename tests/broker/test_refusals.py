@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.cluster import KafkaCluster
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.topics import (
     create_topic,
@@ -195,3 +196,54 @@ def test_a_drain_ends_while_the_broker_is_away(private_broker: OwnedBroker, tmp_
         assert worker.interrupt() == 0
     private_broker.start()
     assert len(worker.events("snapshot_saved")) == deployment.partitions
+
+
+TOO_LONG_MS = 1_000_000  # the brokers' default limit is 900,000
+
+
+@pytest.mark.broker
+async def test_a_transaction_time_out_above_the_brokers_is_refused(
+    deployment: Deployment, start: Start
+) -> None:
+    """Before the group is joined, with both numbers."""
+    deployment.create()
+    deployment.config["kafka"]["producer"] = {"transaction_timeout_ms": TOO_LONG_MS}
+    text = await refused(deployment, start)
+    assert "transaction.max.timeout.ms is 900000" in text
+    assert f"kafka.producer.transaction_timeout_ms is {TOO_LONG_MS}" in text
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+async def test_a_transaction_time_out_that_cannot_be_compared_stops_by_name(
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch, guarantee: str
+) -> None:
+    """Without the right to read the brokers' settings, their refusal (error 50) is no doubt: it never passes."""
+
+    async def nobody_reports(_cluster: KafkaCluster) -> None:
+        return None
+
+    monkeypatch.setattr(KafkaCluster, "transaction_ms_max", nobody_reports)
+    deployment.partitions = 1
+    deployment.create()
+    deployment.config["delivery"]["guarantee"] = guarantee
+    deployment.config["kafka"]["producer"] = {"transaction_timeout_ms": TOO_LONG_MS}
+    async with start(deployment) as worker:
+        text = await worker.stopped()
+    assert "kafka.producer.transaction_timeout_ms" in text
+    assert "transaction.max.timeout.ms" in text
+    assert worker.lines("doubt") == []
+
+
+@pytest.mark.broker
+async def test_a_session_that_the_brokers_do_not_allow_ends_the_worker(
+    deployment: Deployment, start: Start
+) -> None:
+    """By both names: the group would refuse it for ever."""
+    deployment.create()
+    deployment.config["kafka"]["consumer"] = {
+        "session_timeout_ms": 100,
+        "heartbeat_interval_ms": 30,
+    }
+    with pytest.raises(DeliveryError, match=r"session_timeout_ms .* group\.min\.session\.timeout"):
+        await start(deployment).task

@@ -12,13 +12,18 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import create_conn
 from aiokafka.errors import (
     AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
     IllegalSaslStateError,
+    InvalidSessionTimeoutError,
+    InvalidTransactionTimeout,
     KafkaConnectionError,
     KafkaError,
+    OffsetMetadataTooLargeError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
+    UnsupportedForMessageFormatError,
     UnsupportedSaslMechanismError,
 )
 from aiokafka.helpers import create_ssl_context
@@ -37,12 +42,23 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+NOTE_BYTES = 1024  # more than any note takes
 _REFUSALS = {
     AuthenticationFailedError: "the credentials under kafka.sasl_*",
     SaslAuthenticationFailed: "the credentials under kafka.sasl_*",
     GroupAuthorizationFailedError: "the right Read on the group that kafka.group_id names",
     TopicAuthorizationFailedError: "the rights on that topic",
     TransactionalIdAuthorizationFailed: "the right Write on the transactional ids OUTPUT/PARTITION",
+    ClusterAuthorizationFailedError: "the right IdempotentWrite on the cluster, for brokers before 2.8",
+}
+_LIMITS = {
+    InvalidTransactionTimeout: "set kafka.producer.transaction_timeout_ms to at most the brokers'"
+    " transaction.max.timeout.ms, or raise the latter",
+    InvalidSessionTimeoutError: "set kafka.consumer.session_timeout_ms to a value that the brokers'"
+    " group.min.session.timeout.ms and group.max.session.timeout.ms allow",
+    OffsetMetadataTooLargeError: "raise the brokers' offset.metadata.max.bytes: the note beside an offset needs up"
+    f" to {NOTE_BYTES} bytes",
+    UnsupportedForMessageFormatError: "set message.format.version of the topics of sink to 0.11 or later",
 }
 _OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
@@ -98,10 +114,17 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def refusal(error: BaseException) -> DeliveryError | None:
-    """Return the error for the operator if the broker refuses us, so that waiting will not help; else None."""
-    if (missing := _REFUSALS.get(type(error))) is None:
-        return None
-    return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
+    """Return the error for the operator if the broker refuses us, so that waiting will not help; else None.
+
+    aiokafka's producer raises an unexpected error as the cause of another one.
+    """
+    if type(error) is KafkaError and error.__cause__ is not None:
+        error = error.__cause__
+    if missing := _REFUSALS.get(type(error)):
+        return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
+    if remedy := _LIMITS.get(type(error)):
+        return DeliveryError(f"the broker accepts no such value: {error}; {remedy}")
+    return None
 
 
 async def bootstrap(options: KafkaOptions) -> Any:
