@@ -80,6 +80,9 @@ class Source(Protocol):
     def lag(self, partition: int) -> int:
         """Return the number of offsets between the position and the end of the input."""
 
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+
     def stands_at_end(self, partition: int) -> int | None:
         """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
 

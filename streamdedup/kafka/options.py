@@ -379,8 +379,8 @@ class DeliveryOptions(BaseModel):
     )
     open_transaction_s: Annotated[float, seconds(1, 86_400)] = Field(
         default=60.0,
-        description="How long a partition waits for another producer's open transaction on its output before it "
-        "stops, naming it.",
+        description="How long a partition waits for another producer's open transaction: on its output before it "
+        "stops, naming it; on its input before that is warned of, since nothing above it is read until it ends.",
     )
     drain_s: Annotated[float, seconds(1, 3600)] = Field(
         default=30.0, description="How long a shutdown may take before it is cut short."

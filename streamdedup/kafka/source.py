@@ -225,6 +225,18 @@ class KafkaSource:
         except (IllegalStateError, AssertionError, AttributeError):  # not assigned, or not read yet
             return 0
 
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+        where = TopicPartition(self._topic, partition)
+        try:
+            stable, end = self._consumer.last_stable_offset(where), self._consumer.highwater(where)
+            position = self.position(partition)
+        except (IllegalStateError, AssertionError, AttributeError):
+            return None
+        if stable is None or end is None:
+            return None
+        return position if stable <= position < end else None
+
     def stands_at_end(self, partition: int) -> int | None:
         """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
         where = TopicPartition(self._topic, partition)

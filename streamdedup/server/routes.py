@@ -1,5 +1,6 @@
 """The pages: /metrics, /livez, /readyz. No page holds a key."""
 
+import time
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
@@ -52,8 +53,14 @@ def _warnings(status: Status) -> Iterator[str]:
         return
     if status.clocks:
         yield from (f"warning: {text}" for text in status.clocks.warnings(assigned))
-    for partition, prevailing in status.meters.prevailing():
-        place = status.topic if partition is None else f"{status.topic}/{partition}"
+    for partition, held in sorted(status.held.items()):
+        if partition in assigned:
+            yield (
+                f"warning: {status.topic}/{partition}: a transaction{held.whose} is open on the input from offset"
+                f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends"
+            )
+    for where, prevailing in status.meters.prevailing():
+        place = status.topic if where is None else f"{status.topic}/{where}"
         yield f"warning: {place}: {prevailing}"
 
 

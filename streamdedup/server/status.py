@@ -27,12 +27,25 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition of the input that stands still at `offset` since `since`, by the loop's clock.
+
+    A transaction is open there; `whose` names its producer, as a text with commas, and may be empty.
+    """
+
+    offset: int
+    since: float
+    whose: str
+
+
 @dataclass
 class Status:
     """The state of a worker. `deliveries`, the worker's own dictionary, has its present or most recent partitions.
 
     `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none.
-    `group_says` is what is known of a group that refuses this worker.
+    `group_says` is what is known of a group that refuses this worker. `held` are the partitions at which an open
+    transaction on the input was reported.
     """
 
     topic: str
@@ -45,6 +58,7 @@ class Status:
     epoch: int = -1
     port: int | None = None
     group_says: str | None = None
+    held: Mapping[int, Held] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes

@@ -61,6 +61,7 @@ class MemorySource:
         self._positions: dict[int, int] = {}
         self._held: set[int] = set()
         self._ends: dict[int, int] = {}
+        self._stable: dict[int, int] = {}
         self._membership: asyncio.Task[None] | None = None
 
     @property
@@ -154,6 +155,14 @@ class MemorySource:
         position = self._positions.get(partition, 0)
         return max(0, self._ends.get(partition, 0) - position)
 
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+        stable, end = self._stable.get(partition), self._ends.get(partition)
+        position = self._positions.get(partition)
+        if stable is None or end is None or position is None:
+            return None
+        return position if stable <= position < end else None
+
     def stands_at_end(self, partition: int) -> int | None:
         """Return the position if it is the end, as of the last fetch; None if it is not, or unknown."""
         end = self._ends.get(partition)
@@ -176,16 +185,17 @@ class MemorySource:
     async def _fetch(self, partition: int, epoch: int, events_max: int) -> list[Logged]:
         position = self._positions[partition]
 
-        def act(_now: float) -> tuple[list[Logged], int, int]:
+        def act(_now: float) -> tuple[list[Logged], int, int, int]:
             log = self._broker.log(self._topic, partition)
             if not log.start <= position <= log.end:
                 raise OffsetOutOfRangeError
-            return *log.read(position, events_max), log.end
+            return *log.read(position, events_max), log.end, log.stable
 
-        events, reached, end = await self._broker.request(self._fetching, "fetch", act)
+        events, reached, end, stable = await self._broker.request(self._fetching, "fetch", act)
         if self._epoch != epoch or self._positions.get(partition) != position:
             return []  # fetched for another assignment, or before a seek
         self._positions[partition], self._ends[partition] = reached, end
+        self._stable[partition] = stable
         return events
 
     async def _keep(self) -> None:

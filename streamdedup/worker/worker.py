@@ -39,6 +39,7 @@ from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
+from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.startup import prepared_topics, try_filter
 from streamdedup.worker.tasks import beside
@@ -201,6 +202,7 @@ class Worker:
             self._save_periodically(services),
             self._look_up_ends(),
             self._watch_topics(services.cluster, topology),
+            self._input_watch(services).run(),
             services.clocks.run(),
             *([self._lists.run()] if self._lists else []),
         ):
@@ -221,6 +223,10 @@ class Worker:
                     trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
                     log_progress = log.warning if trouble & progress.keys() else log.info
                     log_progress("progress", **progress)
+
+    def _input_watch(self, services: Services) -> InputWatch:
+        after_s = self._settings.delivery.open_transaction_s
+        return InputWatch(services.cluster, services.source, self._status, after_s)
 
     async def _keep_alive(self, services: Services) -> None:
         patience, what = services.cluster.patience, "the consumer"

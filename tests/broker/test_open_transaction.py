@@ -9,6 +9,8 @@ from confluent_kafka import Producer
 
 from streamdedup.commands.audit import audit
 from streamdedup.errors import DeliveryError
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, client_config
 from tests.broker.topics import end_offsets, read_all, unique_name, wait_until_stable
@@ -35,18 +37,24 @@ def renew(deployment: Deployment) -> None:
 
 
 @contextmanager
-def open_transaction(deployment: Deployment, key: bytes) -> Iterator[Producer]:
-    """Somebody else's, with one event in the output; aborted at the end unless it ended; then its marker is there."""
+def open_transaction(
+    deployment: Deployment, key: bytes, topic: str | None = None
+) -> Iterator[Producer]:
+    """Somebody else's, with one event in the output, or in `topic`.
+
+    It is aborted at the end unless it ended; then its marker is there.
+    """
+    topic = topic or deployment.sink
     name = unique_name("foreign")
     producer = Producer({**client_config(deployment.bootstrap), "transactional.id": name})
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
-    producer.produce(deployment.sink, b"foreign", key, partition=0)
+    producer.produce(topic, b"foreign", key, partition=0)
     producer.flush(DEADLINE_S)
     yield producer
     producer.abort_transaction(DEADLINE_S)
-    ends = end_offsets(deployment.bootstrap, deployment.sink)
-    wait_until_stable(deployment.bootstrap, deployment.sink, ends)
+    ends = end_offsets(deployment.bootstrap, topic)
+    wait_until_stable(deployment.bootstrap, topic, ends)
 
 
 async def test_nothing_is_doubled_over_an_open_transaction(
@@ -109,3 +117,26 @@ async def test_an_audit_waits_for_what_a_killed_worker_left_open(deployment: Dep
         ):
             await audit(settings)
         assert asyncio.get_running_loop().time() - began > 3
+
+
+async def test_a_transaction_that_stays_open_on_the_input_is_named(
+    deployment: Deployment, start: Start
+) -> None:
+    """Its partition stands still, all others are read, and the worker stays ready: only a warning can show it."""
+    async with start(deployment) as worker:
+        await worker.live()
+        with open_transaction(deployment, b"foreign", deployment.source):
+            deployment.feed(keyed(range(50, 60), 1))
+            (line,) = await worker.logged("input_transaction_open")
+            assert (line["partition"], line["offset"]) == (0, 50)
+            assert line["producer_id"] >= 0
+            page = pages(worker.worker.status, Pulse())["/readyz"]()
+            assert page.status == 200
+            whose = f"a transaction of producer id {line['producer_id']}, epoch 0,"
+            assert f"warning: {deployment.source}/0: {whose}" in page.text
+            assert "is open on the input from offset 50 on, for " in page.text
+            assert worker.tally.consumed == 0
+        await worker.consumed(10)
+        await worker.logged("input_transaction_ended")
+        assert "is open on the input" not in pages(worker.worker.status, Pulse())["/readyz"]().text
+        assert len(worker.lines("input_transaction_open")) == 1

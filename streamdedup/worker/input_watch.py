@@ -1,0 +1,100 @@
+"""Reports transactions of others that stay open on the input: a partition stands still at the first of them.
+
+Events above it are not read before it ends, since they may be aborted. Its producer may be gone: then the broker ends
+it after the time-out that the producer chose, unless it hangs.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import structlog
+
+from streamdedup.delivery.lifecycle import State
+from streamdedup.events import Fingerprint
+from streamdedup.kafka.base import Cluster, Source
+from streamdedup.server import Status
+from streamdedup.server.status import Held
+
+log = structlog.get_logger(__name__)
+
+TURN_S = 1.0
+ANSWER_S_MAX = 5.0
+
+
+class InputWatch:
+    """Watches at which offsets open transactions hold our partitions; those of `after_s` seconds are in `status`."""
+
+    def __init__(self, cluster: Cluster, source: Source, status: Status, after_s: float) -> None:
+        self._cluster, self._source, self._status = cluster, source, status
+        self._after_s = after_s
+        self._since: Mapping[int, tuple[int, float]] = {}  # by partition: offset, and loop's time
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            await asyncio.sleep(TURN_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Compare where our partitions stand with the last look."""
+        now, known = asyncio.get_running_loop().time(), self._status.held
+        deliveries = dict(self._status.deliveries)
+        since: dict[int, tuple[int, float]] = {}
+        for partition, delivery in deliveries.items():
+            if delivery.state is not State.LIVE:  # it fetches nothing, so nothing is known
+                since |= {partition: self._since[partition]} if partition in self._since else {}
+            elif (offset := self._source.held_at(partition)) is not None:
+                since[partition] = self._begun(partition, offset, now)
+        for partition, held in known.items():
+            if partition in deliveries and since.get(partition, (None,))[0] != held.offset:
+                log.info(
+                    "input_transaction_ended",
+                    topic=self._status.topic,
+                    partition=partition,
+                    offset=held.offset,
+                )
+        self._since = since
+        self._status.held = {
+            partition: known[partition]
+            if partition in known and known[partition].offset == offset
+            else await self._reported(partition, offset, began)
+            for partition, (offset, began) in since.items()
+            if now - began >= self._after_s
+        }
+
+    def _begun(self, partition: int, offset: int, now: float) -> tuple[int, float]:
+        known = self._since.get(partition)
+        return known if known and known[0] == offset else (offset, now)
+
+    async def _reported(self, partition: int, offset: int, since: float) -> Held:
+        topic, first = self._status.topic, None
+        with suppress(Exception):  # then its producer is not named
+            async with asyncio.timeout(ANSWER_S_MAX):
+                first = await self._cluster.batch_at(topic, partition, offset)
+        held = Held(offset, since, _whose(first))
+        log.warning(
+            "input_transaction_open",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            producer_id=first and first.producer_id,
+            epoch=first and first.epoch,
+            seconds=round(asyncio.get_running_loop().time() - since, 1),
+            reason="nothing above that offset is read before this transaction of the input's producer has ended",
+            remedy="have its producer end it, or abort it: kafka-transactions.sh --bootstrap-server SERVER abort"
+            f" --topic {topic} --partition {partition} --start-offset {offset}",
+        )
+        return held
+
+
+def _whose(first: Fingerprint | None) -> str:
+    """Return, for people, who wrote the first undecided record batch; an empty text if that is not known."""
+    if first is None:
+        return ""
+    began = datetime.fromtimestamp(first.stamped_ms / 1000, UTC)
+    return (
+        f" of producer id {first.producer_id}, epoch {first.epoch}, its first event of"
+        f" {began.isoformat(timespec='seconds')},"
+    )

@@ -1,0 +1,130 @@
+"""Claims about an open transaction on the input: one line, when it has lasted, and again only at another offset."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from streamdedup.delivery.lifecycle import State
+from streamdedup.events import Fingerprint
+from streamdedup.metrics.counts import Meters
+from streamdedup.server.status import Status
+from streamdedup.testing import VirtualLoop
+from streamdedup.worker.input_watch import TURN_S, InputWatch
+
+AFTER_S = 60
+FIRST = Fingerprint(offset=5, producer_id=7, epoch=1, crc=0, stamped_ms=0)
+
+
+class Input:
+    """Partition 0, as a member reads it, and who wrote its batches."""
+
+    def __init__(self) -> None:
+        self.held: int | None = None
+        self.first: Fingerprint | Exception | None = FIRST
+        self.delivery = SimpleNamespace(state=State.LIVE)
+        self.deliveries: Any = {0: self.delivery}
+        self.status = Status("events", self.deliveries, Meters())
+        this: Any = self
+        self.watch = InputWatch(this, this, self.status, AFTER_S)
+
+    def held_at(self, partition: int) -> int | None:
+        """As a source."""
+        assert partition == 0
+        return self.held
+
+    async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
+        """As a cluster."""
+        assert (topic, partition, offset) == ("events", 0, self.held)
+        if isinstance(self.first, Exception):
+            raise self.first
+        return self.first
+
+
+def watched(scene: Callable[[Input], Coroutine[Any, Any, None]]) -> list[Any]:
+    """Run `scene` beside the watch, on a virtual clock; the lines."""
+
+    async def main() -> None:
+        of = Input()
+        watching = asyncio.create_task(of.watch.run())
+        await scene(of)
+        assert not watching.done()
+        watching.cancel()
+
+    with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    return lines
+
+
+def test_one_that_lasts_is_said_once_and_its_end_too() -> None:
+    """With partition, offset and producer, and what to do; it stays in the status for as long as it lasts."""
+
+    async def scene(of: Input) -> None:
+        of.held = 5
+        await asyncio.sleep(AFTER_S - 2 * TURN_S)
+        assert of.status.held == {}
+        await asyncio.sleep(AFTER_S)
+        assert of.status.held[0].offset == 5
+        assert "producer id 7" in of.status.held[0].whose
+        of.held = None
+        await asyncio.sleep(2 * TURN_S)
+        assert of.status.held == {}
+
+    opened, ended = watched(scene)
+    assert (opened["event"], opened["log_level"]) == ("input_transaction_open", "warning")
+    assert (opened["partition"], opened["offset"], opened["producer_id"]) == (0, 5, 7)
+    assert "abort --topic events --partition 0 --start-offset 5" in opened["remedy"]
+    assert (ended["event"], ended["log_level"]) == ("input_transaction_ended", "info")
+
+
+def test_a_producer_of_many_transactions_is_not_said() -> None:
+    """Each keeps the partition for a moment, and the next is another one."""
+
+    async def scene(of: Input) -> None:
+        for offset in range(3 * AFTER_S):
+            of.held = offset
+            await asyncio.sleep(TURN_S)
+
+    assert watched(scene) == []
+
+
+def test_a_shard_that_does_not_read_is_not_held() -> None:
+    """What its last fetch showed is old by then."""
+
+    async def scene(of: Input) -> None:
+        of.held, of.delivery.state = 5, State.FOLDING
+        await asyncio.sleep(3 * AFTER_S)
+
+    assert watched(scene) == []
+
+
+def test_a_doubt_in_between_is_no_end() -> None:
+    """The shard fences, and comes to stand at the same offset: it was said already."""
+
+    async def scene(of: Input) -> None:
+        of.held = 5
+        await asyncio.sleep(2 * AFTER_S)
+        of.delivery.state, of.held = State.FENCING, None
+        await asyncio.sleep(10)
+        of.delivery.state, of.held = State.LIVE, 5
+        await asyncio.sleep(2 * AFTER_S)
+        of.deliveries.clear()  # it went to another member
+        await asyncio.sleep(10)
+        assert of.status.held == {}
+
+    (opened,) = watched(scene)
+    assert opened["event"] == "input_transaction_open"
+
+
+def test_a_broker_that_does_not_say_whose_it_is_hides_nothing() -> None:
+    """The line comes without the producer."""
+
+    async def scene(of: Input) -> None:
+        of.held, of.first = 5, ConnectionError()
+        await asyncio.sleep(2 * AFTER_S)
+        assert of.status.held[0].whose == ""
+
+    (opened,) = watched(scene)
+    assert (opened["offset"], opened["producer_id"]) == (5, None)
