@@ -10,6 +10,7 @@ from typing import Any
 
 from aiokafka.errors import (
     IllegalGenerationError,
+    IncompatibleBrokerVersion,
     NonEmptyGroup,
     RebalanceInProgressError,
     UnknownMemberIdError,
@@ -18,8 +19,11 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streamdedup.errors import DeliveryError
+from streamdedup.kafka.client.protocol import ConsumerGroupDescribe
 from streamdedup.kafka.offsets import asked, check
 
+_CLIENT_ID, _HOST, _TYPE, _CLASSIC = 4, 5, 10, 0
+_NO_SUCH_GROUP = (35, 69)  # the broker has no such protocol in force, or no such group in it
 NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED = -1, "", -1
 _HAS_MEMBERS = (
     UnknownMemberIdError,
@@ -33,11 +37,14 @@ _HAS_MEMBERS = (
 class InForce:
     """What a group goes by now: the name of its assignor, and its members, each as client id and host.
 
-    `assignor` is None while the group rebalances, since the broker names none then, and if the group is empty.
+    `assignor` is None while the group rebalances, since the broker names none then, if the group is empty, and if it
+    has members of the new group protocol (KIP-848). Those are the `newer` ones; with brokers that do not distinguish
+    them, all members of such a group are.
     """
 
     assignor: str | None
     members: tuple[str, ...]
+    newer: tuple[str, ...] = ()
 
 
 async def in_force(client: Any, group: str) -> InForce:
@@ -49,12 +56,34 @@ async def in_force(client: Any, group: str) -> InForce:
         members = (f"{client_id} at {host}" for _id, client_id, host, *_ in found)
         return InForce(assignor or None, tuple(sorted(members)))
 
-    return await asked(client, group, DescribeGroupsRequest([group]), described)
+    classic = await asked(client, group, DescribeGroupsRequest([group]), described)
+    return classic if classic.members else await _of_new_protocol(client, group)
+
+
+async def _of_new_protocol(client: Any, group: str) -> InForce:
+    """Return the members of a group in which the new protocol is in force; none if it is not, or not known."""
+
+    def described(response: Any) -> InForce:
+        code, _message, _group, _state, _epoch, _assigned, _assignor, found, *_ = response.groups[0]
+        if code in _NO_SUCH_GROUP:
+            return InForce(None, ())
+        check(code)
+        by_type: dict[bool, list[str]] = {True: [], False: []}
+        for member in found:
+            is_classic = response.API_VERSION > 0 and member[_TYPE] == _CLASSIC
+            by_type[is_classic].append(f"{member[_CLIENT_ID]} at {member[_HOST]}")
+        return InForce(None, tuple(sorted(by_type[True])), tuple(sorted(by_type[False])))
+
+    try:
+        return await asked(client, group, ConsumerGroupDescribe(group), described)
+    except (IncompatibleBrokerVersion, NotImplementedError):
+        return InForce(None, ())
 
 
 async def members(client: Any, group: str) -> int:
     """Return the number of members. This waits for the group's coordinator, so the caller sets a time-out."""
-    return len((await in_force(client, group)).members)
+    found = await in_force(client, group)
+    return len(found.members) + len(found.newer)
 
 
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:

@@ -12,6 +12,7 @@ from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Phase, Status
+from streamdedup.units import counted
 
 STALL_S_MAX = 10.0
 AWAY_S_MAX = 1.0  # to connect takes a while
@@ -53,6 +54,9 @@ def _warnings(status: Status) -> Iterator[str]:
         return
     if status.clocks:
         yield from (f"warning: {text}" for text in status.clocks.warnings(assigned))
+    if status.group_shared_with:
+        shared = counted(status.group_shared_with, "member")
+        yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of this group"
     for partition, held in sorted(status.held.items()):
         if partition in assigned:
             yield (

@@ -2,6 +2,9 @@
 
 The name stands for the meaning of a configuration (`settings.meaning`), so workers that would take another key from an
 event, or send it elsewhere, share no group. The worker waits; only an operator can settle which meaning is right.
+
+A member of the new group protocol (KIP-848) names no assignor, so the broker lets it in, and gives it a share of our
+partitions. That is reported, too.
 """
 
 import asyncio
@@ -23,6 +26,8 @@ ANSWER_S_MAX = 10.0
 # How long the first line waits for a group that rebalances to name what is in force.
 NAMED_S_MAX = 10.0
 SHOWN_MAX = 10  # members in one line
+LOOK_EVERY_S = 10.0  # for members of the new protocol
+NEW_PROTOCOL = "consumer"  # what brokers and tools call it
 STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
 REMEDY = "stop all workers of the group, or give this one their configuration (docs/operate.md)"
 
@@ -31,6 +36,8 @@ def whose(assignor: str | None) -> str:
     """Return, for messages, who joins a group under that name; None if the broker named none so far."""
     if assignor is None:
         return "not known yet, because the group rebalances"
+    if assignor == NEW_PROTOCOL:
+        return "another program, which joins groups by the protocol of KIP-848"
     if assignor.startswith(NAME_PREFIX):
         return "workers with another key, input, output, or with or without a filter"
     if assignor == STICKY:
@@ -47,7 +54,9 @@ class GroupWatch:
         self._cluster, self._source, self._status = cluster, source, status
         self._group, self._ours = group, ours
         self._seen = InForce(None, ())  # when the group last named its assignor
-        self._lines = RateLimit()
+        self._newer: tuple[str, ...] = ()
+        self._looks_at = 0.0
+        self._lines, self._newer_lines = RateLimit(), RateLimit()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -55,21 +64,45 @@ class GroupWatch:
             since = self._source.refused_since
             if since is None:
                 self._status.group_says, self._seen = None, InForce(None, ())
+                await self._look_for_newer(asyncio.get_running_loop().time())
             else:
                 await self._look()
                 self._report(asyncio.get_running_loop().time(), since)
             await asyncio.sleep(TURN_S)
+
+    async def _look_for_newer(self, now: float) -> None:
+        """Every LOOK_EVERY_S, ask for members of the new protocol; a line each minute as long as there are any."""
+        if now < self._looks_at:
+            return
+        self._looks_at = now + LOOK_EVERY_S
+        with suppress(Exception):  # the next look asks again
+            async with asyncio.timeout(ANSWER_S_MAX):
+                self._newer = (await self._cluster.in_force(self._group)).newer
+        self._status.group_shared_with = len(self._newer)
+        if self._newer and self._newer_lines.due(now):
+            log.warning(
+                "group_of_another_protocol",
+                group=self._group,
+                members=len(self._newer),
+                among_them=list(self._newer[:SHOWN_MAX]),
+                reason="they joined the group by the new protocol (KIP-848) and have a share of its partitions: no"
+                " worker reads what they take",
+                remedy="stop them, or give them another group.id; `streamdedup reset` moves the offsets back if they"
+                " committed any",
+            )
 
     async def _look(self) -> None:
         """Ask what is in force. While the group rebalances, the broker names nothing: then the last answer stands."""
         with suppress(Exception):  # the next turn asks again
             async with asyncio.timeout(ANSWER_S_MAX):
                 found = await self._cluster.in_force(self._group)
-            if found.assignor not in (None, self._ours):
+            if found.newer or found.assignor not in (None, self._ours):
                 self._seen = found
 
     def _report(self, now: float, since: float) -> None:
-        assignor, members = self._seen.assignor, self._seen.members
+        assignor, members = self._seen.assignor, (*self._seen.members, *self._seen.newer)
+        if self._seen.newer:
+            assignor = NEW_PROTOCOL
         by = f"{counted(len(members), 'member')} as {assignor}" if assignor else "others"
         self._status.group_says = (
             f"the group {self._group} is of another configuration: joined by {by} ({whose(assignor)}), not as"

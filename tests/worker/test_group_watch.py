@@ -124,6 +124,41 @@ def test_the_first_line_waits_a_little_for_a_name() -> None:
     assert [line["in_force"] for line in watched(never)] == [None]
 
 
+def test_members_of_the_new_protocol_are_said_while_the_group_takes_us() -> None:
+    """Once a minute, as long as they are there; a broker that does not answer changes nothing."""
+
+    async def scene(group: Group) -> None:
+        group.answer = InForce(None, ("ours at /h",), ("theirs at /i",))
+        await asyncio.sleep(65)
+        assert group.status.refusal is None
+        assert group.status.group_shared_with == 1
+        group.answer = ConnectionError()
+        await asyncio.sleep(30)
+        assert group.status.group_shared_with == 1
+        group.answer = STABLE
+        await asyncio.sleep(100)
+        assert group.status.group_shared_with == 0
+
+    lines = watched(scene)
+    assert [line["event"] for line in lines] == ["group_of_another_protocol"] * 2
+    assert (lines[0]["members"], lines[0]["among_them"]) == (1, ["theirs at /i"])
+    assert lines[0]["log_level"] == "warning"
+
+
+def test_a_refusal_by_members_of_the_new_protocol_is_named() -> None:
+    """Brokers may keep both protocols apart; such a group has no assignor to name."""
+
+    async def scene(group: Group) -> None:
+        group.answer = InForce(None, (), ("theirs at /i",))
+        group.refuse()
+        await asyncio.sleep(5)
+        assert "the protocol of KIP-848" in (group.status.refusal or "")
+
+    (line,) = watched(scene)
+    assert (line["event"], line["in_force"]) == ("group_of_another_configuration", "consumer")
+    assert line["among_them"] == ["theirs at /i"]
+
+
 @pytest.mark.parametrize(
     ("assignor", "said"),
     [

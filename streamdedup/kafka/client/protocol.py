@@ -1,7 +1,8 @@
-"""Two requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
+"""Three requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
 
 OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. Metadata v10
-(KIP-516) returns topic ids, the only sign that a topic was deleted and created again. Written after
+(KIP-516) returns topic ids, the only sign that a topic was deleted and created again. ConsumerGroupDescribe (KIP-848)
+returns groups with members of the new group protocol, which DescribeGroups takes for dead. Written after
 https://kafka.apache.org/protocol.
 """
 
@@ -19,6 +20,7 @@ from aiokafka.protocol.types import (
     Boolean,
     CompactArray,
     CompactString,
+    Int8,
     Int16,
     Int32,
     Int64,
@@ -200,6 +202,107 @@ class TopicsWithIds(Request[_MetadataRequestV10]):
     def build(self, request: type[_MetadataRequestV10]) -> _MetadataRequestV10:
         named = [(UUID(int=0), topic, _NO_TAGS) for topic in self._topics]
         return request(named, False, False, True, {})
+
+
+_ASSIGNMENT = Schema(
+    (
+        "partitions",
+        CompactArray(
+            ("topic_id", Uuid),
+            ("topic", CompactString("utf-8")),
+            ("partitions", CompactArray(Int32)),
+            ("tags", TaggedFields),
+        ),
+    ),
+    ("tags", TaggedFields),
+)
+
+
+def _described_groups(*of_a_member: tuple[str, type]) -> Schema:
+    """Return the schema of the response, with these more fields of a member."""
+    member = (
+        ("member_id", CompactString("utf-8")),
+        ("instance_id", CompactString("utf-8")),
+        ("rack_id", CompactString("utf-8")),
+        ("member_epoch", Int32),
+        ("client_id", CompactString("utf-8")),
+        ("client_host", CompactString("utf-8")),
+        ("topics", CompactArray(CompactString("utf-8"))),
+        ("topic_regex", CompactString("utf-8")),
+        ("assignment", _ASSIGNMENT),
+        ("target_assignment", _ASSIGNMENT),
+        *of_a_member,
+        ("tags", TaggedFields),
+    )
+    return Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "groups",
+            CompactArray(
+                ("error_code", Int16),
+                ("error_message", CompactString("utf-8")),
+                ("group_id", CompactString("utf-8")),
+                ("group_state", CompactString("utf-8")),
+                ("group_epoch", Int32),
+                ("assignment_epoch", Int32),
+                ("assignor_name", CompactString("utf-8")),
+                ("members", CompactArray(*member)),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _ConsumerGroupDescribeResponseV0(Response):
+    API_KEY = 69
+    API_VERSION = 0
+    SCHEMA = _described_groups()
+
+
+class _ConsumerGroupDescribeResponseV1(Response):
+    API_KEY = 69
+    API_VERSION = 1
+    SCHEMA = _described_groups(("member_type", Int8))
+
+
+class _ConsumerGroupDescribeRequestV0(RequestStruct):
+    API_KEY = 69
+    API_VERSION = 0
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _ConsumerGroupDescribeResponseV0
+    SCHEMA = Schema(
+        ("groups", CompactArray(CompactString("utf-8"))),
+        ("include_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class _ConsumerGroupDescribeRequestV1(RequestStruct):
+    API_KEY = 69
+    API_VERSION = 1
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _ConsumerGroupDescribeResponseV1
+    SCHEMA = _ConsumerGroupDescribeRequestV0.SCHEMA
+
+
+class ConsumerGroupDescribe(
+    Request[_ConsumerGroupDescribeRequestV0 | _ConsumerGroupDescribeRequestV1]
+):
+    """Asks for the members of a group that has members of the new group protocol (KIP-848)."""
+
+    API_KEY = 69
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    @override
+    def build(
+        self,
+        request: type[_ConsumerGroupDescribeRequestV0] | type[_ConsumerGroupDescribeRequestV1],
+    ) -> _ConsumerGroupDescribeRequestV0 | _ConsumerGroupDescribeRequestV1:
+        return request([self._group], False, {})
 
 
 def list_offsets(topic: str, partitions: Iterable[int], which: int, isolation: int) -> Any:
