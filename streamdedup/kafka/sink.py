@@ -25,7 +25,12 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import EventBatch, Integers
-from streamdedup.kafka.client.closing import close_producer, starting
+from streamdedup.kafka.client.closing import (
+    close_producer,
+    disregard,
+    disregard_transaction,
+    starting,
+)
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.open_batches import OpenBatches
@@ -178,6 +183,7 @@ class KafkaWriter:
         self._open = self._new_open()
         if self._exactly_once:
             await self._producer.begin_transaction()
+            disregard_transaction(self._producer)
         self._connections = dict(self._producer.client._conns)
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
@@ -226,14 +232,19 @@ class KafkaWriter:
     async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
         """Return the offset that the broker gave to a record batch."""
         with refusing(topic):
-            return int((await future).offset)
+            # If this is cancelled, `future` is not: aiokafka would lose what may still fail it.
+            return int((await asyncio.shield(future)).offset)
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
         """Commit what was sent together with the input offset, and end the transaction."""
         where = TopicPartition(source, self._partition)
         offsets = {where: OffsetAndMetadata(offset, metadata)}
         self._check_connections()
-        await self._producer.send_offsets_to_transaction(offsets, group)
+        try:
+            await self._producer.send_offsets_to_transaction(offsets, group)
+        except BaseException:
+            disregard_transaction(self._producer)
+            raise
         self._check_connections()
         await self._producer.commit_transaction()
         self._check_connections()
@@ -255,8 +266,7 @@ class KafkaWriter:
         producer, self._producer = self._producer, None
         for batches in self._batches.values():
             for future, _count in batches:
-                if not future.cancel() and not future.cancelled():
-                    future.exception()
+                disregard(future)
         self._batches = {}
         self._open = self._new_open()
         if producer is not None:

@@ -4,6 +4,8 @@ Tombstones that pass are not judged, so no fold hides that one was emitted twice
 holds which rule.
 """
 
+import asyncio
+import gc
 import struct
 import threading
 import time
@@ -24,6 +26,7 @@ from tests.local import Start, until
 pytestmark = pytest.mark.broker
 
 HOUR_MS = 3_600_000
+FENCINGS = 8  # one in two left a failure behind
 
 
 @pytest.fixture
@@ -282,3 +285,22 @@ async def test_a_fold_may_take_long_as_long_as_it_moves(
         assert worker.lines("output_folded")[0]["events"] == 8
         assert proxy.seen[Api.FETCH, True] >= 8
         await worker.stop()
+
+
+async def test_a_fencing_leaves_no_failure_that_nobody_looked_at(
+    deployment: Deployment, start: Start
+) -> None:
+    """Asyncio would report each one at level error, with a traceback, although the doubt was logged and settled."""
+    unseen: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unseen.append(context))
+    async with start(deployment) as worker:
+        await worker.live()
+        for turn in range(FENCINGS):
+            name = f"{deployment.sink}/0"
+            await asyncio.to_thread(produce, deployment.bootstrap, deployment.sink, [], name)
+            deployment.feed(keyed(range(100 * turn, 100 * turn + 100), 1))
+            await worker.consumed(100 * turn + 100)
+    assert len(worker.lines("doubt")) >= FENCINGS
+    gc.collect()
+    assert unseen == []
+    assert lost_and_doubled(deployment) == (0, 0, 0)

@@ -31,6 +31,7 @@ class _Producer:
     def __init__(self) -> None:
         self.client = SimpleNamespace(_conns={})
         self.sent: list[bytes] = []
+        self._txn_manager = SimpleNamespace(_transaction_waiter=None, _pending_txn_offsets=())
 
     async def begin_transaction(self) -> None:
         """Begin."""

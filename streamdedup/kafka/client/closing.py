@@ -1,8 +1,9 @@
 """Close a client on every way out, so that no connection and no task of it stays.
 
 We rely on these private names of aiokafka: of `AIOKafkaClient.bootstrap`, its local `bootstrap_conn`; of
-`AIOKafkaConsumer`, `_client`; of `AIOKafkaProducer`, `_closed`, `_sender.sender_task` and
-`_txn_manager._transaction_waiter`.
+`AIOKafkaConsumer`, `_client`; of `AIOKafkaProducer`, `_closed`, `_sender.sender_task`, of its `_txn_manager`
+`_transaction_waiter` and `_pending_txn_offsets`, and of its `_message_accumulator` `_batches`, each with a `future` and
+a `_drain_waiter`.
 """
 
 import asyncio
@@ -69,10 +70,30 @@ async def close_consumer(consumer: Any, within_s: float = CLOSE_S_MAX) -> bool:
     return stopped
 
 
+def disregard(future: "asyncio.Future[Any]") -> None:
+    """Let `future` fail without a report by asyncio that nobody looked: a failure of it is known by other means."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def disregard_transaction(producer: Any) -> None:
+    """Do that for the end of the producer's transaction, and for the offsets that it has not sent yet.
+
+    A producer that is fenced fails all that it has. It may fail one of these again under another future, so call this
+    before.
+    """
+    transactions = producer._txn_manager
+    for future in (
+        transactions._transaction_waiter,
+        *(future for *_, future in transactions._pending_txn_offsets),
+    ):
+        if future is not None:
+            disregard(future)
+
+
 async def close_producer(producer: Any) -> None:
     """Close a producer without flushing: `stop()` waits for a broker that may be away.
 
-    One cancel of the sender is not always enough, so this repeats it.
+    One cancel of the sender is not always enough, so this repeats it. What the producer fails as it ends is no news.
     """
     producer._closed = True
     task = producer._sender.sender_task
@@ -84,8 +105,12 @@ async def close_producer(producer: Any) -> None:
             await asyncio.wait([task], timeout=0.05)
         if task is not None and task.done() and not task.cancelled():
             task.exception()
-        transaction = producer._txn_manager and producer._txn_manager._transaction_waiter
-        if transaction is not None and transaction.done() and not transaction.cancelled():
-            transaction.exception()
+        if producer._txn_manager:
+            disregard_transaction(producer)
+        for batches in producer._message_accumulator._batches.values():
+            for batch in batches:
+                disregard(batch.future)
+                disregard(batch._drain_waiter)
+        await asyncio.sleep(0)
     finally:
         await let_go(producer.client.close(), STOP_S)
