@@ -30,6 +30,7 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.settings import Settings
 from streamdedup.snapshot.header import Log
+from streamdedup.threads import Threads
 from streamdedup.units import counted, milliseconds
 
 log = structlog.get_logger(__name__)
@@ -158,6 +159,7 @@ class _Group:
 
     def __init__(self, settings: Settings, cluster: KafkaCluster) -> None:
         self._settings, self._cluster = settings, cluster
+        self._threads = Threads()
         self._name = settings.kafka.group_id
         self._input, self._output = settings.source.topic, settings.sink.topic
 
@@ -233,7 +235,8 @@ class _Group:
         """Return what the newest snapshots say of their logs, if this machine has them."""
         if not self._settings.filter.remembers:
             return ()
-        return await ShardSnapshots(self._settings, partition, log).past()
+        snapshots = ShardSnapshots(self._settings, partition, log, threads=self._threads)
+        return await snapshots.past()
 
     async def _fence(self, partition: int) -> None:
         """Fence a worker that may be paused: its open transaction is settled, its later writes are refused."""
