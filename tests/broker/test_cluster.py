@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from itertools import count
 from typing import Literal
 
@@ -380,6 +381,35 @@ class Claims:
                 await stage.events(stall_s=0.5)
         assert await stage.decided() == 4
         assert await stage.keys() == [b"foreign", b"a"]
+
+    async def test_an_open_transaction_on_the_input_holds_a_reader(self, stage: Stage) -> None:
+        """At its first event, once all before it was read, and until it ends."""
+        topic, partition = stage.source, stage.partition
+        start = await stage.cluster.end_offset(topic, partition)
+        async with member(stage.cluster, topic) as source:
+            source.go_to(partition, start)
+            stage.lab.produce(topic, partition, [b"a"])
+            assert (await read(source, partition, 1))[0] == [b"a"]
+            assert source.held_at(partition) is None
+            with stage.lab.open_transaction(topic, partition):
+                await until(lambda: self._is_held(source, partition))
+                assert source.held_at(partition) == start + 1
+            assert (await read(source, partition, 1))[0] == [b"foreign"]
+            assert source.held_at(partition) is None
+
+    async def _is_held(self, source: Source, partition: int) -> bool:
+        assert await source.read(partition, source.epoch, 0.1) is None
+        return source.held_at(partition) is not None
+
+    async def test_the_first_offset_of_a_time_is_found(self, stage: Stage) -> None:
+        """None where nothing is as young as that."""
+        stage.lab.produce(stage.output, stage.partition, [b"a", b"b"])
+        ask = partial(stage.cluster.offset_of_time, stage.output, stage.partition)
+        assert (await ask(0), await ask(1 << 50)) == (0, None)
+
+    async def test_the_longest_transaction_is_told_or_not(self, stage: Stage) -> None:
+        """A real broker's default; the one in memory has no such limit."""
+        assert await stage.cluster.transaction_ms_max() in (None, 900_000)
 
     async def _ends_at(self, stage: Stage, offset: int) -> bool:
         return await stage.cluster.end_offset(stage.output, stage.partition) == offset
