@@ -30,7 +30,7 @@ from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.needs import AHEAD, FEATURES, served_by
 from tests.broker.topics import Event, create_topic, delete_records, produce, unique_name
 
-PARTITIONS = 32
+PARTITIONS = 48  # one for each test
 SESSION_S = 30
 BYTES_MAX = 1_000_000
 NOW_MS = 1_750_000_000_000
