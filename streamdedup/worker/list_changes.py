@@ -8,6 +8,7 @@ Whatever happens to the topic is reported, and tried again: the changes that wer
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import structlog
@@ -30,7 +31,8 @@ from streamdedup.worker.tasks import is_cancelled
 
 LOOK_EVERY_S = 0.5
 TOPIC_EVERY_S = 10.0
-ENDS_S_MAX = 10.0  # a partition without a leader must not hold up the others for longer
+ENDS_S_MAX = 10.0
+LEADER_S_MAX = 2.0  # for a partition without a leader: the others wait for its answer, too
 AGAIN_S = 1.0  # after an error, then twice that, and so on
 AGAIN_S_MAX = 15.0
 STALL_S_MAX = 60.0
@@ -51,6 +53,14 @@ class _Trouble(NamedTuple):
 
     error: Exception
     partition: int | None = None
+
+
+@dataclass
+class _Rest:
+    """A partition in trouble is left alone `until` that time of the loop, while the others are read."""
+
+    until: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(AGAIN_S, AGAIN_S_MAX))
 
 
 class ControlTopic:
@@ -81,6 +91,7 @@ class ControlTopic:
         self._positions: dict[
             int, int
         ] = {}  # without a partition that is to be read from its start
+        self._resting: dict[int, _Rest] = {}  # the partitions in trouble
         self._looks_at = 0.0  # when to look at the topic again, by the loop's clock
         self._is_new = False  # whether no overlay was made since the topic was read from its start
         self._newest_ms = 0
@@ -117,11 +128,12 @@ class ControlTopic:
                 return
             if trouble is None:
                 backoff.reset()
-                self._last_trouble = None
+                self._last_trouble = self._last_trouble if self._resting else None
                 continue
             self._log_trouble(trouble)
             self._looks_at = 0.0  # the topic may say why
-            await asyncio.sleep(backoff.next_s())
+            if trouble.partition is None:
+                await asyncio.sleep(backoff.next_s())
 
     def log_state(self) -> None:
         """Log how many changes are in force now, and how long after its writing the newest message came into force."""
@@ -136,6 +148,7 @@ class ControlTopic:
 
     def _begin_anew(self) -> None:
         self._changes, self._positions, self._is_new = Changes(), {}, True
+        self._resting = {}
 
     async def _look_at_topic(self) -> None:
         """Note how many partitions it has. If it is another topic of the same name, drop all that was read."""
@@ -163,26 +176,29 @@ class ControlTopic:
         A partition in trouble does not keep the others from being read.
         """
         while True:
-            ends, troubles = await self._read_parts()
+            ends, troubles, trimmed = await self._read_parts()
             position, topic_id = sum(self._positions.values()), self._topic_id
             came = self._is_new or position != self.position
             if came or troubles:
                 # What was read between two looks at the same topic is of that topic: an id never comes back.
                 await self._look_at_topic()
-            trimmed = not troubles and len(self._positions) < self._partitions
             if self._topic_id == topic_id and not trimmed:
                 break
         if came:
             self.overlay = await asyncio.to_thread(self._renewed)
             self.position, self._is_new = position, False
-        if troubles:
-            return came, troubles[0]
-        await self._note_unread(ends)
-        return came, None
+        if not self._resting:
+            await self._note_unread(ends)
+        return came, troubles[0] if troubles else None
 
-    async def _read_parts(self) -> tuple[Mapping[int, _End], list[_Trouble]]:
-        """Read each partition up to what is decided; return their ends, and what kept some from being read."""
-        partitions = range(self._partitions)
+    async def _read_parts(self) -> tuple[Mapping[int, _End], list[_Trouble], bool]:
+        """Read each partition that does not rest, up to what is decided.
+
+        Return their ends, what kept some from being read, and whether one was trimmed and is to be read from its start.
+        """
+        loop, trimmed = asyncio.get_running_loop(), False
+        resting = {p for p, rest in self._resting.items() if loop.time() < rest.until}
+        partitions = [p for p in range(self._partitions) if p not in resting]
         answers = await asyncio.gather(*map(self._end_of, partitions), return_exceptions=True)
         ends, troubles = dict[int, _End](), list[_Trouble]()
         for partition, answer in zip(partitions, answers, strict=True):
@@ -193,17 +209,26 @@ class ControlTopic:
                 await self._read_part(partition, answer.stable)
             except TrimmedError:  # compaction deletes a message only if a later one has its key
                 del self._positions[partition]
+                trimmed = True
             except Exception as error:
+                rest = self._resting.setdefault(partition, _Rest())
+                rest.until = loop.time() + rest.backoff.next_s()
                 troubles.append(_Trouble(error, partition))
-        return ends, troubles
+            else:
+                self._resting.pop(partition, None)
+        return ends, troubles, trimmed
 
     async def _end_of(self, partition: int) -> _End:
-        async with asyncio.timeout(ENDS_S_MAX):
-            if partition not in self._positions:
-                first = await self._cluster.first_offset(self._topic, partition)
-                self._positions[partition] = first
-            end = await self._cluster.end_offset(self._topic, partition)
-            return _End(await self._cluster.stable_offset(self._topic, partition), end)
+        leader = self._cluster.leader(self._topic, partition)
+        try:
+            async with asyncio.timeout(ENDS_S_MAX if leader is not None else LEADER_S_MAX):
+                if partition not in self._positions:
+                    first = await self._cluster.first_offset(self._topic, partition)
+                    self._positions[partition] = first
+                end = await self._cluster.end_offset(self._topic, partition)
+                return _End(await self._cluster.stable_offset(self._topic, partition), end)
+        except TimeoutError:
+            raise TimeoutError("the partition has no leader, or it does not answer") from None
 
     async def _read_part(self, partition: int, end: int) -> None:
         start = self._positions[partition]

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from streamdedup.lists.control import Change, read_change
 from streamdedup.lists.overlay import Changes
 from streamdedup.metrics.counts import Meters
 from streamdedup.settings import load
-from streamdedup.testing import MemoryBroker, connected_to
+from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.worker.list_changes import ROWS_A_TURN, ControlTopic
+from streamdedup.worker.tasks import beside
 from tests.deployment import Deployment
 
 ADD = b'{"op": "add"}'
@@ -34,12 +38,8 @@ def broker() -> MemoryBroker:
 
 async def read(broker: MemoryBroker, directory: Path) -> ControlTopic:
     """Read all of the control topic, as a worker does before it joins its group."""
-    deployment = Deployment("memory:1", directory)
-    recipe = Recipe(load(deployment.write_config()), 1)
-    async with connected_to(broker)(KafkaOptions(bootstrap_servers="memory:1", group_id="g")) as it:
-        topic = ControlTopic(recipe, it, TOPIC, meters=Meters(), now_ms=lambda: 0)
-        await topic.catch_up()
-    return topic
+    async with following(broker, directory) as topic:
+        return topic
 
 
 async def test_changes_take_a_bounded_turn_of_the_loop(
@@ -97,3 +97,56 @@ async def test_a_partition_that_is_trimmed_is_read_from_its_start(
         patch.setattr(MemoryBroker, "request", trimming)
         topic = await read(broker, tmp_path)
     assert (len(topic.overlay), topic.position) == (500, 1_000)
+
+
+@pytest.mark.parametrize("leaderless", [True, False])
+def test_a_partition_in_trouble_holds_up_no_other(
+    broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaderless: bool
+) -> None:
+    """Without a leader, or with an error at each look: it is tried less and less often, and the others are followed."""
+    ask, tries = MemoryCluster.end_offset, list[float]()
+
+    async def end_offset(self: MemoryCluster, topic: str, partition: int) -> int:
+        if partition == 0:
+            tries.append(asyncio.get_running_loop().time())
+            if leaderless:
+                await asyncio.Event().wait()
+            raise ValueError
+        return await ask(self, topic, partition)
+
+    def leader(_self: MemoryCluster, _topic: str, partition: int) -> int | None:
+        return None if leaderless and partition == 0 else 0
+
+    async def scene() -> None:
+        async with following(broker, tmp_path) as topic:
+            monkeypatch.setattr(MemoryCluster, "end_offset", end_offset)
+            monkeypatch.setattr(MemoryCluster, "leader", leader)
+            waits = []
+            for number in range(40):
+                broker.produce(TOPIC, [(1, b"user%d" % number, ADD)])
+                begun_at = asyncio.get_running_loop().time()
+                while len(topic.overlay) <= number:
+                    await asyncio.sleep(0.1)
+                waits.append(asyncio.get_running_loop().time() - begun_at)
+                await asyncio.sleep(2)
+            assert max(waits) < 3
+            assert 5 < len(tries) < 15
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(scene())
+
+
+@asynccontextmanager
+async def following(broker: MemoryBroker, directory: Path) -> AsyncIterator[ControlTopic]:
+    """Follow the control topic, as a worker does."""
+    recipe = Recipe(load(Deployment("memory:1", directory).write_config()), 1)
+    async with connected_to(broker)(KafkaOptions(bootstrap_servers="memory:1", group_id="g")) as it:
+        topic = ControlTopic(recipe, it, TOPIC, meters=Meters(), now_ms=lambda: 0)
+        await topic.catch_up()
+
+        async def follow() -> None:
+            async for _ in topic.news():
+                pass
+
+        async with beside(follow()):
+            yield topic
