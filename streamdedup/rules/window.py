@@ -113,9 +113,7 @@ class DuplicatesWithin:
         judged = self._filter.judge(digests, self._own(times), self._pending, self._random)
         waits = (judged.fresh | self._filter.refresh) & ~judged.late
         if self._filter.refresh:
-            of_generation = digests.copy()
-            of_generation[:, 1] += judged.generations.view(np.uint64)
-            keep_first(of_generation, waits, self._random)
+            keep_first(digests, judged.generations, waits, self._random)
         return judged, waits
 
     def _fits(self, generations: Generations) -> bool:
