@@ -1,7 +1,7 @@
 """What somebody who knows the hash can send: digests of his choice, and, since murmur3 is invertible, their keys."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -127,10 +127,15 @@ def for_few_of_each(seen: DLeft, buckets: int) -> Digests:
 
 def for_one_row(rows: int, count: int) -> Iterator[tuple[int, int]]:
     """Digests whose home in a stash of `rows` rows is the first row."""
-    for number in range(count):
-        wanted, b = number % ((1 << 64) // rows), number
-        a = _unfinalised(wanted) ^ _finalised(b)
-        yield a & WORD, b
+    return for_rows(rows, [0] * count)
+
+
+def for_rows(rows: int, homes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Digests whose homes in a stash of `rows` rows are these."""
+    apart = (1 << 64) // rows
+    for number, home in enumerate(homes):
+        a = _unfinalised(home * apart + number % apart) ^ _finalised(number)
+        yield a & WORD, number
 
 
 def _unfinalised(x: int) -> int:

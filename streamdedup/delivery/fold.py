@@ -200,9 +200,11 @@ class FoldedMemory(Memory):
         That is so if events above the shard's label were deleted from the output while another worker owned the
         partition.
         """
-        if found.output_start <= shard.label or is_complete(shard.label, found):
+        if not _is_short(shard.label, found):
             return False
         newest = await self.snapshots.newest_label(identity)
+        if without_secret := self._without_secret(identity):
+            newest = max(newest, await self.snapshots.newest_label(without_secret))
         if newest <= shard.label:
             return False
         self._log.info("memory_outdone", label=shard.label, newest=newest)
@@ -235,8 +237,8 @@ class FoldedMemory(Memory):
         """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
         whole = not self._would_miss(found, topology)
         snapshot = await self._loaded(identity, found, whole=whole)
-        if snapshot is None and not whole:
-            identity, snapshot = await self._loaded_without_secret(identity, found)
+        if not whole and (snapshot is None or _is_short(snapshot.label, found)):
+            identity, snapshot = await self._loaded_without_secret(identity, found, snapshot)
         if snapshot is None:
             make = partial(self._recipe.empty_filter, self._services.random)
             memory = self._services.threads.memory
@@ -266,26 +268,31 @@ class FoldedMemory(Memory):
     def _would_miss(self, found: Found, topology: Topology) -> bool:
         """Return whether a fold of the whole output would miss events that were deleted from it."""
         floor = found.floor or 0
-        if found.output_start <= floor or is_complete(floor, found):
-            return False
-        return not self._is_outlived(found, topology)
+        return _is_short(floor, found) and not self._is_outlived(found, topology)
+
+    def _without_secret(self, identity: Identity) -> Identity | None:
+        """Return the identity of murmur3 if the operator left the hash at its default, which once was that one."""
+        if not self._settings.filter.draws_secret or self._settings.filter.names_hash:
+            return None
+        return replace(identity, hash=MURMUR3.name, hash_check=MURMUR3.check)
 
     async def _loaded_without_secret(
-        self, identity: Identity, found: Found
+        self, identity: Identity, found: Found, own: Snapshot | None
     ) -> tuple[Identity, Snapshot | None]:
         """Return the newest snapshot of murmur3, with its identity, if the operator left the hash at its default.
 
         Such a snapshot is from before the default had a secret. It is refused as long as the output holds all that it
-        holds. Here the output does not.
+        holds. Here the output does not, and neither does `own`, the newest one of `identity`, which is returned if
+        there is none that is newer.
         """
-        if not self._settings.filter.draws_secret or self._settings.filter.names_hash:
-            return identity, None
-        murmur3 = replace(identity, hash=MURMUR3.name, hash_check=MURMUR3.check)
-        if not await self.snapshots.newest_label(murmur3):
-            return identity, None
+        murmur3 = self._without_secret(identity)
+        if murmur3 is None:
+            return identity, own
+        if await self.snapshots.newest_label(murmur3) <= (own.label if own else 0):
+            return identity, own
         snapshot = await self._loaded(murmur3, found)
         if snapshot is None:
-            return identity, None
+            return identity, own
         self._log.warning(
             "hash_not_secret",
             path=str(snapshot.path),
@@ -383,3 +390,8 @@ def _watermark(found: Found) -> int | None:
     """Return the time of the window when the input offset was committed; None if no note says."""
     note = found.committed.note if found.committed else None
     return note.watermark if note else None
+
+
+def _is_short(label: int, found: Found) -> bool:
+    """Return whether events above `label` were deleted from the output."""
+    return label < found.output_start and not is_complete(label, found)

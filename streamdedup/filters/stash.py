@@ -5,7 +5,8 @@ R), so there are no tombstones. A kind's kernels look into it only if `used[ROWS
 It grows between their calls, as soon as it is full, so that the borders of batches leave no trace in it.
 
 Up to a table's capacity, random keys leave it next to empty. Who knows the hash can choose keys that all overflow, to
-one place. So `stash_takes` bounds its rows, and how far a row is from its home.
+one place. So `stash_takes` bounds its rows, and its runs: every search ends at the end of a run, also that for a digest
+that is not there. A larger table has no longer runs, since each run spreads over twice its rows.
 """
 
 from collections.abc import Callable
@@ -32,8 +33,8 @@ STASH_BYTES_MIN = ROWS_MIN * COLUMNS * 8  # the size of an empty stash
 ROWS_A_SLICE = 1 << 15  # of a kernel: it takes less than 10 ms
 # Random keys overflow about once in a table of 10^11 keys, up to its capacity.
 ROWS_SPARE = 64
-# In a stash of 10^11 rows, random ones are up to 500 from their homes.
-DISTANCE_MAX = 1024
+# Rows in use without a free one between them. In a stash of 10^11 rows, random ones have runs of up to 700.
+RUN_MAX = 2048
 # What a kernel returns for an addition that may have to wait for a larger stash, or is refused.
 NOT_DONE, SEEN, NEW = 0, 1, 2
 
@@ -151,13 +152,13 @@ _32, _1, _0 = np.uint64(32), np.uint64(1), np.uint64(0)
 @inlined
 def stash_count(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
     """How often the stash holds the digest."""
-    return np.uint64(table[_find(table, a, b)[0], COUNT])
+    return np.uint64(table[_find(table, a, b), COUNT])
 
 
 @inlined
 def stash_add(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
     """Count the digest up. Returns False, and changes nothing, if there is no row for it."""
-    row, _ = _find(table, a, b)
+    row = _find(table, a, b)
     if table[row, COUNT] == _0:
         if used[ROWS] >= _rows_max(table.shape[0]):
             return False
@@ -179,16 +180,15 @@ def stash_takes(
 ) -> bool:
     """Return whether a digest may be added. If not, it is refused; the kernel must add it nowhere.
 
-    It may not if the stash has ROWS_SPARE rows more than random keys `needed` at any time, or if it would be too far
-    from its home.
+    It may not if the stash has ROWS_SPARE rows more than random keys `needed` at any time, or if it would make a run
+    longer than RUN_MAX.
     """
     counts[NEEDED] = max(counts[NEEDED], np.int64(needed))
     spare = ROWS_SPARE + counts[NEEDED] - used[ROWS]
-    row, own = _find(table, a, b)
-    distance = np.int64((row - own) & (np.uint64(table.shape[0]) - _1))
-    if spare < ROWS_SPARE // 2 or distance > DISTANCE_MAX // 2:
+    run = _run_with(table, _find(table, a, b))
+    if spare < ROWS_SPARE // 2 or run > RUN_MAX // 2:
         counts[FLAGS] |= STRAINED
-    if spare > 0 and distance <= DISTANCE_MAX:
+    if spare > 0 and run <= RUN_MAX:
         return True
     refuse(counts)
     return False
@@ -197,7 +197,7 @@ def stash_takes(
 @inlined
 def stash_remove(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
     """Count the digest down. Returns False if the stash does not hold it."""
-    row, _ = _find(table, a, b)
+    row = _find(table, a, b)
     if table[row, COUNT] == _0:
         return False
     used[COPIES] -= 1
@@ -235,14 +235,26 @@ def _home(a: np.uint64, b: np.uint64, rows: np.uint64) -> np.uint64:
 
 
 @inlined
-def _find(table: Rows, a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """The row of the digest, or the free row at which its search ends; and the row at which it begins."""
+def _find(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
+    """The row of the digest, or the free row at which its search ends."""
     rows = np.uint64(table.shape[0])
     last = rows - _1  # a mask, because `rows` is a power of two
-    own = row = _home(a, b, rows)
+    row = _home(a, b, rows)
     while table[row, COUNT] != _0 and (table[row, A] != a or table[row, B] != b):
         row = (row + _1) & last
-    return row, own
+    return row
+
+
+@inlined
+def _run_with(table: Rows, row: np.uint64) -> int:
+    """How many rows are in the run of which a free `row` would be part; a little above RUN_MAX if they are more."""
+    last = np.uint64(table.shape[0]) - _1
+    run, before, after = 1, (row - _1) & last, (row + _1) & last
+    while run <= RUN_MAX and table[before, COUNT] != _0:
+        run, before = run + 1, (before - _1) & last
+    while run <= RUN_MAX and table[after, COUNT] != _0:
+        run, after = run + 1, (after + _1) & last
+    return run
 
 
 @kernel
@@ -265,7 +277,7 @@ def _move(rows: Rows, larger: Rows) -> None:
     """Put rows of distinct digests into another table."""
     for i in range(rows.shape[0]):
         if rows[i, COUNT] != _0:
-            larger[_find(larger, rows[i, A], rows[i, B])[0]] = rows[i]
+            larger[_find(larger, rows[i, A], rows[i, B])] = rows[i]
 
 
 @kernel

@@ -113,9 +113,7 @@ class DuplicatesWithin:
         judged = self._filter.judge(digests, self._own(times), self._pending)
         waits = (judged.fresh | self._filter.refresh) & ~judged.late
         if self._filter.refresh:
-            of_generation = digests.copy()
-            of_generation[:, 1] += judged.generations.view(np.uint64)
-            keep_first(of_generation, waits)
+            keep_first(digests, judged.generations, waits)
         return judged, waits
 
     def _fits(self, generations: Generations) -> bool:

@@ -305,6 +305,57 @@ def test_snapshots_serve_on_another_machine(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+def test_a_newer_snapshot_of_murmur3_goes_before_one_with_a_secret_that_leaves_a_gap(
+    tmp_path: Path,
+) -> None:
+    """An upgrade that was rolled back and made again, while the output was trimmed: the newest snapshot has all."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.through(range(100))
+        stage.hashed_by(MURMUR3)
+        await stage.through(range(200))
+        log = stage.broker.topics[stage.deployment.sink].logs[0]
+        log.trim(log.end - 20)
+        stage.hashed_by(DRAWN)
+        worker = await stage.through(range(250))
+        assert worker.lines("hash_not_secret")
+        assert not worker.lines("shard_stopped")
+        assert len(stage.emitted()) == len({*stage.emitted()})
+        assert {*range(200, 250)} <= {*stage.emitted()} <= {*range(150, 250)}
+
+    play(tmp_path, scene)
+
+
+def test_a_kept_snapshot_of_murmur3_outdoes_a_filter_in_memory(tmp_path: Path) -> None:
+    """Another worker has saved it, and the output was trimmed before the partition came back."""
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(MURMUR3)
+        stage.feed(range(100), 0)
+        await stage.through(range(100), 1)
+        logs = stage.broker.topics[stage.deployment.sink].logs
+        for log in logs:
+            log.trim(50)
+        stage.hashed_by(DRAWN)
+        first = await stage.start()
+        second = stage._start(
+            stage.deployment, connect=connected_to(stage.broker), now_ms=lambda: NOW_MS
+        )
+        await second.live(1)
+        (moved,) = second.worker.deliveries
+        stage.feed(range(100, 150), moved)
+        await second.consumed(50)
+        await second.stop()
+        logs[moved].trim(logs[moved].end)
+        stage.feed(range(160), moved)
+        await first.consumed(160)
+        assert first.lines("memory_outdone")
+        assert stage.emitted(moved) == list(range(150, 160))
+        await first.stop()
+
+    play(tmp_path, scene, partitions=2)
+
+
 def test_a_list_of_murmur3_stands_over_filters_with_secrets(tmp_path: Path) -> None:
     """Its keys are digested twice: by the common hash for the list, by the shard's own for the filter."""
 

@@ -16,7 +16,7 @@ from streamdedup.filters.cuckoo.cuckoo import CREDIT_A_KEY, Cuckoo
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.exact.exact import WORDS_MAX, Exact
 from streamdedup.filters.sizing import exact_steps
-from streamdedup.filters.stash import DISTANCE_MAX, ROWS_SPARE, Stash
+from streamdedup.filters.stash import COUNT, ROWS_SPARE, RUN_MAX, Stash
 from streamdedup.filters.strain import (
     CREDIT,
     STRAIN,
@@ -24,7 +24,14 @@ from streamdedup.filters.strain import (
     ChosenKeysError,
 )
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
-from tests.chosen import for_few_buckets, for_few_of_each, for_one_row, for_one_slot, murmur3_key
+from tests.chosen import (
+    for_few_buckets,
+    for_few_of_each,
+    for_one_row,
+    for_one_slot,
+    for_rows,
+    murmur3_key,
+)
 from tests.filters.cases import HASH_KEY, random_digests, state
 
 STEP_MAX = 500  # buckets in one search of a cuckoo table
@@ -164,16 +171,39 @@ def test_random_keys_copies_and_removals_are_never_refused(kind: str) -> None:
     assert not seen.strained
 
 
-def test_a_row_far_from_its_home_is_refused() -> None:
+def longest_run(stash: Stash) -> int:
+    """Of rows in use, which a search for a digest that is not there may have to pass."""
+    free = np.flatnonzero(stash.table[:, COUNT] == 0)
+    around = np.append(free, free[0] + len(stash.table))
+    return int(np.diff(around).max()) - 1
+
+
+def test_a_chain_in_the_stash_is_refused() -> None:
     """Beyond capacity the stash may be large; but digests for one place in it form no chain without end."""
     seen = Cuckoo(10, 1e-3)
     seen.add_many(random_digests(84, 40_000))
     assert not seen.strained
+    assert longest_run(seen._stash) < RUN_MAX // 4
     rows = seen._stash.table.shape[0]
-    near = list(for_one_row(rows, 3 * DISTANCE_MAX))
+    near = list(for_one_row(rows, 2 * RUN_MAX))
     count = accepted(seen, np.array(near, dtype=np.uint64))
-    assert DISTANCE_MAX / 4 < count <= DISTANCE_MAX + 1
+    assert RUN_MAX / 4 < count <= RUN_MAX
     assert seen.strained
+
+
+@pytest.mark.parametrize("kind", ["cuckoo", "dleft"])
+def test_chosen_keys_next_to_one_another_make_no_long_search_in_the_stash(kind: str) -> None:
+    """Each in its own place, so that none is far from its home; yet who asks for another would pass them all."""
+    seen = cast("Any", filters.build({"kind": kind, "capacity": 10, "error_rate": 1e-9}))
+    seen.add_many(random_digests(88, 8000))
+    stash = seen._stash if kind == "cuckoo" else seen._table.stash
+    room = int(stash._rows_max - stash.used[0]) - 1
+    free = np.flatnonzero(stash.table[:, COUNT] == 0)[:room]
+    assert room > 1.2 * RUN_MAX
+    chosen = np.array(list(for_rows(len(stash.table), free.tolist())), dtype=np.uint64)
+    assert accepted(seen, chosen) < len(chosen)
+    assert seen.strained
+    assert RUN_MAX // 2 < longest_run(stash) <= RUN_MAX
 
 
 ADD: dict[str, Callable[[Any, bytes], object]] = {

@@ -501,12 +501,22 @@ def test_chosen_rows_take_no_more_work_than_random_ones(name: str) -> None:
     for rows in (digests, random_digests(36, len(digests))):
         table, secret = table_for(len(rows)), drawn_words(random.Random(36).randbytes)
         chosen = np.ones(len(rows), dtype=np.bool_)
-        _keep_first(rows, chosen, table, secret)
+        _keep_first(rows, np.zeros(len(rows), dtype=np.int64), chosen, table, secret)
         assert chosen.all()
         taken_ = np.flatnonzero(table >= 0)
         homes = bits_of(secret, rows[table[taken_]]).astype(np.int64) % len(table)
         work.append(int(((taken_ - homes) % len(table) + 1).sum()))
     assert work[0] < 1.2 * work[1] < 2 * len(digests)
+
+
+def test_a_digest_that_is_a_generation_above_another_hides_it_from_no_renewal() -> None:
+    """Chosen so that digest and generation add up alike: the key that comes second is remembered, too."""
+    key = KEYS[:1]
+    above = key + np.array([[0, 1]], dtype=np.uint64)
+    rule = DuplicatesWithin(build(retention=700, refresh=True))
+    for digests, time in ((np.concatenate((above, key)), [0, 100]), (key, [110])):
+        verdicts = rule.judge(digests, np.array(time), within_budget=True).tolist()
+        assert verdicts == ([Verdict.PASS, Verdict.PASS] if len(time) > 1 else [Verdict.DUPLICATE])
 
 
 @pytest.mark.parametrize("refresh", [False, True])

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.filters.base import Mask
+from streamdedup.filters.window.clock import Generations
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
@@ -22,9 +23,12 @@ def table_for(rows: int) -> RowIndex:
     return np.full(1 << max(4, (2 * rows).bit_length()), _EMPTY, dtype=np.int64)
 
 
-def keep_first(digests: Digests, chosen: Mask) -> None:
-    """Clear `chosen` (n,) for each of `digests` (n, 2) that equals an earlier chosen one."""
-    _keep_first(digests, chosen, table_for(len(digests)), drawn_words())
+def keep_first(digests: Digests, generations: Generations, chosen: Mask) -> None:
+    """Clear `chosen` (n,) for each of `digests` (n, 2) that equals an earlier chosen one of the same generation.
+
+    `generations` has shape (n,).
+    """
+    _keep_first(digests, generations, chosen, table_for(len(digests)), drawn_words())
 
 
 @inlined
@@ -42,12 +46,22 @@ def place(words: SecretWords, digests: Digests, table: RowIndex, row: int) -> np
 
 
 @kernel
-def _keep_first(digests: Digests, chosen: Mask, table: RowIndex, secret: Words) -> None:
-    words = words_of(secret)
+def _keep_first(
+    digests: Digests, generations: Generations, chosen: Mask, table: RowIndex, secret: Words
+) -> None:
+    # The generation is compared, and not mixed into the digest: who chooses digests would choose equal mixtures.
+    words, mask = words_of(secret), np.uint64(table.shape[0]) - _NEXT
     for row in range(digests.shape[0]):
-        if chosen[row]:
-            at = place(words, digests, table, row)
-            if table[at] >= 0:
-                chosen[row] = False
-            else:
-                table[at] = row
+        if not chosen[row]:
+            continue
+        at = place(words, digests, table, row)
+        while table[at] >= 0 and (
+            digests[table[at], 0] != digests[row, 0]
+            or digests[table[at], 1] != digests[row, 1]
+            or generations[table[at]] != generations[row]
+        ):
+            at = (at + _NEXT) & mask
+        if table[at] >= 0:
+            chosen[row] = False
+        else:
+            table[at] = row
