@@ -84,10 +84,22 @@ class Saved:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A snapshot that was not used, and the reason, as a sentence for the log."""
+    """A snapshot that was not used, and the reason, as a sentence for the log.
+
+    `unfit` is what it says of its log if it is of this very log, and only made with other settings.
+    """
 
     path: Path
     reason: str
+    unfit: Log | None = None
+
+
+class _UnfitError(SnapshotError):
+    """Another identity; `log` is what the snapshot says of its log if only settings differ, else None."""
+
+    def __init__(self, text: str, log: Log | None) -> None:
+        super().__init__(text)
+        self.log = log
 
 
 class Store:
@@ -171,10 +183,16 @@ class Store:
             except DamagedFileError as error:
                 on_refusal(Refusal(path, f"{error}; {self._set_aside(path)}"))
             except SnapshotError as error:
-                on_refusal(Refusal(path, f"{error}; left in place"))
+                unfit = error.log if isinstance(error, _UnfitError) else None
+                on_refusal(Refusal(path, f"{error}; {self.left_in_place}", unfit))
             except OSError as error:
                 on_refusal(Refusal(path, f"it cannot be read: {words(error)}"))
         return None
+
+    @property
+    def left_in_place(self) -> str:
+        """How long a snapshot stays that was refused, for messages."""
+        return f"left in place until snapshot.keep ({self._keep}) newer ones are saved"
 
     def exists(self) -> bool:
         """Return whether a snapshot exists here, usable or not. If so, the shard is not new."""
@@ -267,8 +285,9 @@ class Store:
                     f"it contains generation {log.counter}: it was renamed or copied"
                 )
             if differences := identity.differences(log.identity):
-                raise SnapshotError(
-                    f"it is of another log or other settings: {'; '.join(differences)}"
+                raise _UnfitError(
+                    f"it is of another log or other settings: {'; '.join(differences)}",
+                    log if identity.is_of_log_of(log.identity) else None,
                 )
             _check_not_ahead(log.label, end)
             if bool(header.secret) != (log.identity.hash_check == DRAWN):
