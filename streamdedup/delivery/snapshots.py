@@ -167,6 +167,15 @@ class ShardSnapshots:
             self._labels = [snapshot.label, *older][: self._spares]
             self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
             self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
+            if snapshot.exposes_secret:
+                self._log.warning(
+                    "snapshot_exposed",
+                    path=str(snapshot.path),
+                    mode=f"{snapshot.mode:04o}",
+                    reason="every user of this machine may read it, and with it the secret of the filter's hash",
+                    remedy=f"chmod 600 {snapshot.path}; if somebody may have read it, remove all snapshots of the"
+                    " partition while no worker runs, so that it draws another secret (docs/keys.md)",
+                )
         return snapshot
 
     async def _newest(

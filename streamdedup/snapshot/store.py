@@ -50,7 +50,7 @@ class Snapshot:
     """A filter with every key of the output below `label`, and no key of the output from `end_label` on.
 
     `fingerprint` is that of a record batch of the output below `label`, `topic_id` that of the output; both are None
-    if unknown. `saved_at` (Unix seconds) and `writer` are only for people.
+    if unknown. `saved_at` (Unix seconds) and `writer` are only for people. `mode` has the permissions of the file.
     """
 
     filter: Filter
@@ -62,6 +62,12 @@ class Snapshot:
     size_bytes: int
     saved_at: float
     writer: str
+    mode: int
+
+    @property
+    def exposes_secret(self) -> bool:
+        """Whether the file holds a secret that was drawn, and every user may read it."""
+        return self.filter.hash.drawn and bool(self.mode & stat.S_IROTH)
 
 
 @dataclass(frozen=True)
@@ -304,6 +310,7 @@ class Store:
             size_bytes=size_bytes,
             saved_at=header.saved_at,
             writer=header.writer,
+            mode=stat.S_IMODE(path.lstat().st_mode),
         )
 
     def _set_aside(self, path: Path) -> str:

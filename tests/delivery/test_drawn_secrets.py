@@ -273,6 +273,51 @@ def test_without_the_log_a_snapshot_of_murmur3_is_kept_if_the_hash_was_left_to_t
     play(tmp_path, scene)
 
 
+@pytest.mark.parametrize(
+    ("options", "secret"), [(DRAWN, "drawn"), (GIVEN, "configured"), (MURMUR3, "none")]
+)
+def test_the_start_and_a_trial_name_the_hash(
+    tmp_path: Path, options: dict[str, str], secret: str
+) -> None:
+    """Under murmur3 the promise has a condition, and a trial does not test that hash."""
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(options)
+        worker = await stage.through(range(10))
+        (line,) = worker.lines("worker_starts")
+        is_murmur3 = options is MURMUR3
+        assert (line["hash"], line["secret"]) == ("murmur3" if is_murmur3 else "siphash", secret)
+        assert ("unless somebody chooses keys" in line["promise"]) == is_murmur3
+        settings = load_settings(stage.deployment.write_config())
+        trial = await tried(settings, 100, connected_to(stage.broker))
+        assert ("not tested" in trial.as_text()) == is_murmur3
+        assert trial.as_json()["notes"] == trial.notes
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("options", [DRAWN, GIVEN])
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o644])
+def test_a_secret_that_every_user_may_read_is_warned_of(
+    tmp_path: Path, options: dict[str, str], mode: int
+) -> None:
+    """By the file and its mode, at each load. A group may read it (fsGroup of a pod); a given one is not there."""
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(options)
+        await stage.through(range(10))
+        (path,) = stage.snapshots()
+        path.chmod(mode)
+        worker = await stage.through(range(20))
+        lines = worker.lines("snapshot_exposed")
+        assert len(lines) == (mode == 0o644 and options is DRAWN)
+        for line in lines:
+            assert (line["path"], line["mode"]) == (str(path), "0644")
+            assert line["remedy"].startswith(f"chmod 600 {path}; ")
+
+    play(tmp_path, scene)
+
+
 WAYS = {
     "murmur3": "set filter.hash: murmur3, without a secret",
     "given": "set filter.hash_key_file to the secret of then",
