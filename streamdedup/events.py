@@ -24,7 +24,7 @@ NULL = -1  # the size of a key or value that is null, as in Kafka's record forma
 ABSENT, UNREAD = -2, -3
 REPLACEMENT = "\ufffd"  # read in place of bytes in the name of a header that are not UTF-8
 
-PIECE_BYTES = 1 << 20  # copied while a thread holds the GIL: 0.4 ms
+COPY_PIECE_BYTES = 1 << 20  # copied while a thread holds the GIL: 0.4 ms
 
 
 def concatenated(parts: Iterable[SomeBytes]) -> bytes:
@@ -35,12 +35,12 @@ def concatenated(parts: Iterable[SomeBytes]) -> bytes:
     every = list(parts)
     if len(every) == 1 and isinstance(every[0], bytes):
         return every[0]
-    if sum(map(len, every)) <= PIECE_BYTES:
+    if sum(map(len, every)) <= COPY_PIECE_BYTES:
         return b"".join(every)
     whole = BytesIO()
     for part in every:
-        for at in range(0, len(part), PIECE_BYTES):
-            whole.write(part[at : at + PIECE_BYTES])
+        for at in range(0, len(part), COPY_PIECE_BYTES):
+            whole.write(part[at : at + COPY_PIECE_BYTES])
     return whole.getvalue()
 
 

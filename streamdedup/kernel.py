@@ -36,6 +36,8 @@ _extending: Any = _untyped_extending
 _types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
+Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table of a filter
+
 CACHE_ENV = "STREAMDEDUP_CACHE"
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 

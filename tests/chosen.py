@@ -9,8 +9,7 @@ from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.dleft.rows import _locate, _places
 from streamdedup.filters.dleft.shape import layout_of
-from streamdedup.filters.memory import Words
-from streamdedup.kernel import kernel
+from streamdedup.kernel import Words, kernel
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.murmur import ADD1, ADD2, C1, C2, FINAL1, FINAL2
 from tests.filters.cases import random_digests

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup import events
-from streamdedup.events import PIECE_BYTES, Column, EventBatch, Origin, Verdict, concatenated
+from streamdedup.events import COPY_PIECE_BYTES, Column, EventBatch, Origin, Verdict, concatenated
 
 Cells = list[bytes | None]
 
@@ -112,8 +112,8 @@ parts = st.lists(st.binary(max_size=9), max_size=5)
 @given(parts, st.sampled_from([bytes, memoryview, lambda part: np.frombuffer(part, np.uint8).data]))
 def test_parts_are_joined_however_large(given: list[bytes], kind: Callable[[bytes], Any]) -> None:
     """In pieces or at once, of strings, views and arrays of bytes."""
-    for piece_bytes in (1, 3, events.PIECE_BYTES):
-        with patch.object(events, "PIECE_BYTES", piece_bytes):
+    for piece_bytes in (1, 3, events.COPY_PIECE_BYTES):
+        with patch.object(events, "COPY_PIECE_BYTES", piece_bytes):
             assert concatenated(map(kind, given)) == b"".join(given)
 
 
@@ -127,8 +127,8 @@ def test_a_large_cell_beside_others_is_copied_in_pieces(monkeypatch: pytest.Monk
             return super().write(piece)
 
     monkeypatch.setattr(events, "BytesIO", Noted)
-    large, size = b"a" * (3 * PIECE_BYTES + 5), 3 * PIECE_BYTES + 5
+    large, size = b"a" * (3 * COPY_PIECE_BYTES + 5), 3 * COPY_PIECE_BYTES + 5
     column = Column.of([large, b"b"])
     assert list(column.replaced(np.array([1]), Column.of([b"c"]))) == [large, b"c"]
     assert sum(pieces) == 2 * (size + 1)
-    assert max(pieces) == PIECE_BYTES
+    assert max(pieces) == COPY_PIECE_BYTES

@@ -38,6 +38,25 @@ def test_no_command_uses_the_environment_of_another_python() -> None:
     assert ".venv/" not in done.stdout.replace(sys.executable, "PYTHON")
 
 
+@pytest.mark.parametrize("version", ["3.10", "3.15"])
+def test_a_python_that_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, version: str) -> None:
+    """Those that fit are the package's own, and no environment is made."""
+    python, (major, minor) = tmp_path / "python", version.split(".")
+    as_if = f"import sys; sys.version_info = ({major}, {minor}, 0, 'final', 0);"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo Python {version}.0 && exit\n'
+        f'[ "$1" = -c ] && exec {sys.executable} -c "{as_if} $2"\nexit 3\n'
+    )
+    python.chmod(0o755)
+    target = f"build/venv-{version}{sys.abiflags}/bin/python"
+    done = make(target, f"PYTHON={python}")
+    assert done.returncode != 0
+    assert f"{python} is Python {version}.0; Python 3.11 to 3.14 is needed" in done.stderr
+    assert not (ROOT / target).exists()
+    project = (ROOT / "pyproject.toml").read_text()
+    assert 'requires-python = ">=3.11,<3.15"' in project
+
+
 def test_a_python_that_does_not_run_is_named() -> None:
     """Instead of another one being used."""
     done = make("--dry-run", "test", "PYTHON=no-python")

@@ -8,8 +8,9 @@ import numpy as np
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Key, Mask, Parts
-from streamdedup.filters.memory import Counts, Words
+from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import beside
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import Digests, Hash, checked, named
 
 ROWS_A_CALL = 1 << 15  # of a kernel: it takes less than 10 ms if a key takes less than 300 ns

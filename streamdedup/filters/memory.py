@@ -8,14 +8,14 @@ import numpy.typing as npt
 from bitarray import bitarray
 
 from streamdedup.errors import ConfigError
+from streamdedup.kernel import Words
 
 CACHE_LINE_BYTES = 64
 PAGE_BYTES = 4096  # the smallest page of our platforms; a larger page is touched more than once
 REMEDY = "lower filter.capacity or raise filter.error_rate"  # if there is not enough memory
-PIECE_BYTES = 1 << 20  # worked on at a time; other threads can get the interpreter in between
+TABLE_PIECE_BYTES = 1 << 20  # worked on at a time; other threads can get the interpreter in between
 READ_ONLY = "this filter is a read-only view of a file; load it without mmap to change it"
 
-Words = npt.NDArray[np.uint64]  # a table
 Counts = npt.NDArray[np.int64]  # counts about a table, which kernels update in place
 
 
@@ -81,16 +81,16 @@ def fill(table: memoryview, saved: memoryview) -> None:
 
 
 def word_pieces(words: Words) -> Iterator[Words]:
-    """Yield `words` in parts of PIECE_BYTES, so that the part that is worked on stays in the cache."""
-    step = PIECE_BYTES // 8
+    """Yield `words` in parts of TABLE_PIECE_BYTES, so that the part that is worked on stays in the cache."""
+    step = TABLE_PIECE_BYTES // 8
     for start in range(0, len(words), step):
         yield words[start : start + step]
 
 
 def pieces(table: memoryview) -> Iterator[memoryview]:
-    """Yield `table` in parts of PIECE_BYTES. Other threads can get the interpreter between two parts."""
-    for start in range(0, len(table), PIECE_BYTES):
-        yield table[start : start + PIECE_BYTES]
+    """Yield `table` in parts of TABLE_PIECE_BYTES. Other threads can get the interpreter between two parts."""
+    for start in range(0, len(table), TABLE_PIECE_BYTES):
+        yield table[start : start + TABLE_PIECE_BYTES]
 
 
 def _aligned(

@@ -44,8 +44,9 @@ class FilterOptions(BaseModel):
         "makes practically no errors; `window` forgets keys that are older than `retention`, for topics without an "
         "end. `bitmap` is a Bloom filter with one hash. `counting`, `cuckoo`, `dleft` and `dlcbf` can remove keys, "
         "which the worker never does: `cuckoo` is the smallest of them, the others are for comparison. `none` "
-        "(`filter: null` for short) remembers no key: the worker then only screens by `blocklist`. It needs `hash` and "
-        "its key, but no other option of this section, no option of `snapshot`, and no history of its output.",
+        "(`filter: null` for short) remembers no key: the worker then only screens by `blocklist`. Of this section "
+        "it takes `hash` and `hash_key_file` alone, and needs them only if the lists were built under a secret; it "
+        "needs no option of `snapshot`, and no history of its output.",
     )
     capacity: Annotated[int, count(1, 10**12, "keys")] = Field(
         description="Distinct keys that the whole topic may bring before the filters are full; "

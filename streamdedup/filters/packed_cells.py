@@ -6,8 +6,7 @@ array has one more word at its end.
 
 import numpy as np
 
-from streamdedup.filters.memory import Words
-from streamdedup.kernel import inlined
+from streamdedup.kernel import Words, inlined
 
 _63, _6, _1 = np.uint64(63), np.uint64(6), np.uint64(1)
 

@@ -11,12 +11,9 @@ it, the worst took 1.24.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from streamdedup.kernel import inlined
+from streamdedup.kernel import Words, inlined
 from streamdedup.keys.hashing import SYSTEM, RandomSource
-
-Words = npt.NDArray[np.uint64]
 
 WORDS = 5
 

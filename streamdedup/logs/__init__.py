@@ -92,7 +92,7 @@ def set_up(level: int = logging.INFO, *, queued: bool = False) -> None:
     ]
     renderer: Any = (
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if sys.stderr.isatty()
+        if sys.stderr is not None and sys.stderr.isatty()
         else structlog.processors.JSONRenderer()
     )
     structlog.configure(
@@ -102,7 +102,11 @@ def set_up(level: int = logging.INFO, *, queued: bool = False) -> None:
         cache_logger_on_first_use=True,
     )
     handler: logging.Handler
-    if queued:
+    if (
+        sys.stderr is None
+    ):  # it was closed when Python began, and its descriptor may be another file's now
+        handler = logging.NullHandler()
+    elif queued:
         handler = QueuedHandler(sys.stderr, _report_dropped)
         sys.stderr = cast("TextIO", handler.stream)
     else:

@@ -14,8 +14,7 @@ import numpy as np
 from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import ROWS_A_CALL
-from streamdedup.filters.memory import Words
-from streamdedup.kernel import inlined, kernel, prefetch
+from streamdedup.kernel import Words, inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests, checked
 from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
 

@@ -371,6 +371,55 @@ def test_over_a_trimmed_output_the_way_back_to_the_hash_is_named(
     play(tmp_path, scene)
 
 
+def test_without_the_log_a_key_of_ones_own_is_not_to_be_removed(tmp_path: Path) -> None:
+    """The partition stops by name, and goes on with the key, nothing lost; `accept` forgets what is gone."""
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(GIVEN)
+        await stage.through(range(100))
+        stage.broker.topics[stage.deployment.sink].logs[0].trim(50)
+        stage.hashed_by(DRAWN)
+        stage.feed(range(150))
+        worker = stage._start(
+            stage.deployment, connect=connected_to(stage.broker), now_ms=lambda: NOW_MS
+        )
+        assert "begins at offset 50" in await worker.stopped()
+        (refused,) = worker.lines("snapshot_refused")
+        assert "hash_check" in refused["reason"]
+        await worker.stop()
+
+        stage.hashed_by(GIVEN)
+        await stage.through(range(160))
+        assert stage.emitted() == list(range(50, 160))
+
+        stage.hashed_by(DRAWN)
+        stage.deployment.config["sink"]["on_gap"] = "accept"
+        await stage.through(range(160))
+        assert stage.emitted() == [*range(50, 160), *range(50)]
+
+    play(tmp_path, scene)
+
+
+def test_snapshots_serve_on_another_machine(tmp_path: Path) -> None:
+    """A copy of the directory brings the secret with it, so nothing is folded again, though the output is trimmed."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.through(range(100))
+        (before,) = stage.headers()
+        stage.broker.topics[stage.deployment.sink].logs[0].trim(50)
+        copy = tmp_path / "another machine"
+        (tmp_path / "snapshots").rename(copy)
+        stage.deployment.config["snapshot"]["directory"] = str(copy)
+        worker = await stage.through(range(150))
+        assert worker.lines("snapshot_loaded")
+        assert worker.lines("output_folded")[0]["events"] == 0
+        assert stage.emitted() == list(range(50, 150))
+        newest = sorted(copy.rglob("*.snapshot"))[-1]
+        assert header_of(newest).secret == before.secret
+
+    play(tmp_path, scene)
+
+
 def test_a_list_of_murmur3_stands_over_filters_with_secrets(tmp_path: Path) -> None:
     """Its keys are digested twice: by the common hash for the list, by the shard's own for the filter."""
 

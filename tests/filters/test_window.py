@@ -18,7 +18,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.digest_filter import CAPACITY_MAX
-from streamdedup.filters.memory import PIECE_BYTES
+from streamdedup.filters.memory import TABLE_PIECE_BYTES
 from streamdedup.filters.sizing import bloom_error, window_error, window_room, window_size
 from streamdedup.filters.window.clock import (
     EARLIEST,
@@ -33,8 +33,9 @@ from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.row_index import _keep_first, table_for
 from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts
 from streamdedup.filters.window.window import Window
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
-from streamdedup.keys.multilinear import Words, drawn_words
+from streamdedup.keys.multilinear import drawn_words
 from streamdedup.rules.window import DuplicatesWithin
 from tests.chosen import CHOSEN
 from tests.filters.cases import band, copies, random_digests, state
@@ -565,14 +566,14 @@ def test_a_rotation_clears_a_piece_at_each_step() -> None:
         counted += 1
         done = views(window)[:counted]
         assert not any(np.frombuffer(view, np.uint8).any() for view in done)
-    assert counted == len(left) == math.ceil(window.size_bytes / PIECE_BYTES) > 4
+    assert counted == len(left) == math.ceil(window.size_bytes / TABLE_PIECE_BYTES) > 4
     assert "old" not in window
 
 
 def views(window: Window) -> list[memoryview]:
     """The pieces of the table as it is, though a rotation may be half way."""
     table = window._ring.words.data.cast("B")
-    return [table[at : at + PIECE_BYTES] for at in range(0, len(table), PIECE_BYTES)]
+    return [table[at : at + TABLE_PIECE_BYTES] for at in range(0, len(table), TABLE_PIECE_BYTES)]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_piece_by_piece_it_is_the_same(name: Normalization, piece_bytes: int, ke
     """Wherever a text is cut, its key and the reason why there is none are those of the whole text."""
     with ExitStack() as patched:
         patched.enter_context(patch.object(base, "LONG_BYTES", 0))
-        patched.enter_context(patch.object(long_text, "PIECE_BYTES", piece_bytes))
+        patched.enter_context(patch.object(long_text, "TEXT_PIECE_BYTES", piece_bytes))
         (found,), reasons = named(name).of_column(Column.of([key]))
     assert (found, reasons) == outcome(lambda: named(name).of_key(key))
 
@@ -85,7 +85,7 @@ def test_no_call_takes_more_than_a_piece(name: Normalization, key: bytes) -> Non
         (_, found), reasons = named(name).of_column(keys)
     finally:
         sys.setprofile(None)
-    assert longest <= long_text.PIECE_BYTES + 2 < 2 * LONG_BYTES
+    assert longest <= long_text.TEXT_PIECE_BYTES + 2 < 2 * LONG_BYTES
     assert (found, {row - 1: why for row, why in reasons.items() if row}) == expected
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.kernel import kernel
+from streamdedup.kernel import Words, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests
-from streamdedup.keys.multilinear import WORDS, Words, drawn_words, secret_bits, words_of
+from streamdedup.keys.multilinear import WORDS, drawn_words, secret_bits, words_of
 from tests.chosen import CHOSEN, WORD, murmur3_key
 
 words = st.integers(0, WORD)

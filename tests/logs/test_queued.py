@@ -18,6 +18,10 @@ import structlog
 from streamdedup import logs
 from streamdedup.logs import queued
 from streamdedup.logs.queued import FLUSH_S, PART_CHARS_MAX
+from streamdedup.metrics.counts import Meters
+from streamdedup.server import Status
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
 from tests.logs.pipes import Pipe
 
 SOON_S = 20.0  # for what takes milliseconds on a quiet machine
@@ -225,6 +229,14 @@ def test_what_does_not_fit_is_counted_and_reported_in_its_place(full: Pipe) -> N
     assert logs.lines_dropped() == 50
 
 
+@pytest.mark.usefixtures("full")
+def test_what_is_dropped_is_a_metric() -> None:
+    """So that it is seen while nobody reads the log."""
+    log_lines(LINES + 50)
+    metrics = pages(Status("events", {}, Meters()), Pulse())["/metrics"]().text
+    assert "streamdedup_log_lines_dropped_total 50.0" in metrics
+
+
 def test_lines_are_queued_again_once_half_of_the_queue_is_free(full: Pipe) -> None:
     """So reports are no second flood for a slow reader. The report has nobody's context."""
     text = "x" * 4096  # so that the pipe takes 16 of them
@@ -291,6 +303,19 @@ def test_after_a_failure_lines_begin_at_the_margin(
     assert len(torn) == 5
     assert events(whole) == ["line 1", "log_lines_dropped"]
     assert json.loads(whole[-1])["lines"] == logs.lines_dropped() == 1
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+def test_without_standard_error_nothing_is_logged(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, is_queued: bool
+) -> None:
+    """A process whose standard error was closed before it began works all the same."""
+    pipe.stop_reading()
+    monkeypatch.setattr(sys, "stderr", None)
+    logs.set_up(queued=is_queued)
+    ours.info("line")
+    assert sys.stderr is None
+    assert logs.lines_dropped() == 0
 
 
 # --- the end ---

@@ -4,8 +4,9 @@ import numpy as np
 
 from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.filters.strain import chosen_keys
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import Hash
-from streamdedup.keys.multilinear import Words, drawn_words
+from streamdedup.keys.multilinear import drawn_words
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 

@@ -10,9 +10,11 @@ from typing import Any
 import orjson
 import pytest
 
+from streamdedup.commands.audit import audit
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
+from streamdedup.settings import load as load_settings
 from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.groups import Group
 from streamdedup.testing.source import MemorySource
@@ -262,6 +264,37 @@ def test_a_key_is_changed_by_stopping_all_and_starting_all(tmp_path: Path) -> No
         await after.consumed(150)
         output = stage.broker.read_all(stage.deployment.sink)
         assert sum(map(len, output)) == 101 + 50
+
+    play(tmp_path, scene)
+
+
+def test_what_another_key_dropped_comes_back(tmp_path: Path) -> None:
+    """By the steps of docs/operate.md: an audit counts it, and after a reset it is emitted, and nothing else."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(range(USERS + 300))
+        wrong = stage.start("user")
+        await wrong.consumed(USERS + 300)
+        await wrong.stop()
+        await stage.is_free()
+        assert stage.ids() == list(range(USERS))
+        right = stage.start("id")
+        await right.live(2)
+        assert len(right.lines("keys_changed")) == 2
+        await right.stop()
+        await stage.is_free()
+
+        stage.deployment.config["key"] = {"field": "id"}
+        settings = load_settings(stage.deployment.write_config())
+        connect = connected_to(stage.broker)
+        assert (await audit(settings, connect)).total.missing == 300
+        earliest = dict.fromkeys(range(2), 0)
+        stage.broker.move_offsets(stage.deployment.group, stage.deployment.source, earliest)
+        right = stage.start("id")
+        await right.consumed(USERS + 300)
+        await right.stop()
+        assert stage.ids() == list(range(USERS + 300))
+        assert (await audit(settings, connect)).fine
 
     play(tmp_path, scene)
 

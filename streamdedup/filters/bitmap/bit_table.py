@@ -7,16 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.filters.base import Mask
-from streamdedup.filters.memory import (
-    REMEDY,
-    Counts,
-    Words,
-    aligned_words,
-    bits_over,
-    ones_in,
-    writable,
-)
-from streamdedup.kernel import kernel
+from streamdedup.filters.memory import REMEDY, Counts, aligned_words, bits_over, ones_in, writable
+from streamdedup.kernel import Words, kernel
 
 Places = npt.NDArray[np.uint64]
 

@@ -22,7 +22,7 @@ from streamdedup.filters.digest_filter import (
     number,
     sizes_from_header,
 )
-from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
+from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
 from streamdedup.filters.probes import advance, high_word
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
@@ -33,7 +33,7 @@ from streamdedup.filters.sizing import (
     blocked_keys,
     blocked_size,
 )
-from streamdedup.kernel import inlined, kernel, prefetch
+from streamdedup.kernel import Words, inlined, kernel, prefetch
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 BLOCKS_MAX = TABLE_BITS_MAX // BLOCK_BITS

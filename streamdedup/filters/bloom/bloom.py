@@ -19,7 +19,7 @@ from streamdedup.filters.digest_filter import (
     number,
     sizes_from_header,
 )
-from streamdedup.filters.memory import Counts, Words, aligned_words, bits_over, ones_in, writable
+from streamdedup.filters.memory import Counts, aligned_words, bits_over, ones_in, writable
 from streamdedup.filters.probes import (
     PROBES,
     advance,
@@ -37,7 +37,7 @@ from streamdedup.filters.sizing import (
     bloom_keys,
     bloom_size,
 )
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 AHEAD = 16  # rows between the prefetch of the words of a digest and their use

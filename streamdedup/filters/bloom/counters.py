@@ -7,9 +7,9 @@ import numpy as np
 
 from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import KEYS
-from streamdedup.filters.memory import Counts, Words, word_pieces
+from streamdedup.filters.memory import Counts, word_pieces
 from streamdedup.filters.probes import advance, ask, begin, position
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 # Indexes in `counts`, which begins with the number of keys; that is at most the number at NONZERO.

@@ -35,7 +35,7 @@ from streamdedup.filters.digest_filter import (
     number,
     sizes_from_header,
 )
-from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
+from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
 from streamdedup.filters.probes import PROBES, is_double, stated_probe
 from streamdedup.filters.sizing import (
     BLOOM_HASHES_MAX,
@@ -44,6 +44,7 @@ from streamdedup.filters.sizing import (
     bloom_keys,
     bloom_size,
 )
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 COUNTERS_MAX = TABLE_BITS_MAX // 4

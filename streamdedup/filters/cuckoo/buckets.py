@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.filters.memory import Words
 from streamdedup.filters.packed_cells import lanes_set, mask, read, write
 from streamdedup.filters.probes import finalised, high_word
 from streamdedup.filters.sizing import CUCKOO_CELLS
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 
 NOWHERE = ~np.uint64(0)  # no cell
 _CELLS, _1, _0 = np.uint64(CUCKOO_CELLS), np.uint64(1), np.uint64(0)

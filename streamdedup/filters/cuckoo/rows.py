@@ -20,7 +20,7 @@ from streamdedup.filters.cuckoo.buckets import (
 )
 from streamdedup.filters.cuckoo.search import make_room
 from streamdedup.filters.digest_filter import KEYS
-from streamdedup.filters.memory import Counts, Words
+from streamdedup.filters.memory import Counts
 from streamdedup.filters.probes import high_word
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.filters.stash import (
@@ -37,7 +37,7 @@ from streamdedup.filters.stash import (
     stash_takes,
 )
 from streamdedup.filters.strain import STRAIN, STRAIN_MAX, charge, refuse, relieve
-from streamdedup.kernel import inlined, kernel, prefetch
+from streamdedup.kernel import Words, inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
 TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys

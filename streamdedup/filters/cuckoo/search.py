@@ -7,9 +7,8 @@ fails has changed nothing. Nothing is random: the same additions give the same t
 import numpy as np
 
 from streamdedup.filters.cuckoo.buckets import NOWHERE, CuckooLayout, find, get, partner, put
-from streamdedup.filters.memory import Words
 from streamdedup.filters.sizing import CUCKOO_CELLS
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 
 SEARCH_MAX = 500  # the most buckets that a search looks at: as many as the paper's kicks
 

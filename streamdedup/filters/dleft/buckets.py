@@ -7,9 +7,9 @@ buckets at once.
 import numpy as np
 
 from streamdedup.filters.dleft.shape import DLeftLayout, layout_of
-from streamdedup.filters.memory import Counts, Words
+from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import lanes_set, mask, read, write
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 
 NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _12, _2, _1, _0 = np.uint64(12), np.uint64(2), np.uint64(1), np.uint64(0)

@@ -19,7 +19,7 @@ from streamdedup.filters.dleft.buckets import (
     load,
 )
 from streamdedup.filters.dleft.shape import PERMUTATIONS, DLeftLayout, layout_of
-from streamdedup.filters.memory import Counts, Words
+from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import mask
 from streamdedup.filters.probes import finalised, high_word
 from streamdedup.filters.stash import (
@@ -35,7 +35,7 @@ from streamdedup.filters.stash import (
     stash_remove,
     stash_takes,
 )
-from streamdedup.kernel import inlined, kernel, prefetch
+from streamdedup.kernel import Words, inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests
 
 # Index in `counts` of the number of cells in use. At KEYS, `counts` has the number of distinct fingerprints in

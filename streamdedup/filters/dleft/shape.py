@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.filters.memory import Words
 from streamdedup.filters.sizing import dleft_buckets, dleft_remainder_bits
-from streamdedup.kernel import inlined
+from streamdedup.kernel import Words, inlined
 
 PERMUTATIONS = ("any", "published", "none")
 REMAINDER_BITS_MIN = 4

@@ -23,7 +23,7 @@ from streamdedup.filters.dleft.rows import (
     remove_rows,
 )
 from streamdedup.filters.dleft.shape import Shape
-from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
+from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, Stash
 from streamdedup.filters.strain import (
     COUNTS,
@@ -33,6 +33,7 @@ from streamdedup.filters.strain import (
     chosen_keys,
     take_refusal,
 )
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 BUCKETS_A_CALL = 1 << 15  # buckets in one call of `census`: below 10 ms

@@ -37,7 +37,7 @@ from streamdedup.filters.exact.rows import (
     remove_rows,
 )
 from streamdedup.filters.exact.scan import fingerprints_in, move
-from streamdedup.filters.memory import Counts, Words, aligned_words, words_over, writable
+from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
 from streamdedup.filters.sizing import TABLE_BITS_MAX, exact_error, exact_size, exact_steps
 from streamdedup.filters.strain import (
     COUNTS,
@@ -47,6 +47,7 @@ from streamdedup.filters.strain import (
     chosen_keys,
     take_refusal,
 )
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 FINGERPRINTS = (8, 16)  # the sizes of a fingerprint, in bytes

@@ -6,8 +6,7 @@ Fingerprints ascend, so each pass touches every word once, in the order of memor
 import numpy as np
 
 from streamdedup.filters.exact.rows import home
-from streamdedup.filters.memory import Words
-from streamdedup.kernel import kernel
+from streamdedup.kernel import Words, kernel
 
 WORDS_A_CALL = 1 << 16  # words in one call of a kernel: half a MiB, 3 ms if its pages are new
 

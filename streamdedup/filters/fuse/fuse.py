@@ -34,10 +34,10 @@ from streamdedup.filters.fuse.peel import (
     slots,
     words_of,
 )
-from streamdedup.filters.memory import Words, aligned_words, fill, words_over
+from streamdedup.filters.memory import aligned_words, fill, words_over
 from streamdedup.filters.packed_cells import mask, read
 from streamdedup.filters.sizing import fuse_bits
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
 BITS_MAX = 32

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import ROWS_A_CALL
-from streamdedup.filters.memory import Words, aligned_words
+from streamdedup.filters.memory import aligned_words
 from streamdedup.filters.packed_cells import read, write
 from streamdedup.filters.sizing import fuse_size
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 
 PART_KEYS_MAX = 1 << 26
 # Of a segment: the paper's bound. `slots` takes 18 bits from a hash for each of two slots.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamdedup.filters.digest_filter import PROBES_A_CALL, slices
 from streamdedup.filters.memory import (
-    PIECE_BYTES,
+    TABLE_PIECE_BYTES,
     Counts,
     aligned_words,
     word_pieces,
@@ -131,7 +131,7 @@ class Ring:
         self.changeable = True
 
     def _sweep(self) -> Iterator[None]:
-        step = PIECE_BYTES // self._cell_bytes
+        step = TABLE_PIECE_BYTES // self._cell_bytes
         while self._swept < len(self.cells):
             self.cells[self._swept : self._swept + step] &= self._kept
             self._swept += step

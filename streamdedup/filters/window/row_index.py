@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.filters.base import Mask
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
-from streamdedup.keys.multilinear import SecretWords, Words, drawn_words, secret_bits, words_of
+from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
 
 RowIndex = npt.NDArray[np.int64]
 

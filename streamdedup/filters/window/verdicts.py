@@ -28,9 +28,9 @@ from streamdedup.filters.window.clock import (
     watermark_or_none,
 )
 from streamdedup.filters.window.row_index import RowIndex, place, table_for
-from streamdedup.kernel import kernel
+from streamdedup.kernel import Words, kernel
 from streamdedup.keys.hashing import Digests, checked
-from streamdedup.keys.multilinear import Words, drawn_words, words_of
+from streamdedup.keys.multilinear import drawn_words, words_of
 
 
 class PendingRows(NamedTuple):

@@ -15,7 +15,7 @@ import cramjam
 import numpy as np
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.events import PIECE_BYTES, concatenated
+from streamdedup.events import COPY_PIECE_BYTES, concatenated
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -127,8 +127,8 @@ def _snap(data: memoryview) -> bytes:
 def _lz4(data: memoryview) -> memoryview:
     """Compress into a frame whose blocks are independent of each other: the broker reads no others."""
     compressor = cramjam.lz4.Compressor(LZ4_LEVEL, content_checksum=False, block_linked=False)
-    for at in range(0, len(data), PIECE_BYTES):
-        compressor.compress(bytes(data[at : at + PIECE_BYTES]))
+    for at in range(0, len(data), COPY_PIECE_BYTES):
+        compressor.compress(bytes(data[at : at + COPY_PIECE_BYTES]))
     return memoryview(compressor.finish())
 
 

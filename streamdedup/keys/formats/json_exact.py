@@ -13,10 +13,9 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamdedup.events import NULL, Column, Integers, concatenated
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.formats.json_column import closing, is_step
 from streamdedup.keys.formats.json_kinds import Kind, Kinds
 from streamdedup.keys.formats.json_text import (
@@ -38,8 +37,6 @@ from streamdedup.keys.formats.json_text import (
 )
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
-
-Words = npt.NDArray[np.uint64]
 
 # The deepest nesting, which is orjson's: by its answers the tests hold this reader.
 DEPTH_MAX = np.uint64(1024)

@@ -9,18 +9,15 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from email_validator import SPECIAL_USE_DOMAIN_NAMES
 
 from streamdedup.events import NULL, Column, Integers, concatenated
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.normalizers.ascii_text import stripped
 from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
-
-Words = npt.NDArray[np.uint64]
 
 ADDRESS_BYTES_MAX, DOMAIN_BYTES_MAX, LABEL_BYTES_MAX = 254, 253, np.uint64(63)
 NOWHERE = np.uint64(1 << 63)

@@ -13,7 +13,7 @@ import numpy as np
 from streamdedup.errors import MalformedError
 from streamdedup.keys.normalizers.base import no_text, not_utf8
 
-PIECE_BYTES = 1 << 16  # takes less than 1 ms
+TEXT_PIECE_BYTES = 1 << 16  # takes less than 1 ms
 _SIGMA, _FINAL_SIGMA = "Σ", "ς"
 # A character that a word may begin with, and one that ends it; `lower` changes neither.
 _LETTER, _NO_LETTER = "a", " "
@@ -24,10 +24,10 @@ def texts_of(key: memoryview) -> Iterator[str]:
     if not np.frombuffer(key, dtype=np.uint8).all():
         raise MalformedError(no_text(key))
     decode = codecs.getincrementaldecoder("utf-8")().decode
-    for at in range(0, len(key), PIECE_BYTES):
-        is_last = at + PIECE_BYTES >= len(key)
+    for at in range(0, len(key), TEXT_PIECE_BYTES):
+        is_last = at + TEXT_PIECE_BYTES >= len(key)
         try:
-            yield decode(bytes(key[at : at + PIECE_BYTES]), is_last)
+            yield decode(bytes(key[at : at + TEXT_PIECE_BYTES]), is_last)
         except UnicodeDecodeError:
             raise MalformedError(not_utf8(key)) from None
 

@@ -18,7 +18,7 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.fuse.fuse import Fuse
-from streamdedup.filters.memory import Words
+from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.lists.build.inputs import STDIN, Input, size_bytes
 from streamdedup.lists.build.keys import EntryKeys
