@@ -70,8 +70,9 @@ class Lane:
         what: str,
         call: Callable[..., T],
         *args: Any,  # noqa: ANN401 - whatever `call` takes
+        remedy: str | None = None,
     ) -> T:
-        """Make the call in a thread, and return its result.
+        """Make the call in a thread, and return its result. `remedy` is for the warnings; None names the disk.
 
         If the caller is cancelled, the thread keeps running; the next call under the same name waits for
         it.
@@ -86,10 +87,16 @@ class Lane:
             future.exception()  # retrieved here, since the caller may have been cancelled
 
         future.add_done_callback(ended)
-        await self._wait(name, what, [future])
+        await self._wait(name, what, [future], remedy)
         return future.result()
 
-    async def _wait(self, name: str, what: str, futures: Iterable[asyncio.Future[Any]]) -> None:
+    async def _wait(
+        self,
+        name: str,
+        what: str,
+        futures: Iterable[asyncio.Future[Any]],
+        remedy: str | None = None,
+    ) -> None:
         """Wait until one of the futures is done, and log a warning once a minute until then."""
         self._waits[name] = what, time.monotonic()
         first, waiting = asyncio.FIRST_COMPLETED, list(futures)
@@ -99,7 +106,8 @@ class Lane:
                     "still_waiting",
                     shard=name,
                     detail=self.waits(name),
-                    remedy=f"check whether the disk under {self._disk} responds; the waiting call goes on once it does",
+                    remedy=remedy
+                    or f"check whether the disk under {self._disk} responds; the waiting call goes on once it does",
                 )
         finally:
             self._waits.pop(name, None)

@@ -22,7 +22,8 @@ from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, WatchedFs, connected_to
 from streamdedup.threads import SAVES_MAX, Lane
-from streamdedup.worker import assignment, process
+from streamdedup.worker import assignment, process, startup
+from streamdedup.worker import worker as worker_module
 from streamdedup.worker.worker import Worker
 from tests.broker.base import DEADLINE_S
 from tests.deployment import Deployment
@@ -151,6 +152,28 @@ async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
     disk.revive()
     await worker.live()
     await worker.consumed(2)
+
+
+async def test_a_start_that_compiles_for_long_blames_no_disk(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line says that loops are compiled, and how to do so in advance."""
+    monkeypatch.setattr(threads, "TELL_EVERY_S", 0.01)
+    told, try_filter = threading.Event(), startup.try_filter
+
+    def slow(*arguments: Any) -> None:
+        assert told.wait(DEADLINE_S)
+        try_filter(*arguments)
+
+    monkeypatch.setattr(worker_module, "try_filter", slow)
+    deployment, broker = memory(tmp_path, 1)
+    worker = start(deployment, connect=connected_to(broker))
+    line = (await worker.logged("still_waiting"))[0]
+    told.set()
+    assert line["detail"].startswith("waits for its inner loops, which are compiled")
+    assert "`streamdedup compile`" in line["remedy"]
+    assert "disk" not in line["remedy"]
+    await worker.live()
 
 
 async def test_a_shutdown_does_not_wait_for_what_is_read(

@@ -74,11 +74,13 @@ def _check(arguments: argparse.Namespace) -> int:
     from streamdedup.kernel import compiling
     from streamdedup.lists.check import Verdicts, loaded
     from streamdedup.lists.exact_store import ExactStore, place_of
+    from streamdedup.lists.key_list import load_for_worker
 
     tree = configured(arguments, ["hash_key"])
     hash_key = tree.filter.hash_key_bytes if tree else arguments.hash_key
-    block = loaded(arguments.file, hash_key)
-    allow = loaded(arguments.allow, hash_key) if arguments.allow else None
+    load = load_for_worker if tree else loaded
+    block = load(arguments.file, hash_key)
+    allow = load(arguments.allow, hash_key) if arguments.allow else None
     store = ExactStore.open(place_of(arguments.file), block) if arguments.exact else None
     verdicts = Verdicts(block, allow, store)
     out = binary(sys.stdout, "standard output is closed; redirect it to a file or a pipe")

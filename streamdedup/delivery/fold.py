@@ -216,7 +216,13 @@ class FoldedMemory(Memory):
         The time of a window moves on as if the missing events had been folded. DeliveryError if a gap is not allowed.
         """
         outlived = self._is_outlived(found, topology)
-        warning = check_memory(shard.label, found, self._settings.sink, outlived=outlived)
+        warning = check_memory(
+            shard.label,
+            found,
+            self._settings.sink,
+            outlived=outlived,
+            unfit=self.snapshots.unfit,
+        )
         if found.output_start <= shard.label:
             return
         if warning:
@@ -236,9 +242,11 @@ class FoldedMemory(Memory):
     async def _restore(self, identity: Identity, found: Found, topology: Topology) -> Shard:
         """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
         whole = not self._would_miss(found, topology)
-        snapshot = await self._loaded(identity, found, whole=whole)
-        if not whole and (snapshot is None or _is_short(snapshot.label, found)):
-            identity, snapshot = await self._loaded_without_secret(identity, found, snapshot)
+        or_else = None if whole else self._without_secret(identity)
+        snapshot = await self._loaded(identity, found, or_else, whole=whole)
+        if snapshot and or_else and snapshot.filter.hash == MURMUR3:
+            identity = or_else
+            self._warn_not_secret(snapshot)
         if snapshot is None:
             make = partial(self._recipe.empty_filter, self._services.random)
             memory = self._services.threads.memory
@@ -254,7 +262,7 @@ class FoldedMemory(Memory):
         return shard
 
     async def _loaded(
-        self, identity: Identity, found: Found, *, whole: bool = False
+        self, identity: Identity, found: Found, or_else: Identity | None, *, whole: bool
     ) -> Snapshot | None:
         """Return the newest usable snapshot. `whole` says that the output holds all that any snapshot holds."""
 
@@ -263,7 +271,7 @@ class FoldedMemory(Memory):
                 return "its filter took more keys than filter.max_size allowed, so it errs too often; it may grow now"
             return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
 
-        return await self.snapshots.load(identity, found.output_end, doubt)
+        return await self.snapshots.load(identity, found.output_end, doubt, or_else)
 
     def _would_miss(self, found: Found, topology: Topology) -> bool:
         """Return whether a fold of the whole output would miss events that were deleted from it."""
@@ -276,23 +284,7 @@ class FoldedMemory(Memory):
             return None
         return replace(identity, hash=MURMUR3.name, hash_check=MURMUR3.check)
 
-    async def _loaded_without_secret(
-        self, identity: Identity, found: Found, own: Snapshot | None
-    ) -> tuple[Identity, Snapshot | None]:
-        """Return the newest snapshot of murmur3, with its identity, if the operator left the hash at its default.
-
-        Such a snapshot is from before the default had a secret. It is refused as long as the output holds all that it
-        holds. Here the output does not, and neither does `own`, the newest one of `identity`, which is returned if
-        there is none that is newer.
-        """
-        murmur3 = self._without_secret(identity)
-        if murmur3 is None:
-            return identity, own
-        if await self.snapshots.newest_label(murmur3) <= (own.label if own else 0):
-            return identity, own
-        snapshot = await self._loaded(murmur3, found)
-        if snapshot is None:
-            return identity, own
+    def _warn_not_secret(self, snapshot: Snapshot) -> None:
         self._log.warning(
             "hash_not_secret",
             path=str(snapshot.path),
@@ -301,7 +293,6 @@ class FoldedMemory(Memory):
             remedy="set filter.hash: murmur3 if no outsider chooses keys; or begin anew with another kafka.group_id and"
             " sink.topic",
         )
-        return murmur3, snapshot
 
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)

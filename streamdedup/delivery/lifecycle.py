@@ -150,6 +150,7 @@ from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import doubt_cause
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
+from streamdedup.keys.hashing import MURMUR3
 from streamdedup.settings.meaning import shown_check
 
 log = structlog.get_logger(__name__)
@@ -217,6 +218,16 @@ class Delivery:
     def shard(self) -> Shard | None:
         """The shard in memory; None before the first fold."""
         return self._memory.shard
+
+    @property
+    def hash_not_secret(self) -> bool:
+        """Whether the filter's hash is murmur3, kept from a snapshot, although filters are to draw secrets."""
+        shard = self.shard
+        return (
+            shard is not None
+            and self._settings.filter.draws_secret
+            and shard.filter.hash == MURMUR3
+        )
 
     @property
     def snapshots(self) -> ShardSnapshots | None:
@@ -436,8 +447,9 @@ class Delivery:
                 ours=shown_check(ours),
                 reason="the offset was committed by a worker with another key, input, output, or with or without a"
                 " filter: its log line worker_starts has a meaning that begins with `theirs`",
-                remedy="none if that was changed on purpose: the output is folded by the new key. If not, stop all"
-                " workers, set the key back, and look at what was emitted meanwhile (docs/operate.md)",
+                remedy="none if that was changed on purpose: the output is folded by the new key. If not, events were"
+                " dropped that are new by the right key: stop all workers, set the key back, run `streamdedup audit`,"
+                " then `streamdedup reset --to earliest`, and start (docs/operate.md)",
             )
 
     def _committer_on(self, found: Found, shard: Shard) -> Committer:

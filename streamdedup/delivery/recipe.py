@@ -88,6 +88,14 @@ class Recipe:
         """The hash of all that partitions share, such as lists: siphash if a secret is configured, else murmur3."""
         return Hash.under(self.settings.filter.hash_key_bytes)
 
+    @property
+    def secret(self) -> str:
+        """Where the secret of the hash comes from, in a word: `configured`, `drawn` for each filter, or `none`."""
+        options = self.settings.filter
+        if options.hash_key_bytes:
+            return "configured"
+        return "drawn" if options.draws_secret else "none"
+
     def empty_filter(self, random: RandomSource = SYSTEM) -> Addable | Windowed:
         """Return a new filter for one shard. All its memory is allocated and touched, so this blocks if it is large.
 

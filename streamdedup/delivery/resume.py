@@ -111,6 +111,19 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfit:
+    """A snapshot of this very log, folded up to `label`, that was refused because it was made with other settings.
+
+    `way_back` says which options to change so that it fits. It is removed after so many `saves`.
+    """
+
+    path: str
+    label: int
+    way_back: str
+    saves: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resume:
     """The input offset to read on from, and the reason.
 
@@ -169,12 +182,18 @@ def check_output(found: Found, sink: SinkOptions) -> None:
 
 
 def check_memory(
-    label: int, found: Found, sink: SinkOptions, *, outlived: bool = False
+    label: int,
+    found: Found,
+    sink: SinkOptions,
+    *,
+    outlived: bool = False,
+    unfit: Unfit | None = None,
 ) -> str | None:
     """Check that the output can be folded from `label` on: that it reaches that far, and nothing is missing above it.
 
     Return a warning if keys are missing and the operator accepts it; DeliveryError if not. `outlived` says that the
-    window would have forgotten everything that retention deleted, so nothing is missing.
+    window would have forgotten everything that retention deleted, so nothing is missing. `unfit` is a snapshot that was
+    refused for other settings; None if there is none.
     """
     if label > found.output_end:
         raise DeliveryError(
@@ -183,6 +202,15 @@ def check_memory(
         )
     if found.output_start <= label or is_complete(label, found) or outlived:
         return None
+    if unfit and _holds(unfit, label, found):
+        held = (
+            f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are only in"
+            f" {unfit.path}, which was made with other settings: {unfit.way_back}, and nothing is lost; else their"
+            f" duplicates would pass, and that snapshot is removed after {unfit.saves} saves (snapshot.keep)"
+        )
+        if sink.on_gap == "stop":
+            raise DeliveryError(f"{held}; set sink.on_gap: accept to go on so")
+        return held
     missing = (
         f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are in no"
         " snapshot: their duplicates would pass"
@@ -190,6 +218,12 @@ def check_memory(
     if sink.on_gap == "stop":
         raise DeliveryError(f"{missing}; set sink.on_gap: accept to go on without them")
     return missing
+
+
+def _holds(unfit: Unfit, label: int, found: Found) -> bool:
+    """Return whether that snapshot holds what was deleted from the output above `label`."""
+    reaches = found.output_start <= unfit.label or is_complete(unfit.label, found)
+    return label < unfit.label <= found.output_end and reaches
 
 
 def is_complete(label: int, found: Found) -> bool:

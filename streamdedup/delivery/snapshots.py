@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
+from streamdedup.delivery.resume import Unfit
 from streamdedup.delivery.shard import Shard
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Fingerprint
@@ -82,6 +83,10 @@ class ShardSnapshots:
         # So many of them must stay usable when the output is trimmed; `due` holds that.
         self._spares = min(2, settings.snapshot.keep)
         self._threads = threads or Threads()
+        self.unfit: Unfit | None = (
+            None  # the newest that was refused for its settings, at the last load
+        )
+        self._keep = settings.snapshot.keep
         self._saving: asyncio.Task[None] | None = None
         self._cut_short = threading.Event()
         self._log = log
@@ -149,13 +154,47 @@ class ShardSnapshots:
         identity: Identity,
         end: int,
         doubt: Callable[[Snapshot], Awaitable[str | None]],
+        or_else: Identity | None = None,
     ) -> Snapshot | None:
         """Return the newest snapshot that is intact, has this `identity`, is not ahead of `end`, and has no `doubt`.
 
         `end` is the output's end. `doubt` returns the reason why a snapshot does not belong to this log, None if it
-        does. Return None if there is no such snapshot, or the disk answers with an error: the shard then folds the
-        whole output. Each refusal is counted, and the newest is logged as `snapshot_refused`.
+        does. Without such a snapshot, one of the identity `or_else` is taken, if that is given. Return None if there is
+        none, or the disk answers with an error: the shard then folds the whole output. Each refusal is counted, and the
+        newest is logged as `snapshot_refused`.
         """
+        snapshot, refusals = await self._newest(identity, end, doubt)
+        if snapshot is None and or_else is not None:
+            snapshot, others = await self._newest(or_else, end, doubt)
+            if snapshot is not None:
+                identity, refusals = (
+                    or_else,
+                    {path: refusals.get(path, others[path]) for path in others},
+                )
+        self._log_refused(
+            sorted(refusals.values(), key=_age, reverse=True), identity, used=snapshot is not None
+        )
+        self._labels = []
+        if snapshot is not None:
+            older = await self._labels_of(identity, snapshot.path)
+            self._labels = [snapshot.label, *older][: self._spares]
+            self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
+            self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
+            if snapshot.exposes_secret:
+                self._log.warning(
+                    "snapshot_exposed",
+                    path=str(snapshot.path),
+                    mode=f"{snapshot.mode:04o}",
+                    reason="every user of this machine may read it, and with it the secret of the filter's hash",
+                    remedy=f"chmod 600 {snapshot.path}; if somebody may have read it, remove all snapshots of the"
+                    " partition while no worker runs, so that it draws another secret (docs/keys.md)",
+                )
+        return snapshot
+
+    async def _newest(
+        self, identity: Identity, end: int, doubt: Callable[[Snapshot], Awaitable[str | None]]
+    ) -> tuple[Snapshot | None, dict[Path, Refusal]]:
+        """Return the newest usable snapshot of `identity`, and the refusals of the newer ones."""
         refusals: dict[Path, Refusal] = {}
         doubted: set[Path] = set()
 
@@ -179,17 +218,8 @@ class ShardSnapshots:
             if (reason := await doubt(snapshot)) is None:
                 break
             doubted.add(snapshot.path)
-            refuse(Refusal(snapshot.path, f"{reason}; left in place"))
-        self._log_refused(
-            sorted(refusals.values(), key=_age, reverse=True), used=snapshot is not None
-        )
-        self._labels = []
-        if snapshot is not None:
-            older = await self._labels_of(identity, snapshot.path)
-            self._labels = [snapshot.label, *older][: self._spares]
-            self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
-            self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
-        return snapshot
+            refuse(Refusal(snapshot.path, f"{reason}; {self._store.left_in_place}"))
+        return snapshot, refusals
 
     async def newest_label(self, identity: Identity) -> int:
         """Return the label of the newest snapshot of `identity` on the disk, whoever saved it; 0 if there is none."""
@@ -204,16 +234,26 @@ class ShardSnapshots:
     async def _read(self, what: str, call: Callable[[], T]) -> T:
         return await self._threads.loads.run(self.name, what, call)
 
-    def _log_refused(self, refusals: list[Refusal], *, used: bool) -> None:
+    def _log_refused(self, refusals: list[Refusal], identity: Identity, *, used: bool) -> None:
+        """Log the newest of `refusals`, which are sorted so, and note the newest that only settings keep from use."""
         self._meters.snapshots_refused += len(refusals)
+        unfit = [self._unfit(each.path, each.unfit, identity) for each in refusals if each.unfit]
+        self.unfit = unfit[0] if unfit else None
         if refusals:
+            way_back = unfit[0].way_back if refusals[0].unfit else None
             self._log.warning(
                 "snapshot_refused",
                 path=str(refusals[0].path),
                 reason=refusals[0].reason,
                 refused=len(refusals),
                 instead="an older one is used" if used else "the output is folded",
+                remedy=f"none if that was changed on purpose; if not, {way_back}, and restart"
+                if way_back
+                else "none if the partition goes live; if it stops instead, its message says what to do",
             )
+
+    def _unfit(self, path: Path, log: Log, identity: Identity) -> Unfit:
+        return Unfit(str(path), log.label, identity.way_to(log.identity), self._keep)
 
     async def save(
         self,

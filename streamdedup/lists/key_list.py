@@ -18,7 +18,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.filters.base import Filter
 from streamdedup.filters.memory import pieces
-from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.keys.normalizers import domains
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.normalizers.domains import candidates
@@ -199,6 +199,26 @@ def load(path: str | os.PathLike[str], *, hash_key: bytes = b"", verify: bool = 
             )
         made = files.made_by(KeyList.from_parts, reader, hash_key, source)
         return replace(made, path=source, is_mapped=mapped)
+
+
+def load_for_worker(path: Path, secret: bytes) -> KeyList:
+    """Return the list at `path` for a worker that has this `secret`, if any, by `load`.
+
+    If the list is of another hash, the ConfigError names the options of a worker.
+    """
+    try:
+        return load(path, hash_key=secret)
+    except files.OtherHashError as error:
+        if not secret:
+            how = (
+                f"{path} was built with {error.name} under a secret, and this worker has none: set filter.hash_key_file"
+                " to that secret, or"
+            )
+        elif error.name == MURMUR3.name:
+            how = f"{path} was built with murmur3, and this worker has filter.hash_key_file:"
+        else:
+            how = f"{path} was built under another secret than filter.hash_key_file:"
+        raise ConfigError(f"{how} build it again with `lists build -c CONFIGURATION`") from None
 
 
 def _is_small(path: Path) -> bool:

@@ -4,7 +4,8 @@ One pair of lists judges a whole batch. A pair is never changed, only replaced. 
 of the blocklist. The rules that follow still judge an exempt key; a blocked key reaches none of them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -209,6 +210,10 @@ NOTHING_BLOCKED = BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, NO_LISTS)
 
 @dataclass
 class ListsInForce:
-    """The only holder of a worker's lists in force. It is read once a batch, and replaced between two batches."""
+    """The only holder of a worker's lists in force. It is read once a batch, and replaced between two batches.
+
+    `refused` has the reason, by the list, if its file as it is now is not in force. It is replaced as a whole.
+    """
 
     now: Lists = NO_LISTS
+    refused: Mapping[str, str] = field(default_factory=dict)

@@ -63,6 +63,15 @@ def _warnings(status: Status) -> Iterator[str]:
                 f"warning: {status.topic}/{partition}: a transaction{held.whose} is open on the input from offset"
                 f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends"
             )
+    for which, reason in status.lists.refused.items():
+        yield f"warning: the {which} as its file is now is refused, and the one before is in force: {reason}"
+    deliveries = dict(status.deliveries)
+    for partition in sorted(assigned):
+        if (delivery := deliveries.get(partition)) and delivery.hash_not_secret:
+            yield (
+                f"warning: {status.topic}/{partition}: its filter has no secret, because it is from a snapshot of"
+                " murmur3 that the output cannot replace (hash_not_secret)"
+            )
     for where, prevailing in status.meters.prevailing():
         place = status.topic if where is None else f"{status.topic}/{where}"
         yield f"warning: {place}: {prevailing}"

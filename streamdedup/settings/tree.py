@@ -161,7 +161,8 @@ class Settings(BaseSettings):
         if self.key.hash not in (None, self.filter.hash):
             yield (
                 [("key", "hash"), ("filter", "hash")],
-                f"differs from filter.hash: {self.filter.hash}; delete it, and choose the hash with filter.hash",
+                f"differs from filter.hash: {self.filter.hash}; set filter.hash: {self.key.hash} to keep that hash, or"
+                " delete it",
             )
         for names, why in unfit(self.filter):
             yield [("filter", name) for name in names], why

@@ -54,6 +54,14 @@ class NotRegularError(SnapshotError):
     """What has the name of a file is a pipe, a directory, a socket or a device."""
 
 
+class OtherHashError(ConfigError):
+    """A file of another hash, or another secret, than the caller's; `name` is that of the hash."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
 class FileSystem(Protocol):
     """The functions of `os` that snapshots use. Tests pass one that fails, or that simulates a loss of power."""
 
@@ -316,12 +324,15 @@ def _checked_hash(header: Header, hash_key: bytes, path: Path) -> Hash:
             )
         return _hash_of(header)
     if name == "siphash" and not hash_key:
-        raise ConfigError(
+        raise OtherHashError(
             f"cannot use {path}: its hash is siphash; give hash_key, the 16 bytes it was built with, which are in"
-            " no file"
+            " no file",
+            name,
         )
     if name == "murmur3" and hash_key:
-        raise ConfigError(f"cannot use {path}: its hash, murmur3, has no hash_key: leave it out")
+        raise OtherHashError(
+            f"cannot use {path}: its hash, murmur3, has no hash_key: leave it out", name
+        )
     try:
         hash_ = _hash_of(header, hash_key)
     except ConfigError as error:
@@ -329,7 +340,9 @@ def _checked_hash(header: Header, hash_key: bytes, path: Path) -> Hash:
             f"cannot use {path}: {error}; give the hash_key with which it was built"
         ) from error
     if hash_key and hash_.check != header.filter.get("hash_check"):
-        raise ConfigError(f"cannot use {path}: the hash_key is not the one with which it was built")
+        raise OtherHashError(
+            f"cannot use {path}: the hash_key is not the one with which it was built", hash_.name
+        )
     return hash_
 
 

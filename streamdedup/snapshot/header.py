@@ -16,6 +16,13 @@ DEPTH_MAX = 64  # of arrays and objects; those of our headers go 5 deep
 OFFSET_MAX = (1 << 63) - 1  # Kafka's offsets are int64
 
 _MAY_BE_UNKNOWN = ("cluster_id", "topic_id")
+_SETTINGS = (
+    "hash",
+    "hash_check",
+    "key",
+    "normalize",
+    "filter",
+)  # of an identity; the rest is the log
 
 T = TypeVar("T")
 
@@ -55,6 +62,27 @@ class Identity:
         mine, theirs = self._leaves(), other._leaves()
         return [
             f"{name} {_json(theirs.get(name)).decode()} instead of {_json(mine.get(name)).decode()}"
+            for name in self._differing(other)
+        ]
+
+    def is_of_log_of(self, other: "Identity") -> bool:
+        """Return whether both are of one log: at most their settings differ, which an operator may put back."""
+        return not self._differing(
+            replace(other, **{name: getattr(self, name) for name in _SETTINGS})
+        )
+
+    def way_to(self, other: "Identity") -> str:
+        """Return, for messages, which options to change so that this identity becomes `other`, of the same log."""
+        names = [_OPTIONS.get(name, name) for name in self._differing(other)]
+        ways = [_hash_of(other)] if _OPTIONS["hash_check"] in names else []
+        others = [name for name in names if name != _OPTIONS["hash_check"]]
+        return " and ".join([*ways, *([f"put {', '.join(others)} back"] if others else [])])
+
+    def _differing(self, other: "Identity") -> list[str]:
+        """Return the names of the leaves that differ in `other`."""
+        mine, theirs = self._leaves(), other._leaves()
+        return [
+            name
             for name in {**mine, **theirs}
             if name != "partitions"
             and _json(mine.get(name)) != _json(theirs.get(name))
@@ -69,6 +97,26 @@ class Identity:
             inner = value.items() if isinstance(value, Mapping) else ()
             leaves |= {f"{leaf.name}.{name}": part for name, part in inner} or {leaf.name: value}
         return leaves
+
+
+# How the options are called that decide a leaf of an identity, if not by its name.
+_OPTIONS = {
+    "hash": "filter.hash",
+    "hash_check": "filter.hash",
+    "key.fields": "key.field",
+    "key.tombstones": "source.tombstones",
+    "normalize": "key.normalize",
+    "filter.grows": "filter.on_full",
+}
+
+
+def _hash_of(identity: Identity) -> str:
+    """Return, for messages, how to configure the hash of that identity."""
+    if identity.hash != "siphash":
+        return f"set filter.hash: {identity.hash}, without a secret"
+    if identity.hash_check == DRAWN:
+        return "unset filter.hash_key_file, with filter.hash: siphash"
+    return "set filter.hash_key_file to the secret of then"
 
 
 @dataclass(frozen=True)

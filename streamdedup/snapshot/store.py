@@ -53,7 +53,7 @@ class Snapshot:
     """A filter with every key of the output below `label`, and no key of the output from `end_label` on.
 
     `fingerprint` is that of a record batch of the output below `label`, `topic_id` that of the output; both are None
-    if unknown. `saved_at` (Unix seconds) and `writer` are only for people.
+    if unknown. `saved_at` (Unix seconds) and `writer` are only for people. `mode` has the permissions of the file.
     """
 
     filter: Filter
@@ -65,6 +65,12 @@ class Snapshot:
     size_bytes: int
     saved_at: float
     writer: str
+    mode: int
+
+    @property
+    def exposes_secret(self) -> bool:
+        """Whether the file holds a secret that was drawn, and every user may read it."""
+        return self.filter.hash.drawn and bool(self.mode & stat.S_IROTH)
 
 
 @dataclass(frozen=True)
@@ -95,10 +101,22 @@ class LockedError(SnapshotError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A snapshot that was not used, and the reason, as a sentence for the log."""
+    """A snapshot that was not used, and the reason, as a sentence for the log.
+
+    `unfit` is what it says of its log if it is of this very log, and only made with other settings.
+    """
 
     path: Path
     reason: str
+    unfit: Log | None = None
+
+
+class _UnfitError(SnapshotError):
+    """Another identity; `log` is what the snapshot says of its log if only settings differ, else None."""
+
+    def __init__(self, text: str, log: Log | None) -> None:
+        super().__init__(text)
+        self.log = log
 
 
 class Store:
@@ -241,10 +259,16 @@ class Store:
             except DamagedFileError as error:
                 on_refusal(Refusal(path, f"{error}; {self._set_aside(path)}"))
             except SnapshotError as error:
-                on_refusal(Refusal(path, f"{error}; left in place"))
+                unfit = error.log if isinstance(error, _UnfitError) else None
+                on_refusal(Refusal(path, f"{error}; {self.left_in_place}", unfit))
             except OSError as error:
                 on_refusal(Refusal(path, f"it cannot be read: {words(error)}"))
         return None
+
+    @property
+    def left_in_place(self) -> str:
+        """How long a snapshot stays that was refused, for messages."""
+        return f"left in place until snapshot.keep ({self._keep}) newer ones are saved"
 
     def exists(self) -> bool:
         """Return whether a snapshot exists here, usable or not. If so, the shard is not new."""
@@ -337,8 +361,9 @@ class Store:
                     f"it contains generation {log.counter}: it was renamed or copied"
                 )
             if differences := identity.differences(log.identity):
-                raise SnapshotError(
-                    f"it is of another log or other settings: {'; '.join(differences)}"
+                raise _UnfitError(
+                    f"it is of another log or other settings: {'; '.join(differences)}",
+                    log if identity.is_of_log_of(log.identity) else None,
                 )
             _check_not_ahead(log.label, end)
             if bool(header.secret) != (log.identity.hash_check == DRAWN):
@@ -355,6 +380,7 @@ class Store:
             size_bytes=size_bytes,
             saved_at=header.saved_at,
             writer=header.writer,
+            mode=stat.S_IMODE(path.lstat().st_mode),
         )
 
     def _set_aside(self, path: Path) -> str:

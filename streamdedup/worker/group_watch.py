@@ -29,7 +29,10 @@ SHOWN_MAX = 10  # members in one line
 LOOK_EVERY_S = 10.0  # for members of the new protocol
 NEW_PROTOCOL = "consumer"  # what brokers and tools call it
 STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
-REMEDY = "stop all workers of the group, or give this one their configuration (docs/operate.md)"
+REMEDY = (
+    "if its configuration is wrong, stop this worker now: it takes the group once the last of the others leaves, even"
+    " for a restart; if it is right, stop all others (docs/operate.md)"
+)
 
 
 def whose(assignor: str | None) -> str:

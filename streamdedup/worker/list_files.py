@@ -11,8 +11,9 @@ import structlog
 
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError, SnapshotError
-from streamdedup.lists import KeyList, load
+from streamdedup.lists import KeyList
 from streamdedup.lists.exact_store import ExactStore, place_of
+from streamdedup.lists.key_list import load_for_worker
 
 ALLOW, BLOCK = "allowlist", "blocklist"
 
@@ -33,12 +34,9 @@ def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
     SnapshotError if it is damaged.
     """
     try:
-        listed = load(path, hash_key=recipe.common_hash.key)
+        listed = load_for_worker(path, recipe.common_hash.key)
     except ConfigError as error:
-        raise ConfigError(
-            f"{which}.file: {error}; this worker looks lists up by {recipe.common_hash.name}: by siphash under"
-            " filter.hash_key if that is set, else by murmur3; build the list so (`lists build -c`)"
-        ) from None
+        raise ConfigError(f"{which}.file: {error}") from None
     except SnapshotError as error:
         raise SnapshotError(f"{which}.file: {error}") from None
     listed.refuse_unless(recipe.extractor().normalizer)

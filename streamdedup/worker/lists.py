@@ -119,6 +119,7 @@ class ListLoader:
             self._refuse(file, describe_error(error)["error"], is_new=is_new)
         else:
             file.refusal = None
+            self._note_refusals()
             self._put_in_force()
 
     def _refuse(self, file: _File, reason: str, *, is_new: bool) -> None:
@@ -130,7 +131,12 @@ class ListLoader:
             stays = file.loaded.listed.version if file.loaded else None
             log.error("list_refused", list=file.which, reason=reason, stays_in_force=stays)
         file.refusal = reason
+        self._note_refusals()
         file.again_at = asyncio.get_running_loop().time() + file.backoff.next_s()
+
+    def _note_refusals(self) -> None:
+        refusals = ((which, file.refusal) for which, file in self._files.items())
+        self._in_force.refused = {which: reason for which, reason in refusals if reason}
 
     async def _stamp(self, file: _File) -> Stamp:
         run = self._lane(file).run
@@ -138,7 +144,16 @@ class ListLoader:
 
     async def _load(self, file: _File) -> Loaded:
         run, which = self._lane(file).run, file.which
-        return await run(THE_WORKER, f"{which}.file", load_list, self._recipe, which, file.path)
+        return await run(
+            THE_WORKER,
+            f"{which}.file",
+            load_list,
+            self._recipe,
+            which,
+            file.path,
+            remedy=f"check whether the disk of {file.path} responds; a first start also compiles the loops that look"
+            " lists up, which on a busy machine takes minutes",
+        )
 
     def _lane(self, file: _File) -> Lane:
         return self._threads.allowlist if file.which == ALLOW else self._threads.blocklist

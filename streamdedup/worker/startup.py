@@ -18,6 +18,7 @@ from streamdedup.kafka.topics import (
     sink_topics,
 )
 from streamdedup.kernel import compiling
+from streamdedup.keys.hashing import MURMUR3
 from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 
@@ -31,6 +32,10 @@ _UNKNOWN_SETTINGS = (
 )
 
 
+COMPILING_REMEDY = (
+    "none while it is compiling: on a busy machine that takes minutes, and `streamdedup compile` does it in advance; if"
+    " it goes on, the machine is short of memory"
+)
 _COMPILING = (
     "inner loops that never ran here before are compiled; this takes some seconds, half a minute on a busy machine; the"
     " compiled code is kept for the next start, and `streamdedup compile` makes it in advance"
@@ -88,7 +93,12 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
             remedy="unset sink.shadow once you agree with the verdicts",
         )
     promise = _promise(settings)
-    meaning = {"meaning": recipe.meaning.name, "meaning_parts": recipe.meaning.parts}
+    by = {
+        "hash": settings.filter.hash if settings.filter.remembers else recipe.common_hash.name,
+        "secret": recipe.secret,
+        "meaning": recipe.meaning.name,
+        "meaning_parts": recipe.meaning.parts,
+    }
     if not settings.filter.remembers:
         log.info(
             "worker_starts",
@@ -97,7 +107,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
             guarantee=settings.delivery.guarantee,
             partitions=recipe.partitions,
             promise=promise,
-            **meaning,
+            **by,
         )
         return
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
@@ -112,7 +122,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
         filter_bytes_max=recipe.partitions * grown,
         topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
         promise=promise,
-        **meaning,
+        **by,
     )
     if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
         log.warning(
@@ -135,7 +145,9 @@ def _promise(settings: Settings) -> str:
     if not settings.filter.remembers:
         return "every event that is not blocked passes, however often it comes: there is no filter"
     rate = settings.filter.error_rate
-    return f"of a million new events, at most about {rate * 1e6:,.3g} will be dropped as false duplicates"
+    promise = f"of a million new events, at most about {rate * 1e6:,.3g} will be dropped as false duplicates"
+    chosen = settings.filter.hash == MURMUR3.name
+    return f"{promise}, unless somebody chooses keys: filter.hash is murmur3" if chosen else promise
 
 
 async def _check_transaction_timeout(settings: Settings, cluster: Cluster) -> None:

@@ -42,7 +42,7 @@ from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
-from streamdedup.worker.startup import prepared_topics, try_filter
+from streamdedup.worker.startup import COMPILING_REMEDY, prepared_topics, try_filter
 from streamdedup.worker.tasks import beside, enduring
 
 log = structlog.get_logger(__name__)
@@ -179,8 +179,10 @@ class Worker:
             now_ms=self._now_ms,
         )
         await start_patiently(self._lists.begin, "the lists", cluster.patience)
-        what = "memory for a filter, and for the compiler"
-        await threads.memory.run(THE_WORKER, what, try_filter, recipe, topology)
+        what = "its inner loops, which are compiled at the first start, and memory for a filter"
+        await threads.memory.run(
+            THE_WORKER, what, try_filter, recipe, topology, remedy=COMPILING_REMEDY
+        )
         gc.collect()
         gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
         log.info(

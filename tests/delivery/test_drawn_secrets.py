@@ -18,6 +18,7 @@ from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.kafka.records.records import Record
 from streamdedup.keys.hashing import MURMUR3 as MURMUR3_HASH
 from streamdedup.keys.hashing import Hash
+from streamdedup.server.listener import Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load as load_settings
@@ -85,6 +86,17 @@ class Stage:
             await asyncio.sleep(0.1)
         await worker.stop()
         return worker
+
+    async def through_with_page(self, numbers: range) -> tuple[LocalWorker, Page]:
+        """As `through`; also return /readyz, as it was while the worker ran."""
+        self.feed(numbers)
+        worker = await self.start()
+        page = pages(worker.worker.status, Pulse())["/readyz"]()
+        end = self.broker.topics[self.deployment.source].logs[0].end
+        while self.broker.committed(self.deployment.group, self.deployment.source)[0] < end:
+            await asyncio.sleep(0.1)
+        await worker.stop()
+        return worker, page
 
     def emitted(self, partition: int = 0) -> list[int]:
         """The numbers in the output."""
@@ -245,13 +257,116 @@ def test_without_the_log_a_snapshot_of_murmur3_is_kept_if_the_hash_was_left_to_t
             assert "begins at offset 50" in await worker.stopped()
             return
         for end in (150, 200):
-            worker = await stage.through(range(end))
+            worker, page = await stage.through_with_page(range(end))
             (warned,) = worker.lines("hash_not_secret")
             assert "murmur3" in warned["reason"]
+            assert worker.lines("snapshot_refused") == []
+            assert page.status == 200
+            assert "events/0: its filter has no secret" in page.text.replace(
+                stage.deployment.source, "events"
+            )
             assert stage.headers()[-1].secret == b""
         assert stage.emitted() == list(
             range(50, 200)
         )  # 0 to 49 were deleted, and not emitted again
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("options", "secret"), [(DRAWN, "drawn"), (GIVEN, "configured"), (MURMUR3, "none")]
+)
+def test_the_start_and_a_trial_name_the_hash(
+    tmp_path: Path, options: dict[str, str], secret: str
+) -> None:
+    """Under murmur3 the promise has a condition, and a trial does not test that hash."""
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(options)
+        worker = await stage.through(range(10))
+        (line,) = worker.lines("worker_starts")
+        is_murmur3 = options is MURMUR3
+        assert (line["hash"], line["secret"]) == ("murmur3" if is_murmur3 else "siphash", secret)
+        assert ("unless somebody chooses keys" in line["promise"]) == is_murmur3
+        settings = load_settings(stage.deployment.write_config())
+        trial = await tried(settings, 100, connected_to(stage.broker))
+        assert ("not tested" in trial.as_text()) == is_murmur3
+        assert trial.as_json()["notes"] == trial.notes
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("options", [DRAWN, GIVEN])
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o644])
+def test_a_secret_that_every_user_may_read_is_warned_of(
+    tmp_path: Path, options: dict[str, str], mode: int
+) -> None:
+    """By the file and its mode, at each load. A group may read it (fsGroup of a pod); a given one is not there."""
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(options)
+        await stage.through(range(10))
+        (path,) = stage.snapshots()
+        path.chmod(mode)
+        worker = await stage.through(range(20))
+        lines = worker.lines("snapshot_exposed")
+        assert len(lines) == (mode == 0o644 and options is DRAWN)
+        for line in lines:
+            assert (line["path"], line["mode"]) == (str(path), "0644")
+            assert line["remedy"].startswith(f"chmod 600 {path}; ")
+
+    play(tmp_path, scene)
+
+
+WAYS = {
+    "murmur3": "set filter.hash: murmur3, without a secret",
+    "given": "set filter.hash_key_file to the secret of then",
+    "drawn": "unset filter.hash_key_file, with filter.hash: siphash",
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("murmur3", "given"), ("given", "murmur3"), ("given", "drawn"), ("drawn", "given")],
+)
+@pytest.mark.parametrize("on_gap", ["stop", "accept"])
+def test_over_a_trimmed_output_the_way_back_to_the_hash_is_named(
+    tmp_path: Path, before: str, after: str, on_gap: str
+) -> None:
+    """The snapshot that was refused holds what is gone: the message names it and the option, and that cures it."""
+    hashes = {"murmur3": MURMUR3, "given": GIVEN, "drawn": DRAWN}
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(hashes[before])
+        await stage.through(range(100))
+        (held,) = stage.snapshots()
+        stage.broker.topics[stage.deployment.sink].logs[0].trim(50)
+        stage.hashed_by(hashes[after])
+        stage.deployment.config["sink"]["on_gap"] = on_gap
+        if on_gap == "accept":
+            worker = await stage.through(range(150))
+            (accepted,) = worker.lines("output_gap_accepted")
+            said = accepted["detail"]
+            assert "duplicates would pass" in said
+            assert stage.emitted() == [*range(50, 100), *range(50), *range(100, 150)]
+        else:
+            stage.feed(range(150))
+            worker = stage._start(
+                stage.deployment, connect=connected_to(stage.broker), now_ms=lambda: NOW_MS
+            )
+            said = await worker.stopped()
+            await worker.stop()
+            stage.hashed_by(hashes[before])
+            await stage.through(range(160))
+            assert stage.emitted() == list(range(50, 160))
+        assert "begins at offset 50" in said
+        assert f"only in {held}, which" in said
+        assert f": {WAYS[before]}, and nothing is lost" in said
+        assert "removed after 3 saves" in said
+        assert DIGITS not in said
+        (refused,) = worker.lines("snapshot_refused")
+        assert "left in place until snapshot.keep (3) newer ones" in refused["reason"]
+        assert WAYS[before] in refused["remedy"]
 
     play(tmp_path, scene)
 

@@ -8,6 +8,7 @@ import pytest
 from streamdedup.delivery.resume import (
     Found,
     Resume,
+    Unfit,
     check_memory,
     growth,
     input_offset,
@@ -182,6 +183,28 @@ def test_an_output_that_was_trimmed_beyond_the_label_stops(label: int, start: in
     warning = check_memory(label, found, ACCEPT) or ""
     assert f"begins at offset {start}" in warning
     assert "duplicates would pass" in warning
+
+
+@pytest.mark.parametrize(
+    ("label", "start", "held", "named"),
+    [
+        (0, 30, 30, True),
+        (0, 30, 40, True),
+        (0, 30, 29, False),
+        (35, 40, 34, False),
+        (0, 30, 61, False),
+    ],
+)
+def test_an_unfit_snapshot_is_named_only_if_it_holds_what_is_gone(
+    label: int, start: int, held: int, named: bool
+) -> None:
+    """From the label up to where the output begins, and nothing beyond the output's end."""
+    found = replace(FOUND, output_start=start)
+    unfit = Unfit("7.snapshot", held, "put filter.kind back", 3)
+    with pytest.raises(DeliveryError, match=r"sink\.on_gap: accept") as stopped:
+        check_memory(label, found, SINK, unfit=unfit)
+    assert ("put filter.kind back, and nothing is lost" in str(stopped.value)) == named
+    assert ("are in no snapshot" in str(stopped.value)) != named
 
 
 ATOMIC = replace(NOTE, label=20, atomic=True)

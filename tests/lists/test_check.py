@@ -86,6 +86,23 @@ def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:
     assert "give --hash-key-file" in said.errors
 
 
+def test_by_a_configuration_the_remedy_names_its_options(lists: Commands) -> None:
+    """A list of another hash is not to be asked without the secret, but to be built with it."""
+    built(lists.directory, ["a"])
+    (lists.directory / "key").write_text(HASH_KEY.hex())
+    (lists.directory / "my.yaml").write_text(
+        "{kafka: {bootstrap_servers: 'b:1', group_id: g}, source: {topic: i}, key: {field: id}, sink: {topic: o},"
+        " filter: {capacity: 1000, hash_key_file: key}, snapshot: {directory: s}}"
+    )
+    said = lists("check", "out.list", "a", "-c", "my.yaml")
+    assert said.status == 2
+    assert (
+        "out.list was built with murmur3, and this worker has filter.hash_key_file: b"
+        in said.errors
+    )
+    assert "leave it out" not in said.errors
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -269,7 +269,13 @@ def test_the_longest_stall_is_forgotten_after_a_minute(monkeypatch: pytest.Monke
 def shard(state: State, **parts: Any) -> Any:
     """A delivery, as far as the probes look at it."""
     snapshots = SimpleNamespace(waits=None)
-    more = {"trouble": None, "fold": None, "snapshots": snapshots, **parts}
+    more = {
+        "trouble": None,
+        "fold": None,
+        "snapshots": snapshots,
+        "hash_not_secret": False,
+        **parts,
+    }
     more.setdefault("lookup_waits", lambda _above_s: None)
     more.setdefault("memory_waits", lambda _above_s: None)
     return SimpleNamespace(state=state, **more)

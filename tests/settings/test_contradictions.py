@@ -78,7 +78,8 @@ class TestContradictions:
             ),
             (
                 ["key.hash=murmur3"],
-                "key.hash = 'murmur3': differs from filter.hash: siphash; delete it, and choose the hash with",
+                "key.hash = 'murmur3': differs from filter.hash: siphash; set filter.hash: murmur3 to keep that hash,"
+                " or delete it",
             ),
             (
                 ["filter.kind=cuckoo", "filter.probe=double"],

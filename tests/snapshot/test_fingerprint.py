@@ -109,6 +109,7 @@ def snapshot(fingerprint: Fingerprint | None, topic_id: str | None) -> Snapshot:
         size_bytes=1,
         saved_at=0.0,
         writer="a test",
+        mode=0o600,
     )
 
 

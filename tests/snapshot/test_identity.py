@@ -145,6 +145,9 @@ def test_a_library_file_is_refused_and_left(shelf: Shelf) -> None:
     path = shelf.save(bloom(), 1)
     save(bloom(), path)
     assert shelf.label() is None
-    assert "a program saved, and not the fold of a log; left in place" in shelf.refusals[0].reason
+    assert (
+        "a program saved, and not the fold of a log; left in place until snapshot.keep ("
+        in shelf.refusals[0].reason
+    )
     assert path.exists()
     assert shelf.store.labels() == []

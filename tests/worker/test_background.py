@@ -177,7 +177,12 @@ def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
         assert error.__name__ in line["reason"]
         assert line["stays_in_force"]
         assert not worker.lines("task_failed")
+        readyz = pages(worker.worker.status, Pulse())["/readyz"]
+        assert readyz().status == 200
+        assert "warning: the blocklist as its file is now is refused, and the one" in readyz().text
+        assert line["reason"] in readyz().text
         failing.clear()
         await worker.logged("list_in_force", 2)
+        assert "refused" not in readyz().text
 
     play(tmp_path, scene)
