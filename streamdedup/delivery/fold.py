@@ -271,7 +271,8 @@ class FoldedMemory(Memory):
                 return "its filter took more keys than filter.max_size allowed, so it errs too often; it may grow now"
             return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
 
-        return await self.snapshots.load(identity, found.output_end, doubt, or_else)
+        is_short = partial(_is_short, found=found)
+        return await self.snapshots.load(identity, found.output_end, doubt, or_else, is_short)
 
     def _would_miss(self, found: Found, topology: Topology) -> bool:
         """Return whether a fold of the whole output would miss events that were deleted from it."""

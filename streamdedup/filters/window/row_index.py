@@ -9,7 +9,7 @@ import numpy.typing as npt
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Generations
 from streamdedup.kernel import Words, inlined, kernel
-from streamdedup.keys.hashing import Digests
+from streamdedup.keys.hashing import Digests, checked
 from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
 
 RowIndex = npt.NDArray[np.int64]
@@ -28,6 +28,7 @@ def keep_first(digests: Digests, generations: Generations, chosen: Mask) -> None
 
     `generations` has shape (n,).
     """
+    digests = checked(digests)  # of the layout for which the loop is compiled
     _keep_first(digests, generations, chosen, table_for(len(digests)), drawn_words())
 
 
