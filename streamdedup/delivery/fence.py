@@ -21,10 +21,6 @@ WRITER_ANSWER_S_MAX = 5.0
 POLL_S = 0.2
 
 
-async def _no_snapshots() -> Sequence[Log]:
-    return ()
-
-
 async def fence(
     settings: Settings,
     cluster: Cluster,
@@ -32,7 +28,7 @@ async def fence(
     partition: int,
     *,
     has_memory: bool,
-    past: Callable[[], Awaitable[Sequence[Log]]] = _no_snapshots,
+    past: Callable[[], Awaitable[Sequence[Log]]],
 ) -> tuple[Topology, Found]:
     """Fence all other writers of `partition`; return the topics, and what the broker then reports about the partition.
 

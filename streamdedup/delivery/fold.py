@@ -23,6 +23,7 @@ from streamdedup.delivery.resume import (
     input_offset,
     is_complete,
     is_outlived,
+    is_short,
 )
 from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
@@ -200,7 +201,7 @@ class FoldedMemory(Memory):
         That is so if events above the shard's label were deleted from the output while another worker owned the
         partition.
         """
-        if not _is_short(shard.label, found):
+        if not is_short(shard.label, found):
             return False
         newest = await self.snapshots.newest_label(identity)
         if without_secret := self._without_secret(identity):
@@ -271,13 +272,13 @@ class FoldedMemory(Memory):
                 return "its filter took more keys than filter.max_size allowed, so it errs too often; it may grow now"
             return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
 
-        is_short = partial(_is_short, found=found)
-        return await self.snapshots.load(identity, found.output_end, doubt, or_else, is_short)
+        leaves_gap = partial(is_short, found=found)
+        return await self.snapshots.load(identity, found.output_end, doubt, or_else, leaves_gap)
 
     def _would_miss(self, found: Found, topology: Topology) -> bool:
         """Return whether a fold of the whole output would miss events that were deleted from it."""
         floor = found.floor or 0
-        return _is_short(floor, found) and not self._is_outlived(found, topology)
+        return is_short(floor, found) and not self._is_outlived(found, topology)
 
     def _without_secret(self, identity: Identity) -> Identity | None:
         """Return the identity of murmur3 if the operator left the hash at its default, which once was that one."""
@@ -382,8 +383,3 @@ def _watermark(found: Found) -> int | None:
     """Return the time of the window when the input offset was committed; None if no note says."""
     note = found.committed.note if found.committed else None
     return note.watermark if note else None
-
-
-def _is_short(label: int, found: Found) -> bool:
-    """Return whether events above `label` were deleted from the output."""
-    return label < found.output_start and not is_complete(label, found)

@@ -200,7 +200,7 @@ def check_memory(
             f"{sink.topic} ends at offset {found.output_end}, but its filter has folded it up to {label}: the log lost"
             " its end; restore it, or remove the snapshots to fold what is left"
         )
-    if found.output_start <= label or is_complete(label, found) or outlived:
+    if outlived or not is_short(label, found):
         return None
     if unfit and _holds(unfit, label, found):
         held = (
@@ -222,8 +222,12 @@ def check_memory(
 
 def _holds(unfit: Unfit, label: int, found: Found) -> bool:
     """Return whether that snapshot holds what was deleted from the output above `label`."""
-    reaches = found.output_start <= unfit.label or is_complete(unfit.label, found)
-    return label < unfit.label <= found.output_end and reaches
+    return label < unfit.label <= found.output_end and not is_short(unfit.label, found)
+
+
+def is_short(label: int, found: Found) -> bool:
+    """Return whether events above `label` were deleted from the output."""
+    return label < found.output_start and not is_complete(label, found)
 
 
 def is_complete(label: int, found: Found) -> bool:

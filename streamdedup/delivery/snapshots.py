@@ -83,9 +83,8 @@ class ShardSnapshots:
         # So many of them must stay usable when the output is trimmed; `due` holds that.
         self._spares = min(2, settings.snapshot.keep)
         self._threads = threads or Threads()
-        self.unfit: Unfit | None = (
-            None  # the newest that was refused for its settings, at the last load
-        )
+        # The newest that was refused for its settings, at the last load.
+        self.unfit: Unfit | None = None
         self._keep = settings.snapshot.keep
         self._saving: asyncio.Task[None] | None = None
         self._cut_short = threading.Event()
@@ -142,8 +141,10 @@ class ShardSnapshots:
         """
 
         def newest() -> list[Log]:
-            stores = [self._store] if self._store.newest_log() else self._store.other_partitions()
-            return [log for store in stores if (log := store.newest_log())]
+            if own := self._store.newest_log():
+                return [own]
+            others = (store.newest_log() for store in self._store.other_partitions())
+            return [log for log in others if log]
 
         with suppress(SnapshotError, OSError):
             return await self._read("the logs of its snapshots", newest)

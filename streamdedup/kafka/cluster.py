@@ -30,7 +30,7 @@ from streamdedup.kafka.topics import Changes, Topic, Topology
 AWAY_S_MAX = 60.0  # how long a command waits for a broker, unless kafka.give_up_after_s is set
 
 Opened = TypeVar("Opened")
-told = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 class KafkaCluster:
@@ -154,7 +154,7 @@ def _columnar() -> type[EventConsumer] | None:
             return columns.ColumnarConsumer
     except (ImportError, AttributeError) as error:
         reason = f"aiokafka {aiokafka.__version__}: {error}"
-    told.warning(
+    logger.warning(
         "record_path_objects",
         reason=reason,
         instead="every event is read as an object, which is slower",
@@ -166,7 +166,7 @@ def _columnar() -> type[EventConsumer] | None:
 def _warn_of_creation() -> None:
     """Log a warning if our clients cannot forbid brokers to create topics with the installed aiokafka."""
     if reason := creation.lacking():
-        told.warning(
+        logger.warning(
             "topics_may_be_created",
             reason=f"aiokafka {aiokafka.__version__}: {reason}",
             instead="a topic that is deleted under the worker may come back, with the broker's number of partitions",

@@ -102,9 +102,8 @@ def set_up(level: int = logging.INFO, *, queued: bool = False) -> None:
         cache_logger_on_first_use=True,
     )
     handler: logging.Handler
-    if (
-        sys.stderr is None
-    ):  # it was closed when Python began, and its descriptor may be another file's now
+    if sys.stderr is None:
+        # It was closed when Python began, and its descriptor may be another file's now.
         handler = logging.NullHandler()
     elif queued:
         handler = QueuedHandler(sys.stderr, _report_dropped)

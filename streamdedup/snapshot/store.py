@@ -2,7 +2,7 @@
 
 A generation appears as a whole or not at all, and is never written again. To save takes a lock without waiting; to
 load takes none. A damaged file is set aside with the suffix `.broken`. An intact file that is not for this log stays
-where it is. If there is no space for a new generation, older ones are given up for it, down to one for each partition.
+where it is. If there is no space for a new generation, a save deletes older ones, but keeps one of each partition.
 Nothing here logs: the caller gets refusals and errors.
 """
 

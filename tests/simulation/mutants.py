@@ -128,12 +128,12 @@ async def _unfolded(_self: FoldedMemory, shard: Shard, found: Found, _foreign: o
 
 
 async def _offset_first(
-    settings: Settings, cluster: Cluster, writer: Writer, partition: int, *, has_memory: bool
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, **more: Any
 ) -> tuple[Topology, Found]:
     early = await cluster.committed(
         settings.kafka.group_id, settings.source.topic, partition, stable=False
     )
-    topology, found = await _fence(settings, cluster, writer, partition, has_memory=has_memory)
+    topology, found = await _fence(settings, cluster, writer, partition, **more)
     return topology, replace(found, committed=early)
 
 

@@ -5,13 +5,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from streamdedup.kafka.groups import InForce
 from streamdedup.metrics.counts import Meters
 from streamdedup.server.status import Status
-from streamdedup.testing import VirtualLoop
 from streamdedup.worker.group_watch import NAMED_S_MAX, REMEDY, GroupWatch, whose
+from tests.worker.beside import lines_beside
 
 OURS, THEIRS = "streamdedup-00", "streamdedup-01"
 REBALANCING = InForce(None, ("a at /h",))
@@ -43,17 +42,7 @@ class Group:
 
 def watched(scene: Callable[[Group], Coroutine[Any, Any, None]]) -> list[Any]:
     """Run `scene` beside the watch, on a virtual clock; the lines."""
-
-    async def main() -> None:
-        group = Group()
-        watching = asyncio.create_task(group.watch.run())
-        await scene(group)
-        assert not watching.done()
-        watching.cancel()
-
-    with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
-    return lines
+    return lines_beside(Group, scene)
 
 
 def test_a_group_that_does_not_refuse_gets_no_line() -> None:

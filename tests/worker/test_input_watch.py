@@ -5,14 +5,12 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
-from structlog.testing import capture_logs
-
 from streamdedup.delivery.lifecycle import State
 from streamdedup.events import Fingerprint
 from streamdedup.metrics.counts import Meters
 from streamdedup.server.status import Status
-from streamdedup.testing import VirtualLoop
 from streamdedup.worker.input_watch import TURN_S, InputWatch
+from tests.worker.beside import lines_beside
 
 AFTER_S = 60
 FIRST = Fingerprint(offset=5, producer_id=7, epoch=1, crc=0, stamped_ms=0)
@@ -45,17 +43,7 @@ class Input:
 
 def watched(scene: Callable[[Input], Coroutine[Any, Any, None]]) -> list[Any]:
     """Run `scene` beside the watch, on a virtual clock; the lines."""
-
-    async def main() -> None:
-        of = Input()
-        watching = asyncio.create_task(of.watch.run())
-        await scene(of)
-        assert not watching.done()
-        watching.cancel()
-
-    with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
-    return lines
+    return lines_beside(Input, scene)
 
 
 def test_one_that_lasts_is_said_once_and_its_end_too() -> None:

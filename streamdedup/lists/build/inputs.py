@@ -151,14 +151,14 @@ def _input_of(name: str, stdin: Callable[[], BinaryIO], format_: str | None) -> 
     path = Path(name)
     packing = _PACKING_OF.get(path.suffix.lower(), "")
     plain = path.with_suffix("") if packing else path
-    told = format_ or _FORMAT_OF.get(plain.suffix.lower(), "text")
+    read_as = format_ or _FORMAT_OF.get(plain.suffix.lower(), "text")
     is_pipe = name != STDIN and not can_be_read_again(path)
     if is_pipe and packing == "zstd":
         raise ConfigError(
             f"{name} is a pipe, and zstd is read from regular files only; let the pipe bring what it unpacks to, as in"
             " <(zstd -dc FILE)"
         )
-    return Input(name, told, stdin, packing, is_pipe)
+    return Input(name, read_as, stdin, packing, is_pipe)
 
 
 def _begun(file: BufferedReader) -> BufferedReader:
