@@ -21,12 +21,13 @@ from streamdedup.delivery.fence import (
     others,
     wait_decided,
 )
+from streamdedup.delivery.lost_markers import finish_lost
 from streamdedup.delivery.resume import Found, check_output
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
-from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.settings import Settings
 from streamdedup.snapshot.header import Log
@@ -182,9 +183,13 @@ class _Group:
 
         async def fenced(step: Step) -> tuple[int, str]:
             async with turns:
-                await self._fence(step.partition)
+                await self._fence(topology, step.partition)
+                within_s = self._settings.delivery.open_transaction_s
+                own = await committed_offset(
+                    self._settings, self._cluster, step.partition, within_s
+                )
                 async with asyncio.timeout(ANSWER_S_MAX):
-                    found = await self._found(topology, step.partition)
+                    found = await self._found(topology, step.partition, own)
             if not planned.forget:
                 self._refuse_contradiction(step.partition, found)
             return step.to, note_after(found, step.to, forget=planned.forget).encode()
@@ -209,16 +214,17 @@ class _Group:
         return topology
 
     async def _step(self, topology: Topology, partition: int, target: Target) -> Step:
-        found = await self._found(topology, partition)
+        # Only the fence ends what a killed worker left open, so here what is undecided does not count.
+        own = await self._cluster.committed(self._name, self._input, partition, stable=False)
+        found = await self._found(topology, partition, own)
         to = found.input_start if target.name == "earliest" else found.input_end
         if target.name == "time":
             young = await self._cluster.offset_of_time(self._input, partition, target.time_ms)
             to = found.input_end if young is None else young
         return Step(partition, found.committed.offset if found.committed else None, to, found)
 
-    async def _found(self, topology: Topology, partition: int) -> Found:
+    async def _found(self, topology: Topology, partition: int, own: Committed | None) -> Found:
         settings, cluster = self._settings, self._cluster
-        own = await committed_offset(settings, cluster, partition)
         return await look(
             settings,
             cluster,
@@ -239,7 +245,7 @@ class _Group:
         snapshots = ShardSnapshots(self._settings, partition, log, threads=self._threads)
         return await snapshots.past()
 
-    async def _fence(self, partition: int) -> None:
+    async def _fence(self, topology: Topology, partition: int) -> None:
         """Fence a worker that may be paused: its open transaction is settled, its later writes are refused."""
         writer = self._cluster.writer(
             self._settings.sink, partition, exactly_once=self._settings.delivery.exactly_once
@@ -247,6 +253,7 @@ class _Group:
         try:
             async with asyncio.timeout(FENCE_S_MAX):
                 await writer.fence()
+            await finish_lost(self._settings, self._cluster, writer, topology, partition)
         finally:
             await writer.drop()
         async with asyncio.timeout(ANSWER_S_MAX):

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from streamdedup.delivery.lost_markers import finish_lost
 from streamdedup.delivery.resume import Found
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Writer
-from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.offsets import Committed, Note, UndecidedError
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.settings import Settings
 from streamdedup.snapshot.header import Log
@@ -19,6 +20,7 @@ from streamdedup.snapshot.header import Log
 FENCE_S_MAX = 60.0
 WRITER_ANSWER_S_MAX = 5.0
 POLL_S = 0.2
+NOT_OURS = "that is not ours"
 
 
 async def fence(
@@ -43,12 +45,14 @@ async def fence(
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         remembers, by_event_time = settings.filter.remembers, settings.filter.by_event_time
         check(topology, source, settings.sink, remembers=remembers, by_event_time=by_event_time)
-        # The committed offset is read before the output's end. With `at_least_once` another worker may still write and
-        # commit between the two questions. In the other order its newer offset could name a label beyond the end that
-        # we read before, and the output would look like a log that lost its end.
-        own = await committed_offset(settings, cluster, partition)
-        output_end = await cluster.end_offset(output, partition)
+    await finish_lost(settings, cluster, writer, topology, partition)
+    # The committed offset is read before the output's end. With `at_least_once` another worker may still write and
+    # commit between the two questions. In the other order its newer offset could name a label beyond the end that we
+    # read before, and the output would look like a log that lost its end.
     within_s = settings.delivery.open_transaction_s
+    own = await committed_offset(settings, cluster, partition, within_s)
+    async with asyncio.timeout(ANSWER_S_MAX):
+        output_end = await cluster.end_offset(output, partition)
     await wait_decided(cluster, output, partition, output_end, within_s)
     noted = own is not None and own.note is not None
     snapshots = () if noted else await past()  # without a time-out: it waits for the disk
@@ -70,11 +74,30 @@ async def fence(
 
 
 async def committed_offset(
-    settings: Settings, cluster: Cluster, partition: int
+    settings: Settings, cluster: Cluster, partition: int, within_s: float, *, whose: str = NOT_OURS
 ) -> Committed | None:
-    """Return the group's committed offset. With `exactly_once`, wait until no transaction on it is undecided."""
-    group, stable = settings.kafka.group_id, settings.delivery.exactly_once
-    return await cluster.committed(group, settings.source.topic, partition, stable=stable)
+    """Return the group's committed offset. With `exactly_once`, wait until no transaction on it is undecided.
+
+    DeliveryError after `within_s` seconds. `whose` describes the undecided transaction in the message: after a fence
+    it cannot be ours.
+    """
+    group, source = settings.kafka.group_id, settings.source.topic
+    stable = settings.delivery.exactly_once
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + within_s
+    while True:
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                return await cluster.committed(group, source, partition, stable=stable)
+        except UndecidedError:
+            if loop.time() >= ends_at:
+                break
+        await asyncio.sleep(POLL_S)
+    raise DeliveryError(
+        f"{source}/{partition}: a transaction {whose} has not ended, and would change the offset of the group {group},"
+        " so where to go on is undecided; keep other writers off, and end it (kafka-transactions.sh --bootstrap-server"
+        " SERVER find-hanging --broker-id ID names it, on __consumer_offsets; then abort)"
+    )
 
 
 async def others(
@@ -143,7 +166,7 @@ async def wait_decided(
     end: int,
     within_s: float,
     *,
-    whose: str = "that is not ours",
+    whose: str = NOT_OURS,
 ) -> None:
     """Wait until the output's last stable offset has reached `end`: an open transaction may still be committed.
 

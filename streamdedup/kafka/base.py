@@ -97,8 +97,18 @@ class Writer(Protocol):
     def transaction_s_max(self) -> float:
         """The deadline of a commit, in seconds."""
 
+    @property
+    def producer_id(self) -> int:
+        """The id of the producer in each of its record batches; -1 before the fence, and without one."""
+
     async def fence(self) -> None:
         """Fence every earlier writer of this partition, and end the transaction that it left open."""
+
+    async def mark_again(self, group: str, *, commit: bool) -> None:
+        """End an empty transaction with that outcome, in this partition of each topic and in the group's offsets.
+
+        What the brokers have left undecided of the transaction before has the same outcome then.
+        """
 
     async def begin(self) -> None:
         """Begin what the next commit will end."""
@@ -178,7 +188,10 @@ class Cluster(Protocol):
     async def committed(
         self, group: str, topic: str, partition: int, *, stable: bool
     ) -> Committed | None:
-        """Return the committed offset; None if there is none."""
+        """Return the committed offset; None if there is none.
+
+        Raise UndecidedError if `stable` is asked while a transaction on the offset has not ended.
+        """
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
@@ -197,6 +210,12 @@ class Cluster(Protocol):
 
         A transaction marker is a record batch, too. Return None if the log no longer holds that offset, or not yet, or
         holds it in a format before Kafka 0.11.
+        """
+
+    async def producer_at(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the id of the producer that wrote the event at `offset`; None if the log does not hold it.
+
+        -1 if the producer sent none.
         """
 
     def leader(self, topic: str, partition: int) -> int | None:

@@ -91,6 +91,11 @@ class KafkaCluster:
         """Return the fingerprint of the record batch that contains `offset`; None if there is none."""
         return await log.batch_at(self._client, topic, partition, offset)
 
+    async def producer_at(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the id of the producer that wrote the event at `offset`; None if the log does not hold it."""
+        found = await self.batch_at(topic, partition, offset)
+        return found.producer_id if found else None
+
     def leader(self, topic: str, partition: int) -> int | None:
         """Return the node id of the partition's leader, as far as it is known without asking."""
         return log.leader_of(self._client, topic, partition)

@@ -14,6 +14,7 @@ from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
+from streamdedup.errors import StreamdedupError
 from streamdedup.kafka.client.connection import NotYetError, asked_again
 from streamdedup.kafka.client.protocol import StableOffsetFetch
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # a code that aiokafka lacks
 _OPTIONAL = ("watermark", "partitions", "born", "floor", "since", "meaning")
-NOT_YET = {14, 15, 16, UNSTABLE_OFFSET_COMMIT}  # the coordinator is loading, is away, or has moved
+NOT_YET = {14, 15, 16}  # the coordinator is loading, is away, or has moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,10 @@ def _is_number(value: object, least: int = -(1 << 63)) -> TypeGuard[int]:
     return type(value) is int and least <= value < 1 << 63
 
 
+class UndecidedError(StreamdedupError):
+    """A transaction that would change the committed offset has not ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """A committed offset of the input, and its note, or None if it has none."""
@@ -116,8 +121,8 @@ async def committed(
 ) -> Committed | None:
     """Return the committed offset; None if there is none.
 
-    A stable question waits until the offset is decided, so the caller sets a time-out. Raise NotImplementedError if
-    `stable` is asked of a broker before 2.5.
+    The caller sets a time-out. Raise UndecidedError if `stable` is asked while a transaction on the offset has not
+    ended, and NotImplementedError if it is asked of a broker before 2.5.
     """
     request = (
         StableOffsetFetch(group, topic, partition)
@@ -127,7 +132,12 @@ async def committed(
 
     def offset_in(response: Any) -> Committed | None:
         row = response.topics[0][1][0] if response.topics else None
-        check(getattr(response, "error_code", 0) or (row[_error_column(row)] if row else 0))
+        code = getattr(response, "error_code", 0) or (row[_error_column(row)] if row else 0)
+        if code == UNSTABLE_OFFSET_COMMIT:
+            raise UndecidedError(
+                f"the offset of {topic}/{partition} is in a transaction that has not ended"
+            )
+        check(code)
         return _committed(row)
 
     return await asked(client, group, request, offset_in)

@@ -33,6 +33,7 @@ from streamdedup.kafka.client.closing import (
 )
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.creation import never_creating
+from streamdedup.kafka.client.marking import end_empty, producer_id
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import InvalidRecordError
@@ -40,6 +41,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.topics import sink_topics
 
 BATCH_BYTES_MAX = (
     900_000  # below the default of max.message.bytes, with room for the batch's header
@@ -176,6 +178,26 @@ class KafkaWriter:
         else:
             await close_producer(fencing)
             self._producer = await self._started(enable_idempotence=True)
+
+    @property
+    def producer_id(self) -> int:
+        """The id of the producer in each of its record batches; -1 before the fence, and without one."""
+        return producer_id(self._producer) if self._producer else -1
+
+    async def mark_again(self, group: str, *, commit: bool) -> None:
+        """End an empty transaction with that outcome, in this partition of each topic and in the group's offsets.
+
+        What the brokers have left undecided of the transaction before has the same outcome then. Call it right after
+        the fence; the caller sets a time-out.
+        """
+        await end_empty(
+            self._producer,
+            self.transactional_id,
+            sink_topics(self._sink),
+            self._partition,
+            group,
+            commit=commit,
+        )
 
     async def begin(self) -> None:
         """Begin what the next commit will end."""

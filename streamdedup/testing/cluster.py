@@ -12,7 +12,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from aiokafka.errors import ConcurrentTransactions, KafkaError
+from aiokafka.errors import KafkaError
 
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
@@ -21,7 +21,7 @@ from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.offsets import Committed, Note
+from streamdedup.kafka.offsets import Committed, Note, UndecidedError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.topics import Changes, Topic, Topology, changes, settings_like, sink_topics
@@ -130,7 +130,7 @@ class MemoryCluster:
                 transaction.undecided(asked, topic, partition)
                 for transaction in transactions.values()
             ):
-                raise ConcurrentTransactions
+                raise UndecidedError(f"the offset of {topic}/{partition} is undecided")
             return asked.offsets.get((topic, partition))
 
         found = await self._ask("offset_fetch", act)
@@ -163,6 +163,12 @@ class MemoryCluster:
         """Return the fingerprint of the entry at `offset`; None if the log does not hold it."""
         return await self._ask(
             "fetch", lambda _: self._broker.log(topic, partition).batch_at(offset)
+        )
+
+    async def producer_at(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the id of the producer that wrote the event at `offset`; None if the log does not hold it."""
+        return await self._ask(
+            "fetch", lambda _: self._broker.log(topic, partition).producer_at(offset)
         )
 
     def leader(self, topic: str, partition: int) -> int | None:  # noqa: ARG002 - there is one broker

@@ -25,13 +25,18 @@ class Logged:
     headers: Headers
 
 
+def producer_id_of(transactional_id: str) -> int:
+    """Return the producer id of a transactional id: the same for good, while no epoch overflows."""
+    return crc32c(transactional_id.encode())
+
+
 class _Span:
     """What one transaction wrote to one partition. `committed` is None until the coordinator has decided."""
 
-    __slots__ = ("committed", "first")
+    __slots__ = ("committed", "first", "producer_id")
 
-    def __init__(self, first: int, *, committed: bool | None = None) -> None:
-        self.first, self.committed = first, committed
+    def __init__(self, first: int, producer_id: int = -1, *, committed: bool | None = None) -> None:
+        self.first, self.producer_id, self.committed = first, producer_id, committed
 
 
 class MemoryLog:
@@ -63,7 +68,9 @@ class MemoryLog:
         """Append `records`, undecided if they belong to a transaction; return the offset of the first."""
         base, span = self.end, self._plain
         if transactional_id is not None:
-            span = self._open.setdefault(transactional_id, _Span(base))
+            span = self._open.setdefault(
+                transactional_id, _Span(base, producer_id_of(transactional_id))
+            )
         for offset, (timestamp, key, value, headers) in enumerate(records, base):
             self._entries.append((Logged(offset, timestamp, key, value, headers), span))
         self._wake()
@@ -130,6 +137,10 @@ class MemoryLog:
             crc=crc32c(content + b"%d" % span.first),
             stamped_ms=stamped_ms,
         )
+
+    def producer_at(self, offset: int) -> int | None:
+        """Return the id of the producer of the entry at `offset`; None if the log does not hold it."""
+        return self._entries[offset][1].producer_id if self.start <= offset < self.end else None
 
     def committed(self) -> list[Logged]:
         """Return all events that a reader of committed events sees."""

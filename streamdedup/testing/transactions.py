@@ -2,7 +2,8 @@
 
 As in Kafka, a new epoch fences the earlier ones, and aborts the transaction that they left open. A commit is answered
 before its markers are in the logs and its offsets in the group. A late repetition of a request, under an epoch that
-still holds, takes effect on the transaction that is open then. Times are seconds of the loop's clock.
+still holds, takes effect on the transaction that is open then. A
+marker may be lost; the next one of that id in its place ends both transactions. Times are seconds of the loop's clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ from streamdedup.testing.log import MemoryLog
 
 Later = Callable[[Callable[[], None]], None]
 """Runs something soon that a broker does by itself, after its answer."""
+
+LOGS, OFFSETS = "logs", "offsets"
 
 
 @dataclass
@@ -35,9 +38,14 @@ class Transactions:
     epoch: int = -1
     ending: int = 0  # how many markers are still to be written
     ends_at: float = float("inf")
+    loses: frozenset[str] = frozenset()
+    """Which markers the broker forgets to write, those of the LOGS or of the OFFSETS, as Kafka may after a kill."""
     timeout_s: float = 60.0
     _logs: list[MemoryLog] = field(default_factory=list)
     _staged: dict[tuple[int, str, int], _Staged] = field(default_factory=dict)
+    _left: dict[tuple[int, str, int], _Staged] = field(
+        default_factory=dict
+    )  # their marker was lost
 
     @property
     def open(self) -> bool:
@@ -46,7 +54,8 @@ class Transactions:
 
     def undecided(self, group: Group, topic: str, partition: int) -> bool:
         """Return whether a transaction is under way that would change that committed offset."""
-        return (id(group), topic, partition) in self._staged
+        key = (id(group), topic, partition)
+        return key in self._staged or key in self._left
 
     def fence(self, timeout_s: float) -> int:
         """Return a new epoch, and abort an open transaction.
@@ -114,21 +123,25 @@ class Transactions:
 
     def _end(self, *, commit: bool) -> None:
         """Decide the transaction; the partitions learn of it one after the other."""
-        logs, staged, self._logs = self._logs, self._staged, []
-        self.ending = len(logs) + len(staged)
+        self._staged, self._left = {**self._left, **self._staged}, {}
+        logs, self._logs = self._logs, []
+        self.ending = len(logs) + len(self._staged)
         for log in logs:
             log.decide(self.transactional_id, committed=commit)
             self.later(partial(self._mark, log))
-        for key in list(staged):
+        for key in list(self._staged):
             self.later(partial(self._apply, key, commit))
 
     def _mark(self, log: MemoryLog) -> None:
-        log.mark(self.transactional_id)
+        if LOGS not in self.loses:
+            log.mark(self.transactional_id)
         self.ending -= 1
 
     def _apply(self, key: tuple[int, str, int], commit: bool) -> None:
         staged = self._staged.pop(key)
-        if commit:
+        if OFFSETS in self.loses:
+            self._left[key] = staged
+        elif commit:
             _, topic, partition = key
             staged.group.offsets[topic, partition] = (staged.offset, staged.metadata)
         self.ending -= 1

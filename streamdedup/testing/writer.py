@@ -19,7 +19,9 @@ from streamdedup.kafka.sink import (
     refusing,
     transaction_s_max,
 )
+from streamdedup.kafka.topics import sink_topics
 from streamdedup.testing.broker import MemoryBroker
+from streamdedup.testing.log import producer_id_of
 from streamdedup.testing.network import Connection
 
 T = TypeVar("T")
@@ -68,6 +70,23 @@ class MemoryWriter:
             self._patience,
             ends=False,
         )
+
+    @property
+    def producer_id(self) -> int:
+        """The id of the producer in each of its record batches; -1 before the fence, and without one."""
+        return producer_id_of(self._transactional_id) if self._exactly_once else -1
+
+    async def mark_again(self, group: str, *, commit: bool) -> None:  # noqa: ARG002 - all is of one group
+        """End an empty transaction with that outcome, in this partition of each topic and in the group's offsets."""
+        transaction, epoch = self._broker.transaction(self._transactional_id), self._epoch
+        logs = [self._broker.log(topic, self._partition) for topic in sink_topics(self._sink)]
+
+        def add(now: float) -> None:
+            for log in logs:
+                transaction.add(epoch, log, now)
+
+        await self._until_free("add_partitions_to_txn", add)
+        await self._until_free("end_txn", lambda _: transaction.end(epoch, commit=commit))
 
     async def begin(self) -> None:
         """Begin what the next commit will end."""

@@ -6,7 +6,7 @@ import pytest
 
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.cluster import KafkaCluster
-from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, wait_until
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.topics import (
     create_topic,
     delete_topic,
@@ -175,33 +175,19 @@ def test_a_broker_restart_loses_and_doubles_nothing(
 ) -> None:
     """The broker is killed under load and comes back: the worker waits, fences, folds and goes on.
 
-    Of such kills, one in four leaves Kafka 4.4.0 with a transaction that neither a new producer nor another restart
-    ends: the worker then waits in its fence. The cause is not found yet, so such a kill is tried again, on new topics.
+    Kafka from 4.1 on often loses the markers of transactions then, which `delivery.lost_markers` mends.
     """
-    assert any(_goes_on(private_broker, tmp_path / str(number)) for number in range(TRIES))
-
-
-def _goes_on(broker: OwnedBroker, directory: Path) -> bool:
-    """Kill the broker under load; return whether all partitions go on then, after which nothing is lost or doubled."""
-    directory.mkdir()
-    deployment = Deployment(broker.bootstrap_servers, directory).create()
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()
     deployment.config["delivery"] |= {"batch_events_max": 200, "commit_interval_ms": 20}
     deployment.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 32_768
     deployment.feed(keyed([*range(30_000), *range(10_000)]))
     with deployment.running() as worker:
         worker.wait_for("shard_live", deployment.partitions)
-        broker.kill()
-        broker.start()
-        try:
-            wait_until(
-                lambda: deployment.committed_so_far() == 40_000, 30, lambda: "a partition waits"
-            )
-        except TimeoutError:
-            return False
+        private_broker.kill()
+        private_broker.start()
         deployment.catch_up(worker)
         assert worker.interrupt() == 0
     assert lost_and_doubled(deployment) == (0, 0, 0)
-    return True
 
 
 @pytest.mark.private_broker

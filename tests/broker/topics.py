@@ -292,6 +292,14 @@ def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
     )
 
 
+def alter_broker(bootstrap: str, node: int, setting: str, value: str) -> None:
+    """Set a setting of a running broker."""
+    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
+    admin = admin_client(bootstrap)
+    _result(admin.incremental_alter_configs([resource])[resource])
+
+
 def cluster_id(bootstrap: str) -> str:
     """Return the cluster's id."""
     admin = admin_client(bootstrap)

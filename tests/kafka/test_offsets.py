@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 from streamdedup.kafka import offsets
 from streamdedup.kafka.client.protocol import StableOffsetFetch
-from streamdedup.kafka.offsets import Committed, Note, committed, supports_stable_offsets
+from streamdedup.kafka.offsets import (
+    Committed,
+    Note,
+    UndecidedError,
+    committed,
+    supports_stable_offsets,
+)
 
 NOTE = Note(cluster_id="cluster", input_id="input-id", output_id="output-id", label=50)
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
@@ -191,12 +197,22 @@ def test_a_null_note_is_no_note() -> None:
 
 
 @shapes
-@pytest.mark.parametrize("code", [LOADING, NOT_COORDINATOR, UNSTABLE])
-def test_what_is_not_decided_is_asked_for_again(shape: Any, stable: bool, code: int) -> None:
-    """A coordinator that loads or moved, or an open transaction on the offset, is no "nothing committed"."""
+@pytest.mark.parametrize("code", [LOADING, NOT_COORDINATOR])
+def test_a_coordinator_that_cannot_answer_is_asked_again(
+    shape: Any, stable: bool, code: int
+) -> None:
+    """A coordinator that loads or moved is no "nothing committed"."""
     client = Coordinator(shape(-1, "", code), shape(-1, "", 0, code), shape(7, NOTE.encode()))
     assert ask(client, stable) == Committed(7, NOTE)
     assert len(client.requests) == 3
+
+
+@shapes
+def test_an_offset_in_an_open_transaction_is_undecided(shape: Any, stable: bool) -> None:
+    """Neither nothing committed nor the offset before."""
+    for answer in (shape(-1, "", UNSTABLE), shape(-1, "", 0, UNSTABLE)):
+        with pytest.raises(UndecidedError):
+            ask(Coordinator(answer), stable)
 
 
 @shapes

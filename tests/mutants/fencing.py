@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamdedup.delivery import fence as fence_module
+from streamdedup.delivery import lost_markers
 from streamdedup.delivery.fence import committed_offset, fence
 from streamdedup.delivery.resume import Found
 from streamdedup.kafka.base import Cluster, Writer
@@ -40,6 +41,18 @@ MUTANTS = (
         "exactly once, the committed offset is read when no transaction on it is open (rules 2, 19)",
         lambda: replaced(committed_offset, _undecided),
         ("test_the_offset_is_read_behind_the_fence",),
+    ),
+    Mutant(
+        "lost-markers-left",
+        "a fence finishes a transaction of ours whose markers the brokers lost (rule 2)",
+        lambda: patch.object(fence_module, "finish_lost", _nothing_finished),
+        ("test_it_ends_as_it_had_ended",),
+    ),
+    Mutant(
+        "lost-markers-aborted",
+        "what was committed, and its markers lost, is committed (rule 2)",
+        lambda: patch.object(lost_markers, "_label", lambda *_: None),
+        ("test_it_ends_as_it_had_ended",),
     ),
     Mutant(
         "compacted-output-taken",
@@ -93,12 +106,18 @@ async def _below_the_undecided(
 async def _offset_first(
     settings: Settings, cluster: Cluster, writer: Writer, partition: int, **memory: Any
 ) -> tuple[Topology, Found]:
-    early = await committed_offset(settings, cluster, partition)
+    early = await committed_offset(settings, cluster, partition, 0)
     topology, found = await fence(settings, cluster, writer, partition, **memory)
     return topology, replace(found, committed=early)
 
 
-async def _undecided(settings: Settings, cluster: Cluster, partition: int) -> Committed | None:
+async def _nothing_finished(*_: object) -> None:
+    pass
+
+
+async def _undecided(
+    settings: Settings, cluster: Cluster, partition: int, _within_s: float
+) -> Committed | None:
     group, source = settings.kafka.group_id, settings.source.topic
     return await cluster.committed(group, source, partition, stable=False)
 

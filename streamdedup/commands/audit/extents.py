@@ -61,9 +61,8 @@ async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partit
     An audit fences nobody. A transaction that a killed worker left open ends by its time-out.
     """
     within_s = settings.delivery.open_transaction_s + transaction_timeout_s(settings.kafka)
-    # The broker may hold back the committed offset until an open transaction has ended.
-    async with asyncio.timeout(ANSWER_S_MAX + within_s):
-        committed = await committed_offset(settings, cluster, partition)
+    committed = await committed_offset(settings, cluster, partition, within_s, whose=_WHOSE)
+    async with asyncio.timeout(ANSWER_S_MAX):
         ends = {
             name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)
         }

@@ -1,0 +1,83 @@
+"""Finish a transaction of ours that has ended, and whose end the brokers have not written everywhere.
+
+Kafka from 4.1 on skips the markers of a transaction for partitions that have no leader, as if they had been deleted. A
+broker that is killed and restarted has no leaders for a moment. The coordinator then says that the transaction has
+ended, but the output or the group's offset stays undecided for ever: no new producer and no restart ends that. The
+next transaction of the same producer id does, with its own outcome. So we find out how the lost one ended, and end an
+empty one in the same way.
+
+The note of each commit tells: with `exactly_once`, no event of ours lies at or above the label of the last commit. So
+the lost transaction was committed if its offset is decided and the label lies above its events, or if its offset is
+undecided and the output shows events of ours at or above the label before it. Else it was aborted, or it wrote nothing
+to the output: then its input is read again, and gives the same.
+"""
+
+import asyncio
+from contextlib import aclosing
+
+import structlog
+
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Writer
+from streamdedup.kafka.offsets import Committed, UndecidedError
+from streamdedup.kafka.topics import Topology
+from streamdedup.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+OFFSET, OUTPUT = "the group's offset", "the output"
+
+
+async def finish_lost(
+    settings: Settings, cluster: Cluster, writer: Writer, topology: Topology, partition: int
+) -> None:
+    """End the last transaction of `writer` where its markers were lost. `writer` has fenced all others.
+
+    This does nothing if nothing of it is undecided: what others have left open is not ours to end.
+    """
+    if not settings.delivery.exactly_once:
+        return
+    group, source, output = settings.kafka.group_id, settings.source.topic, settings.sink.topic
+
+    async def is_ours(offset: int) -> bool:
+        return await cluster.producer_at(output, partition, offset) == writer.producer_id
+
+    async def shows_ours(start: int, end: int) -> bool:
+        events = cluster.committed_events(output, partition, start, end, stall_s=ANSWER_S_MAX)
+        async with aclosing(events) as batches:
+            async for batch in batches:
+                for offset in batch.offsets:
+                    if await is_ours(int(offset)):
+                        return True
+        return False
+
+    async with asyncio.timeout(ANSWER_S_MAX):
+        lost = OFFSET
+        try:
+            own = await cluster.committed(group, source, partition, stable=True)
+        except UndecidedError:
+            own = await cluster.committed(group, source, partition, stable=False)
+        else:
+            lost = OUTPUT
+        stable = await cluster.stable_offset(output, partition)
+        if lost == OUTPUT and not await is_ours(stable):
+            return
+        label = _label(own, topology[output].topic_id)
+        if label is None:
+            was_committed = False
+        else:
+            was_committed = label > stable if lost == OUTPUT else await shows_ours(label, stable)
+        await writer.mark_again(group, commit=was_committed)
+    log.warning(
+        "transaction_finished",
+        partition=partition,
+        reason=f"the brokers had ended our last transaction, but left it undecided in {lost}",
+        outcome="committed" if was_committed else "aborted",
+    )
+
+
+def _label(own: Committed | None, output_id: str | None) -> int | None:
+    """Return the output offset after our last event of the committed transactions; None if no note says it."""
+    note = own.note if own else None
+    if note is None or not note.atomic or note.output_id != output_id:
+        return None
+    return note.label

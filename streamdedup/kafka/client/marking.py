@@ -1,0 +1,61 @@
+"""End an empty transaction, so that the brokers write its markers where they lost those of the transaction before.
+
+The three requests are those that aiokafka sends around what is written. We rely on these private names of aiokafka's
+producer: `_txn_manager`, None without transactions, with `producer_id` and `producer_epoch`.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka.errors import ConcurrentTransactions, NoError, for_code
+from aiokafka.protocol.transaction import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+)
+
+from streamdedup.kafka.client.connection import NotYetError, asked_again
+
+RETRY_S = 0.05
+
+
+def producer_id(producer: Any) -> int:
+    """Return the id in each record batch of `producer`, which is started; -1 if it sends none."""
+    identity = producer._txn_manager
+    return -1 if identity is None else int(identity.producer_id)
+
+
+async def end_empty(
+    producer: Any,
+    transactional_id: str,
+    topics: Iterable[str],
+    partition: int,
+    group: str,
+    *,
+    commit: bool,
+) -> None:
+    """End a transaction of `producer` that writes nothing to `partition` of `topics` and to the offsets of `group`.
+
+    None may be under way. This waits for the coordinator, so the caller sets a time-out.
+    """
+    client, identity = producer.client, producer._txn_manager
+    who = (transactional_id, identity.producer_id, identity.producer_epoch)
+
+    async def ask(request: Any) -> None:
+        node = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
+        response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
+        by_partition = [code for _, codes in getattr(response, "errors", ()) for _, code in codes]
+        for code in [getattr(response, "error_code", 0), *by_partition]:
+            if (error := for_code(code)) is ConcurrentTransactions:
+                raise NotYetError
+            if error is not NoError:
+                raise error
+
+    for request in (
+        AddPartitionsToTxnRequest(*who, [(topic, [partition]) for topic in topics]),
+        AddOffsetsToTxnRequest(*who, group),
+        EndTxnRequest(*who, commit),
+    ):
+        await asked_again(client, partial(ask, request), RETRY_S)
