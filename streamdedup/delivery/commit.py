@@ -65,6 +65,8 @@ class Committer:
         """The half-open range of output offsets in which another writer wrote; the next fold looks for it there."""
         self.unended: tuple[int, float] | None = None
         """The output offset from which the transaction under way writes, and when it began by the loop's clock."""
+        self.confirmed_end: int | None = None
+        """The output offset after our last event of the commits that the broker has confirmed; None without any."""
         self._input_end: tuple[int, float] | None = None  # where and when we last stood at it
         self._ground = ground
         self._output_end, self._ours_end = ground.output_end, ground.ours_end
@@ -96,7 +98,7 @@ class Committer:
             end = await self._settle(shard, transaction)
             self._ours_end = self._ours_end if end is None else end
             await self._commit(topology, transaction)
-        self.unended = None
+        self.unended, self.confirmed_end = None, self._ours_end
         self._note_stamp(topology, transaction, end, asked_s)
         if end is not None and self._output_end is not None:
             self._output_end = end + self._recipe.exactly_once

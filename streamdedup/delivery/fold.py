@@ -69,6 +69,9 @@ class FoldedMemory(Memory):
         self._input_id: str | None = None  # of the input at the last fencing
         self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
         self._replaced = False  # whether the log holds another record batch now where that one was
+        self._trusted_to: int | None = (
+            None  # the label up to which snapshots are trusted; None: any
+        )
         self._log = log
 
     @property
@@ -90,6 +93,10 @@ class FoldedMemory(Memory):
         return input_offset(found, self._settings.source, self._settings.sink)
 
     @override
+    def forget_from(self, label: int) -> None:
+        self.shard, self._trusted_to = None, label
+
+    @override
     def must_follow(self, found: Found) -> int | None:
         return found.output_end
 
@@ -107,6 +114,7 @@ class FoldedMemory(Memory):
             await self._bridge(shard, found, topology)
             await self._fold(shard, found, foreign)
         self._fingerprint = await self._last_batch(shard.label) or self._fingerprint
+        self._trusted_to = None
         return shard
 
     @override
@@ -268,6 +276,8 @@ class FoldedMemory(Memory):
         """Return the newest usable snapshot. `whole` says that the output holds all that any snapshot holds."""
 
         async def doubt(snapshot: Snapshot) -> str | None:
+            if self._trusted_to is not None and snapshot.label > self._trusted_to:
+                return "it may hold events of a commit that the brokers confirmed and then lost"
             if whole and self._recipe.is_outgrown(snapshot.filter):
                 return "its filter took more keys than filter.max_size allowed, so it errs too often; it may grow now"
             return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))

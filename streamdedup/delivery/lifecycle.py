@@ -382,6 +382,7 @@ class Delivery:
         if self._committer and self._committer.unended and self._recipe.exactly_once:
             start, begun_s = self._committer.unended
             await self._services.clocks.ended(self.partition, start, found.output_end, begun_s)
+        self._forget_lost(found)
         self._emitter.observe(topology)
         resume = self._memory.resume(found)
         outlives = settings.filter.by_event_time and bool(found.beyond)
@@ -410,6 +411,21 @@ class Delivery:
         )
         if self._decider.full:
             await self._wait_full(shard)
+
+    def _forget_lost(self, found: Found) -> None:
+        """Drop the memory if it holds events of a commit that the brokers confirmed and then lost (`lost_markers`)."""
+        confirmed = self._committer.confirmed_end if self._committer else None
+        ours_end = noted_end(found)
+        if confirmed is None or ours_end is None or ours_end >= confirmed:
+            return
+        self._log.warning(
+            "commit_lost",
+            confirmed_end=confirmed,
+            label=ours_end,
+            reason="the brokers confirmed a commit, and do not have it any more",
+            instead="its events are read again, and the filter is made anew of the output",
+        )
+        self._memory.forget_from(ours_end)
 
     def _check_partitions(self, found: Found) -> bool:
         """Return whether the input has other partitions than the memory, and that is accepted; DeliveryError if not."""

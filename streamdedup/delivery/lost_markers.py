@@ -6,10 +6,16 @@ ended, but the output or the group's offset stays undecided for ever: no new pro
 next transaction of the same producer id does, with its own outcome. So we find out how the lost one ended, and end an
 empty one in the same way.
 
-The note of each commit tells: with `exactly_once`, no event of ours lies at or above the label of the last commit. So
-the lost transaction was committed if its offset is decided and the label lies above its events, or if its offset is
-undecided and the output shows events of ours at or above the label before it. Else it was aborted, or it wrote nothing
-to the output: then its input is read again, and gives the same.
+The note of each commit tells: with `exactly_once`, no event of ours lies at or above the label of the last commit. If
+only the output is undecided, the lost transaction was committed if the label lies above its events. If the offset is
+undecided, it was committed if the output shows events of ours at or above the label before it. If both are undecided,
+it is committed: an offset is sent when all events are in the output, so the transaction is whole, and we may have
+taken it for committed. Else it was aborted, or it wrote nothing to the output: then its input is read again, and gives
+the same.
+
+A transaction that the next one has ended in its place, with another outcome, is none of these. If it had been committed
+and is aborted now, `Committer.confirmed_end` lies above the label, and the memory holds what the output does not
+(`lifecycle`): that memory is dropped.
 """
 
 import asyncio
@@ -58,14 +64,20 @@ async def finish_lost(
             own = await cluster.committed(group, source, partition, stable=False)
         else:
             lost = OUTPUT
+        end = await cluster.end_offset(output, partition)
         stable = await cluster.stable_offset(output, partition)
-        if lost == OUTPUT and not await is_ours(stable):
+        output_is_lost = stable < end and await is_ours(stable)
+        if lost == OUTPUT and not output_is_lost:
             return
         label = _label(own, topology[output].topic_id)
         if label is None:
             was_committed = False
         else:
-            was_committed = label > stable if lost == OUTPUT else await shows_ours(label, stable)
+            was_committed = (
+                label > stable
+                if lost == OUTPUT
+                else output_is_lost or await shows_ours(label, stable)
+            )
         await writer.mark_again(group, commit=was_committed)
     log.warning(
         "transaction_finished",

@@ -79,6 +79,9 @@ class Memory(Protocol):
     def resume(self, found: Found) -> Resume:
         """Return where reading goes on. Raises DeliveryError if output and offset contradict one another."""
 
+    def forget_from(self, label: int) -> None:
+        """Forget the filter, and trust no snapshot that may hold what was emitted at or above the output's `label`."""
+
     def must_follow(self, found: Found) -> int | None:
         """Return the output offset that our next event must get; None if others may write, too."""
 
@@ -131,6 +134,10 @@ class NoMemory(Memory):
     def resume(self, found: Found) -> Resume:
         settings = self._recipe.settings
         return input_offset(found, settings.source, settings.sink, remembers=False)
+
+    @override
+    def forget_from(self, label: int) -> None:
+        return
 
     @override
     def must_follow(self, found: Found) -> int | None:

@@ -104,6 +104,17 @@ class Transactions:
         elif not self.ending:
             raise InvalidTxnState
 
+    def end_empty(self, epoch: int, logs: Iterable[MemoryLog], *, commit: bool) -> None:
+        """End a transaction that writes nothing to `logs` and to the group's offsets.
+
+        ConcurrentTransactions while the one before is being ended.
+        """
+        self._check(epoch)
+        if self.ending:
+            raise ConcurrentTransactions
+        self._logs = list(logs)
+        self._end(commit=commit, with_offsets=True)
+
     def expire(self, now: float) -> None:
         """Abort a transaction that is open for too long, and fence its writer."""
         if self.open and self.ends_at <= now:
@@ -121,9 +132,14 @@ class Transactions:
         if not self.open:
             self.ends_at = now + self.timeout_s
 
-    def _end(self, *, commit: bool) -> None:
-        """Decide the transaction; the partitions learn of it one after the other."""
-        self._staged, self._left = {**self._left, **self._staged}, {}
+    def _end(self, *, commit: bool, with_offsets: bool = False) -> None:
+        """Decide the transaction; the partitions learn of it one after the other.
+
+        What was left of an earlier one has the same outcome then: in the logs of this one, and in the group's offsets
+        if this one has any.
+        """
+        if with_offsets or self._staged:
+            self._staged, self._left = {**self._left, **self._staged}, {}
         logs, self._logs = self._logs, []
         self.ending = len(logs) + len(self._staged)
         for log in logs:

@@ -80,13 +80,9 @@ class MemoryWriter:
         """End an empty transaction with that outcome, in this partition of each topic and in the group's offsets."""
         transaction, epoch = self._broker.transaction(self._transactional_id), self._epoch
         logs = [self._broker.log(topic, self._partition) for topic in sink_topics(self._sink)]
-
-        def add(now: float) -> None:
-            for log in logs:
-                transaction.add(epoch, log, now)
-
-        await self._until_free("add_partitions_to_txn", add)
-        await self._until_free("end_txn", lambda _: transaction.end(epoch, commit=commit))
+        await self._until_free(
+            "end_txn", lambda _: transaction.end_empty(epoch, logs, commit=commit)
+        )
 
     async def begin(self) -> None:
         """Begin what the next commit will end."""

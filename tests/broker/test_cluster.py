@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Literal
@@ -19,7 +19,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Cluster, Connect, Source, Writer
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.offsets import Committed, Note, UndecidedError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter, RefusedError
@@ -235,6 +235,17 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def decided(stage: "Stage") -> Committed | None:
+    """The committed offset, once the transaction on it has ended."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with suppress(UndecidedError):
+                return await stage.cluster.committed(
+                    stage.group, stage.source, stage.partition, stable=True
+                )
+            await asyncio.sleep(0.02)
+
+
 @asynccontextmanager
 async def member(cluster: Cluster, topic: str, assignor: str = ASSIGNOR) -> AsyncIterator[Source]:
     """A member of the group that has its partitions."""
@@ -440,11 +451,22 @@ class Claims:
         assert await self._committed(stage) == (11, NOTE)
 
     async def _committed(self, stage: Stage) -> tuple[int, Note | None] | None:
-        async with asyncio.timeout(DEADLINE_S):
-            found = await stage.cluster.committed(
-                stage.group, stage.source, stage.partition, stable=True
-            )
+        found = await decided(stage)
         return (found.offset, found.note) if found else None
+
+    @pytest.mark.parametrize("commit", [True, False])
+    async def test_a_transaction_may_end_without_a_write(self, stage: Stage, commit: bool) -> None:
+        """It leaves markers, and the next one can write; what is written is the producer's."""
+        writer = await stage.writer()
+        await writer.mark_again(stage.group, commit=commit)
+        async with asyncio.timeout(DEADLINE_S):
+            while await stage.cluster.stable_offset(stage.output, stage.partition) < 1:
+                await asyncio.sleep(0.02)
+        await stage.emit(writer, 1, b"a")
+        assert await self._committed(stage) == (1, NOTE)
+        found = await stage.cluster.producer_at(stage.output, stage.partition, 1)
+        assert found == writer.producer_id >= 0
+        assert await stage.cluster.producer_at(stage.output, stage.partition, 9) is None
 
     async def test_the_notes_of_all_partitions_are_told(self, stage: Stage) -> None:
         """Of those that have one."""

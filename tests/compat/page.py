@@ -74,8 +74,10 @@ if all replicas of a partition are away at once.
 
 With `exactly_once` the worker mends it at its next fence. Its notes tell how the transaction had ended, and an empty
 transaction of the same producer id, with the same outcome, has the brokers write the markers. The log says
-`transaction_finished`. A letter or a duplicate in a side topic that was left undecided alone ends with the next
-transaction that writes there. Consumers and producers other than the worker have no such remedy."""
+`transaction_finished`. If the worker's next transaction has ended the lost one with another outcome, the broker has
+lost a commit that it confirmed. The worker notices that, too: it drops its filter, reads those events again and makes
+the filter anew of the output (`commit_lost`). A letter or a duplicate in a side topic that was left undecided alone
+ends with the next transaction that writes there. Consumers and producers other than the worker have no such remedy."""
 
 ZOOKEEPER = """\
 With ZooKeeper, of whatever version:

@@ -7,6 +7,7 @@ from unittest.mock import patch
 from streamdedup.delivery import fence as fence_module
 from streamdedup.delivery import lost_markers
 from streamdedup.delivery.fence import committed_offset, fence
+from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.delivery.resume import Found
 from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.offsets import Committed, supports_stable_offsets
@@ -53,6 +54,12 @@ MUTANTS = (
         "what was committed, and its markers lost, is committed (rule 2)",
         lambda: patch.object(lost_markers, "_label", lambda *_: None),
         ("test_it_ends_as_it_had_ended",),
+    ),
+    Mutant(
+        "lost-commit-remembered",
+        "a filter that holds events of a commit that the brokers lost is dropped (rule 2)",
+        lambda: patch.object(Delivery, "_forget_lost", lambda *_: None),
+        ("test_what_the_next_one_ends_otherwise_is_forgotten",),
     ),
     Mutant(
         "compacted-output-taken",
