@@ -41,7 +41,10 @@ FOREVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. `topic_id` is None, and `settings` are empty, if the broker does not report them."""
+    """One topic. `topic_id` is None, and `settings` are empty, if the broker does not report them.
+
+    `leaderless` are the partitions that had no leader when the broker was asked.
+    """
 
     name: str
     topic_id: str | None
@@ -49,6 +52,7 @@ class Topic:
     replicas: int
     rights: int = RIGHTS_UNKNOWN
     settings: Mapping[str, str] = field(default_factory=dict)
+    leaderless: tuple[int, ...] = ()
 
     def may(self, operation: int) -> bool:
         """Return whether we have the right to do `operation`; True if the broker does not report rights."""
@@ -122,6 +126,8 @@ class Changes:
     """Those that the broker does not list. With ZooKeeper, a broker that starts answers before it knows its topics."""
     remade: Sequence[str] = ()
     """Those that were deleted and created again."""
+    leaderless: Sequence[tuple[str, int]] = ()
+    """The partitions that have no leader, of all topics: topic and partition."""
 
 
 async def describe(client: Any, names: Sequence[str]) -> Topology:
@@ -349,9 +355,17 @@ def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
             len(partitions),
             len(partitions[0][4]),
             rights,
+            leaderless=_leaderless(partitions),
         )
     _error, name, _internal, partitions = row
-    return Topic(name, None, len(partitions), len(partitions[0][3]))
+    return Topic(
+        name, None, len(partitions), len(partitions[0][3]), leaderless=_leaderless(partitions)
+    )
+
+
+def _leaderless(partitions: Sequence[tuple[Any, ...]]) -> tuple[int, ...]:
+    """Return the numbers of the partitions (error, partition, leader, ...) that have no leader."""
+    return tuple(sorted(partition for _error, partition, leader, *_ in partitions if leader < 0))
 
 
 async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
@@ -402,4 +416,5 @@ def changes(
             for name, topic in seen.items()
             if name in now and now[name].topic_id != topic.topic_id
         ],
+        leaderless=[(name, p) for name in seen if name in now for p in now[name].leaderless],
     )

@@ -57,6 +57,8 @@ def _warnings(status: Status) -> Iterator[str]:
     if status.group_shared_with:
         shared = counted(status.group_shared_with, "member")
         yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of this group"
+    for topic, partition in sorted(status.leaderless):
+        yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
     for partition, held in sorted(status.held.items()):
         if partition in assigned:
             yield (

@@ -46,6 +46,7 @@ class Status:
     `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none.
     `group_says` is what is known of a group that refuses this worker. `held` are the partitions at which an open
     transaction on the input was reported. `group_shared_with` counts members of the new group protocol (KIP-848).
+    `leaderless` are the partitions (topic and number) that were reported to have no leader.
     """
 
     topic: str
@@ -60,6 +61,7 @@ class Status:
     group_says: str | None = None
     group_shared_with: int = 0
     held: Mapping[int, Held] = field(default_factory=dict)
+    leaderless: frozenset[tuple[str, int]] = frozenset()
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes

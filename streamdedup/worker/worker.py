@@ -41,6 +41,7 @@ from streamdedup.version import __version__
 from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
+from streamdedup.worker.leader_watch import LeaderWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.startup import COMPILING_REMEDY, prepared_topics, try_filter
 from streamdedup.worker.tasks import beside, enduring
@@ -80,6 +81,7 @@ class Worker:
         self._missing_since: dict[str, float] = {}  # by topic, by the loop's clock
         shadow = settings.sink.shadow
         self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
+        self._leaders = LeaderWatch(self._status)
         self._shards = Assignment(self._deliveries, self._status.meters)
         self._stop = asyncio.Event()
 
@@ -329,6 +331,7 @@ class Worker:
             return
         patience.back(what)
         now = asyncio.get_running_loop().time()
+        self._leaders.look(changes.leaderless, now)
         self._missing_since = {name: self._missing_since.get(name, now) for name in changes.missing}
         gone = [name for name, since in self._missing_since.items() if now - since >= MISSING_S]
         if wrong := [*gone, *changes.remade]:
