@@ -242,6 +242,13 @@ def _last_header(headers: Headers, name: str) -> bytes:
     raise MalformedError(f"the header {name} is missing")
 
 
+def canonical(field: str) -> str:
+    """Return the dotted path of a field of JSON, also if it is written as a pointer; a pointer that has none stays."""
+    steps = _steps(field)
+    has_dotted = all(steps) and not any("." in step for step in steps) and steps[0][0] != "/"
+    return ".".join(steps) if has_dotted else field
+
+
 def _steps(field: str) -> tuple[str, ...]:
     if not field.startswith("/"):
         return tuple(field.split("."))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from streamdedup.keys.extract import Extractor
+from streamdedup.keys.extract import Extractor, canonical
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.settings import Settings
 
@@ -37,6 +37,8 @@ class Meaning:
         """Return the meaning of these settings."""
         key = settings.key
         fields = (key.field,) if isinstance(key.field, str) else key.field or ()
+        if key.from_ == "json":
+            fields = tuple(map(canonical, fields))
         normalizing = normalizer(key.normalize, key.email_rules)
         extractor = Extractor(key.from_, fields, settings.source.tombstones, normalizing)
         return cls(extractor, settings.source.topic, settings.sink.topic, settings.filter.remembers)

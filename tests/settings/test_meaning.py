@@ -46,6 +46,26 @@ def test_the_parts_of_a_meaning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pointer", "dotted"),
+    [("/id", "id"), ("/a/b", "a.b"), ("[/id, /a/b]", "[id, a.b]"), ("[/a~1b]", "['a/b']")],
+)
+def test_a_pointer_and_a_path_to_one_field_are_one_meaning(
+    tmp_path: Path, pointer: str, dotted: str
+) -> None:
+    """Workers of one group may write either."""
+    one, other = (meant(tmp_path, f"key.field={field}") for field in (pointer, dotted))
+    assert one.parts == other.parts
+    assert one.identity_key == other.identity_key
+
+
+def test_a_pointer_that_has_no_path_stays(tmp_path: Path) -> None:
+    """A name with a dot in it, or an empty one, is no path; nor is one that would be read as a pointer."""
+    for pointer in ("/a.b", "/", "/a//b", "/~1a"):
+        assert meant(tmp_path, f"key.field={pointer}").parts["key"]["fields"] == [pointer]
+    assert meant(tmp_path, "key.from=header", "key.field=/id").parts["key"]["fields"] == ["/id"]
+
+
+@pytest.mark.parametrize(
     "override",
     [
         "source.topic=other",
