@@ -16,10 +16,10 @@ from tests.chaos.operators import (
     trim_below_snapshots,
     trim_beyond_snapshots,
 )
-from tests.chaos.outages import restart_broker
+from tests.chaos.outages import restart_broker, starve_replicas
 from tests.chaos.pauses import pause_and_wake
 from tests.chaos.repeats import harm_at_least_once
-from tests.chaos.storms import rebalance_storm
+from tests.chaos.storms import rebalance_storm, storm_of_kinds
 from tests.chaos.trial import PARTITIONS, Trial
 from tests.chaos.upgrades import upgrade_and_roll_back
 from tests.chaos.versions import OldVersion
@@ -104,6 +104,24 @@ SCENARIOS: Mapping[str, Scenario] = {
             must_abort=True,
         ),
         Scenario(
+            "replicas",
+            "one of three brokers is killed, and fewer replicas are left than output or offsets ask for",
+            starve_replicas,
+            rounds=1,
+            size=6,
+            brokers=ThreeBrokers,
+            must_abort=True,
+        ),
+        Scenario(
+            "kinds",
+            "the same storm with other kinds of filters, one a round, and sessions of 3 to 6 s",
+            storm_of_kinds,
+            rounds=5,
+            size=30,
+            partitions=8,
+            must_abort=True,
+        ),
+        Scenario(
             "network",
             "requests and responses cut, dropped, delayed",
             harm_requests,
@@ -113,7 +131,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             "offsets",
-            "offsets moved both ways, group deleted, snapshots deleted",
+            "offsets moved both ways, some deleted, group deleted, snapshots deleted",
             move_and_delete,
             rounds=4,
             size=10,

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.broker.base import DEADLINE_S, admin_client, client_config, wait_until
+from tests.broker.offset_delete import delete_offsets
 from tests.broker.topics import (
     create_topic,
     delete_records,
@@ -24,7 +25,14 @@ from tests.deployment import Deployment, WorkerProcess
 
 WORKS_S = (0.3, 1.2)
 MOVED_SHARE = 0.7
-ACTS = ("offsets moved", "offsets moved", "offsets moved", "group deleted", "snapshots deleted")
+ACTS = (
+    "offsets moved",
+    "offsets moved",
+    "offsets moved",
+    "group deleted",
+    "offsets of some partitions deleted",
+    "snapshots deleted",
+)
 
 
 def move_and_delete(trial: Trial, acts: int) -> None:
@@ -41,6 +49,10 @@ def move_and_delete(trial: Trial, acts: int) -> None:
         elif act == "group deleted":
             _delete_group(trial)
             read.starts = {}
+            trial.tried(act)
+        elif act == "offsets of some partitions deleted":
+            for partition in _delete_offsets(trial):
+                read.starts.pop(partition, None)
             trial.tried(act)
         else:
             shutil.rmtree(trial.deployment.snapshots, ignore_errors=True)
@@ -229,6 +241,19 @@ def _fence(deployment: Deployment, partition: int) -> None:
     Producer(client_config(deployment.bootstrap) | {"transactional.id": name}).init_transactions(
         DEADLINE_S
     )
+
+
+def _delete_offsets(trial: Trial) -> list[int]:
+    """Delete the committed offsets of some partitions, as `kafka-consumer-groups.sh --delete-offsets` does."""
+    deployment, chance = trial.deployment, trial.chance
+    chosen = [p for p in range(trial.partitions) if chance.random() < MOVED_SHARE]
+    if chosen:
+        patiently(
+            lambda: delete_offsets(
+                deployment.bootstrap, deployment.group, deployment.source, chosen
+            )
+        )
+    return chosen
 
 
 def _delete_group(trial: Trial) -> None:

@@ -9,6 +9,8 @@ from tests.deployment import WorkerProcess
 WORKERS_MAX = 4
 PAUSE_S = (0.5, 6.0)  # on both sides of the session's time-out
 TURN_S = (0.2, 1.2)
+KINDS = ("cuckoo", "window", "dleft", "counting", "dlcbf")
+SESSIONS_MS = (3000, 6000)
 
 
 def rebalance_storm(trial: Trial, seconds: int) -> None:
@@ -19,6 +21,18 @@ def rebalance_storm(trial: Trial, seconds: int) -> None:
         storm.turn()
         trial.pause_by_chance(*TURN_S)
     storm.calm()
+
+
+def storm_of_kinds(trial: Trial, seconds: int) -> None:
+    """The same with a kind of filter that no other scenario has, by the round, and with longer sessions."""
+    config = trial.deployment.config
+    kind = KINDS[trial.number % len(KINDS)]
+    config["filter"]["kind"] = kind
+    if kind == "window":
+        config["filter"]["retention"] = "1d"
+    session_ms = trial.chance.randint(*SESSIONS_MS)
+    config["kafka"]["consumer"]["session_timeout_ms"] = session_ms
+    rebalance_storm(trial, seconds)
 
 
 class _Storm:
