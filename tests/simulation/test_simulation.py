@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(streamdedup.__file__).parents[1]
 
-SEEDS_A_TEST = 50
+SEEDS_A_TEST = 25
 MUTANT_SEEDS = 800  # the rarest is seen in one of 200
 # The seed by which each mutant was seen soonest. It is tried first: that saves time, and changes no claim.
 SEE_MUTANTS = {
