@@ -7,6 +7,7 @@ import base64
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -201,29 +202,47 @@ def read_all(
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
+class GroupOffsets:
+    """Asks for a group's committed offsets, as often as wanted, by one client: a new one for each answer costs more.
+
+    With `require_stable`, waits while a transaction with offsets is open: its end would change the answer.
+    """
+
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, *, require_stable: bool = True
+    ) -> None:
+        # Not the admin client: librdkafka 2.x ends the process where a coordinator that loads answers it.
+        isolation = "read_committed" if require_stable else "read_uncommitted"
+        config = {"group.id": group, "isolation.level": isolation}
+        self._group, self._topic = group, topic
+        self._consumer = Consumer(client_config(bootstrap) | config)
+        try:
+            partitions = _partitions(self._consumer, topic)
+        except BaseException:
+            self.close()
+            raise
+        self._asked = [TopicPartition(topic, partition) for partition in partitions]
+
+    def __call__(self) -> dict[int, int]:
+        """Return the committed offset of each partition that has one."""
+        answer = wait_until(
+            lambda: _unless(lambda: self._consumer.committed(self._asked, DEADLINE_S), *_UNSETTLED),
+            DEADLINE_S,
+            lambda: f"{self._group} has an open transaction on {self._topic}",
+        )
+        return {p.partition: p.offset for p in answer or () if p.offset != OFFSET_INVALID}
+
+    def close(self) -> None:
+        """Let the client go."""
+        self._consumer.close()
+
+
 def committed(
     bootstrap: str, group: str, topic: str, *, require_stable: bool = True
 ) -> dict[int, int]:
-    """Return the group's committed offset of each partition that has one.
-
-    With `require_stable`, waits while a transaction with offsets is open: its end would change the
-    answer.
-    """
-    # Not by the admin client: librdkafka 2.x ends the process where a coordinator that loads answers it.
-    isolation = "read_committed" if require_stable else "read_uncommitted"
-    consumer = Consumer(
-        client_config(bootstrap) | {"group.id": group, "isolation.level": isolation}
-    )
-    try:
-        asked = [TopicPartition(topic, partition) for partition in _partitions(consumer, topic)]
-        answer = wait_until(
-            lambda: _unless(lambda: consumer.committed(asked, DEADLINE_S), *_UNSETTLED),
-            DEADLINE_S,
-            lambda: f"{group} has an open transaction on {topic}",
-        )
-    finally:
-        consumer.close()
-    return {p.partition: p.offset for p in answer or () if p.offset != OFFSET_INVALID}
+    """Return the group's committed offsets once, as `GroupOffsets` does."""
+    with closing(GroupOffsets(bootstrap, group, topic, require_stable=require_stable)) as asked:
+        return asked()
 
 
 def move_offsets(bootstrap: str, group: str, offsets: Mapping[int, int], topic: str) -> None:
