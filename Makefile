@@ -11,6 +11,9 @@ VENV := .venv
 endif
 BIN := $(VENV)/bin
 
+# A run of the tests starts some 250 processes, and each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-fast lowest kernels test-containers check format docs chaos compat acceptance bench bench-full bench-copy bench-filters mutants environment clean
 
 run: $(VENV)/.demo

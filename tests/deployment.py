@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import yaml
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.topics import (
     Event,
+    GroupOffsets,
     Record,
     committed,
     create_topic,
@@ -146,12 +147,13 @@ class Deployment:
     def catch_up(self, worker: WorkerProcess) -> None:
         """Wait until the group has committed the end of the input."""
         ends = self.input_ends()
+        with closing(GroupOffsets(self.bootstrap, self.group, self.source)) as offsets:
 
-        def caught_up() -> bool:
-            assert worker.process.poll() is None, worker.events()[-5:]
-            return committed(self.bootstrap, self.group, self.source) == ends
+            def caught_up() -> bool:
+                assert worker.process.poll() is None, worker.events()[-5:]
+                return offsets() == ends
 
-        wait_until(caught_up, DEADLINE_S, lambda: f"not at {ends}; log: {worker.events()[-5:]}")
+            wait_until(caught_up, DEADLINE_S, lambda: f"not at {ends}; log: {worker.events()[-5:]}")
 
     def committed_so_far(self) -> int:
         """How many events the group has committed, without waiting for what a killed worker left open."""
@@ -160,12 +162,14 @@ class Deployment:
 
     def kill_at_work(self, worker: WorkerProcess, events: int) -> None:
         """Kill it once it has committed something since now, or all of the input's `events`."""
-        before = self.committed_so_far()
-        wait_until(
-            lambda: before < self.committed_so_far() or before >= events,
-            DEADLINE_S,
-            lambda: f"nothing is committed; log: {worker.events()[-5:]}",
-        )
+        asked = GroupOffsets(self.bootstrap, self.group, self.source, require_stable=False)
+        with closing(asked) as offsets:
+            before = sum(offsets().values())
+            wait_until(
+                lambda: before < sum(offsets().values()) or before >= events,
+                DEADLINE_S,
+                lambda: f"nothing is committed; log: {worker.events()[-5:]}",
+            )
         worker.kill()
 
     def kill_in_turn(

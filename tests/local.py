@@ -6,7 +6,7 @@ A test with a loop asks for `start`; one without calls `run_to_the_end`.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from streamdedup.testing import VirtualLoop
 from streamdedup.worker.worker import Worker
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.proxy import Cut, Proxy
-from tests.broker.topics import committed, read_all
+from tests.broker.topics import GroupOffsets, read_all
 from tests.deployment import Deployment, keyed
 
 POLL_S = 0.02
@@ -165,11 +165,13 @@ class LocalWorker:
         there, at = self._deployment, dict[int, int]()
         try:
             async with asyncio.timeout(DEADLINE_S):
-                while at != offsets:
-                    at = await asyncio.to_thread(
-                        committed, there.bootstrap, there.group, there.source
-                    )
-                    assert not self.task.done(), self.lines()[-8:]
+                asked = await asyncio.to_thread(
+                    GroupOffsets, there.bootstrap, there.group, there.source
+                )
+                with closing(asked):
+                    while (at := await asyncio.to_thread(asked)) != offsets:
+                        assert not self.task.done(), self.lines()[-8:]
+                        await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise TimeoutError(f"at {at}, not {offsets}: {self.lines()[-8:]}") from None
 

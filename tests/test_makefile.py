@@ -38,6 +38,14 @@ def test_no_command_uses_the_environment_of_another_python() -> None:
     assert ".venv/" not in done.stdout.replace(sys.executable, "PYTHON")
 
 
+def test_what_is_compiled_is_kept(tmp_path: Path) -> None:
+    """Where Python is told to keep nothing, as in many images: hundreds of processes would compile the package."""
+    more = tmp_path / "more"
+    more.write_text("show:\n\t@echo kept$$PYTHONDONTWRITEBYTECODE\n")
+    done = make("-f", "Makefile", "-f", str(more), "show", PYTHONDONTWRITEBYTECODE="1")
+    assert done.stdout == "kept\n"
+
+
 @pytest.mark.parametrize("version", ["3.10", "3.15"])
 def test_a_python_that_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, version: str) -> None:
     """Those that fit are the package's own, and no environment is made."""

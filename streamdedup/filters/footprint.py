@@ -1,7 +1,8 @@
 """The memory and the error rate of a filter of each kind, from capacity and error rate: one function for each kind.
 
 Each function describes the filter that the constructor would make. It refuses what the constructor refuses, and what
-restoring a saved filter refuses. Nothing is allocated here.
+restoring a saved filter refuses. Nothing is allocated here. Each function imports its kind when it is called: a module
+of kernels takes time to load, and a worker serves one kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,12 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.cuckoo import cuckoo
-from streamdedup.filters.dleft import dlcbf, dleft
-from streamdedup.filters.dleft.shape import shape_for
-from streamdedup.filters.exact import exact
-from streamdedup.filters.fuse import fuse
-from streamdedup.filters.fuse.peel import LINE_WORDS, words_of
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
     BLOCKED_ERROR_MIN,
@@ -37,8 +32,6 @@ from streamdedup.filters.sizing import (
     window_size,
 )
 from streamdedup.filters.stash import STASH_BYTES_MIN
-from streamdedup.filters.window import window
-from streamdedup.filters.window.ring import cell_bytes
 
 # After the cells come one more word, because the last cell is read from two words, and an empty stash.
 BEHIND_CELLS_BYTES = 8 + STASH_BYTES_MIN
@@ -88,15 +81,26 @@ def _counting(capacity: int, error_rate: float, **_probe: object) -> Footprint:
 
 
 def _cuckoo(capacity: int, error_rate: float) -> Footprint:
+    from streamdedup.filters.cuckoo import cuckoo
+
     buckets, bits = cuckoo_size(capacity, error_rate)
     _check("fingerprints", bits, cuckoo.FINGERPRINT_BITS_MAX)
     size_bytes = _bytes(buckets * CUCKOO_CELLS * bits) + BEHIND_CELLS_BYTES
     return Footprint(size_bytes, 2, partial(cuckoo_error, buckets, bits))
 
 
+def _dlcbf(capacity: int, error_rate: float, permutations: str = "any") -> Footprint:
+    from streamdedup.filters.dleft import dlcbf
+
+    return _dleft(capacity, error_rate, dlcbf.COUNTER_BITS, permutations)
+
+
 def _dleft(
     capacity: int, error_rate: float, counter_bits: int = 0, permutations: str = "any"
 ) -> Footprint:
+    from streamdedup.filters.dleft import dlcbf, dleft
+    from streamdedup.filters.dleft.shape import shape_for
+
     shape = shape_for(capacity, error_rate, counter_bits, permutations)
     _check("remainders", shape.remainder_bits, dleft.REMAINDER_BITS_MAX)
     if permutations == "published":
@@ -109,9 +113,13 @@ def _dleft(
 def _exact(
     capacity: int,
     error_rate: float,
-    fingerprint_bytes: int = exact.FINGERPRINTS[0],
-    load: float = exact.LOAD,
+    fingerprint_bytes: int | None = None,
+    load: float | None = None,
 ) -> Footprint:
+    from streamdedup.filters.exact import exact
+
+    fingerprint_bytes = exact.FINGERPRINTS[0] if fingerprint_bytes is None else fingerprint_bytes
+    load = exact.LOAD if load is None else load
     least = exact_error(fingerprint_bytes, capacity)
     if error_rate < least:
         raise ConfigError(
@@ -122,6 +130,9 @@ def _exact(
 
 
 def _fuse(capacity: int, error_rate: float) -> Footprint:
+    from streamdedup.filters.fuse import fuse
+    from streamdedup.filters.fuse.peel import LINE_WORDS, words_of
+
     bits = fuse_bits(error_rate)
     if bits > fuse.BITS_MAX:
         raise ConfigError(_made_from(2.0**-fuse.BITS_MAX))
@@ -132,6 +143,9 @@ def _fuse(capacity: int, error_rate: float) -> Footprint:
 
 
 def _window(capacity: int, error_rate: float, generations: int = 8) -> Footprint:
+    from streamdedup.filters.window import window
+    from streamdedup.filters.window.ring import cell_bytes
+
     if error_rate < window.ERROR_RATE_MIN:
         raise ConfigError(_made_from(window.ERROR_RATE_MIN))
     cells, hashes = window_size(capacity, error_rate, generations)
@@ -148,7 +162,7 @@ _OF: Mapping[str, Callable[..., Footprint]] = {
     "bloom": _bloom,
     "counting": _counting,
     "cuckoo": _cuckoo,
-    "dlcbf": partial(_dleft, counter_bits=dlcbf.COUNTER_BITS),
+    "dlcbf": _dlcbf,
     "dleft": _dleft,
     "exact": _exact,
     "fuse": _fuse,

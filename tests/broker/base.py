@@ -32,6 +32,7 @@ SETTINGS = {
     # After a kill the controller lets the broker in again when its last session has ended.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
+    "metadata.max.idle.interval.ms": "0",  # else it writes twice a second: a third of what an idle one takes
     "log.retention.hours": "-1",  # events with old timestamps must not vanish under a test
     "log.cleaner.dedupe.buffer.size": str(2 << 20),  # else it alone takes 128 MiB of the heap
     "log.cleaner.backoff.ms": "500",

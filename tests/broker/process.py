@@ -11,6 +11,8 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -27,6 +29,7 @@ from tests.broker.base import (
     random_cluster_id,
     wait_until,
 )
+from tests.broker.classes import shared_classes
 from tests.broker.jars import jars_of
 from tests.broker.java import find_java
 from tests.broker.leash import on_leash
@@ -42,7 +45,7 @@ QUICK_TO_START = (
 NODE = 1
 _TOPIC = re.compile(r"(.+)-\d+")
 # What brokers do not know that have a ZooKeeper in the place of controllers.
-OF_CONTROLLERS = ("process.roles", "node.id", "controller.listener.names", "broker.")
+OF_CONTROLLERS = ("process.roles", "node.id", "controller.listener.names", "broker.", "metadata.")
 
 
 class ProcessBroker:
@@ -51,7 +54,10 @@ class ProcessBroker:
     owned = True
 
     def __init__(self, kafka: Kafka, options: Sequence[str] = QUICK_TO_START) -> None:
-        java, jars = find_java(), ":".join(map(str, jars_of(kafka.lock)))
+        java, paths = find_java(), jars_of(kafka.lock)
+        jars = ":".join(map(str, paths))
+        if options == QUICK_TO_START and kafka.has_controllers:
+            options = (*options, *shared_classes(java, paths, partial(_archive_classes, kafka)))
         port, self._controller_port = free_ports(2)
         self.kafka = kafka
         self.bootstrap_servers = f"127.0.0.1:{port}"
@@ -225,6 +231,16 @@ class ProcessBroker:
     def _log_tail(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return "; its log ends:\n" + "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def _archive_classes(kafka: Kafka, path: Path) -> None:
+    """Make an archive of the classes that a broker loads until it answers."""
+    broker = ProcessBroker(kafka, (*QUICK_TO_START, f"-XX:ArchiveClassesAtExit={path}"))
+    with closing(broker):
+        broker.format()
+        path.unlink(missing_ok=True)  # of the classes that formatting takes
+        broker.start()
+        broker.stop()
 
 
 def process_broker(options: Sequence[str] = QUICK_TO_START) -> ProcessBroker:

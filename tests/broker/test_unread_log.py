@@ -5,13 +5,13 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.broker.base import DEADLINE_S, Broker, free_ports, wait_until
-from tests.broker.topics import committed, read_all
+from tests.broker.topics import GroupOffsets, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.logs.pipes import Pipe
 
@@ -50,12 +50,14 @@ def page(deployment: Deployment, path: str) -> str:
 def catch_up(deployment: Deployment, worker: "subprocess.Popen[bytes]") -> None:
     """Wait until the group has committed the end of the input."""
     ends = deployment.input_ends()
+    asked = GroupOffsets(deployment.bootstrap, deployment.group, deployment.source)
+    with closing(asked) as offsets:
 
-    def caught_up() -> bool:
-        assert worker.poll() is None
-        return committed(deployment.bootstrap, deployment.group, deployment.source) == ends
+        def caught_up() -> bool:
+            assert worker.poll() is None
+            return offsets() == ends
 
-    wait_until(caught_up, DEADLINE_S, lambda: f"not at {ends}: {page(deployment, '/readyz')}")
+        wait_until(caught_up, DEADLINE_S, lambda: f"not at {ends}: {page(deployment, '/readyz')}")
 
 
 def test_a_worker_goes_on_though_nobody_reads_its_log(deployment: Deployment) -> None:

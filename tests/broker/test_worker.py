@@ -13,6 +13,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.snapshot import Store
+from streamdedup.worker import worker as worker_module
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import read_all
 from tests.deployment import Deployment, keyed
@@ -52,10 +53,10 @@ async def test_a_birth_that_fails_is_still_a_birth(
 
 
 async def test_a_full_collection_does_not_visit_what_was_there_at_the_start(
-    deployment: Deployment, start: Start
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Modules and compiled code are frozen before the first event is read."""
-    gc.unfreeze()
+    monkeypatch.setattr(worker_module, "gc", gc)
     worker = start(deployment)
     await worker.live()
     frozen, kept = gc.get_freeze_count(), len(gc.get_objects())

@@ -7,6 +7,7 @@ import base64
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -25,6 +26,7 @@ from confluent_kafka import (
     Producer,
     TopicCollection,
     TopicPartition,
+    TopicPartitionInfo,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -164,9 +166,6 @@ def read_all(
     `read_committed` waits for the transactions that are open now, and leaves out what is aborted; `read_uncommitted`
     waits for none.
     """
-    if isolation == "read_committed":
-        ends = end_offsets(bootstrap, topic, deadline_s)
-        wait_until_stable(bootstrap, topic, ends, deadline_s)
     consumer = Consumer(
         client_config(bootstrap)
         | {
@@ -182,6 +181,10 @@ def read_all(
     try:
         # Asked by this client, which then knows the leaders: else it looks for them only after half a second.
         partitions = set(_partitions(consumer, topic, deadline_s))
+        if isolation == "read_committed":
+            admin = admin_client(bootstrap)
+            ends = _offsets(admin, topic, partitions, _LATEST, deadline_s=deadline_s)
+            wait_until_stable(bootstrap, topic, ends, deadline_s)
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         records: list[Record] = []
 
@@ -201,29 +204,47 @@ def read_all(
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
+class GroupOffsets:
+    """Asks for a group's committed offsets, as often as wanted, by one client: a new one for each answer costs more.
+
+    With `require_stable`, waits while a transaction with offsets is open: its end would change the answer.
+    """
+
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, *, require_stable: bool = True
+    ) -> None:
+        # Not the admin client: librdkafka 2.x ends the process where a coordinator that loads answers it.
+        isolation = "read_committed" if require_stable else "read_uncommitted"
+        config = {"group.id": group, "isolation.level": isolation}
+        self._group, self._topic = group, topic
+        self._consumer = Consumer(client_config(bootstrap) | config)
+        try:
+            partitions = _partitions(self._consumer, topic)
+        except BaseException:
+            self.close()
+            raise
+        self._asked = [TopicPartition(topic, partition) for partition in partitions]
+
+    def __call__(self) -> dict[int, int]:
+        """Return the committed offset of each partition that has one."""
+        answer = wait_until(
+            lambda: _unless(lambda: self._consumer.committed(self._asked, DEADLINE_S), *_UNSETTLED),
+            DEADLINE_S,
+            lambda: f"{self._group} has an open transaction on {self._topic}",
+        )
+        return {p.partition: p.offset for p in answer or () if p.offset != OFFSET_INVALID}
+
+    def close(self) -> None:
+        """Let the client go."""
+        self._consumer.close()
+
+
 def committed(
     bootstrap: str, group: str, topic: str, *, require_stable: bool = True
 ) -> dict[int, int]:
-    """Return the group's committed offset of each partition that has one.
-
-    With `require_stable`, waits while a transaction with offsets is open: its end would change the
-    answer.
-    """
-    # Not by the admin client: librdkafka 2.x ends the process where a coordinator that loads answers it.
-    isolation = "read_committed" if require_stable else "read_uncommitted"
-    consumer = Consumer(
-        client_config(bootstrap) | {"group.id": group, "isolation.level": isolation}
-    )
-    try:
-        asked = [TopicPartition(topic, partition) for partition in _partitions(consumer, topic)]
-        answer = wait_until(
-            lambda: _unless(lambda: consumer.committed(asked, DEADLINE_S), *_UNSETTLED),
-            DEADLINE_S,
-            lambda: f"{group} has an open transaction on {topic}",
-        )
-    finally:
-        consumer.close()
-    return {p.partition: p.offset for p in answer or () if p.offset != OFFSET_INVALID}
+    """Return the group's committed offsets once, as `GroupOffsets` does."""
+    with closing(GroupOffsets(bootstrap, group, topic, require_stable=require_stable)) as asked:
+        return asked()
 
 
 def move_offsets(bootstrap: str, group: str, offsets: Mapping[int, int], topic: str) -> None:
@@ -268,7 +289,9 @@ def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> Non
 def end_offsets(bootstrap: str, topic: str, deadline_s: float = DEADLINE_S) -> dict[int, int]:
     """Return the offset behind the last record of each partition, markers and open transactions included."""
     admin = admin_client(bootstrap)
-    partitions = _partitions(admin, topic, deadline_s)
+    partitions = [each.id for each in _described(admin, topic, deadline_s)]
+    if not partitions:
+        raise _no_such(topic)
     return _offsets(admin, topic, partitions, _LATEST, deadline_s=deadline_s)
 
 
@@ -315,19 +338,35 @@ def topic_id(bootstrap: str, name: str) -> str | None:
     return str(found) if found.int else None
 
 
-def _partitions(
-    client: AdminClient | Consumer, topic: str, deadline_s: float = DEADLINE_S
-) -> list[int]:
-    # All topics: asking for one by its name may create it.
-    topics = client.list_topics(timeout=deadline_s).topics
-    if topic not in topics:
-        raise LookupError(f"topic {topic} does not exist; create_topic first")
-    return list(topics[topic].partitions)
+def _partitions(consumer: Consumer, topic: str, deadline_s: float = DEADLINE_S) -> list[int]:
+    # By its name, which with other clients may create it: a broker of many tests has thousands of partitions.
+    found = consumer.list_topics(topic, timeout=deadline_s).topics[topic]
+    if found.error:
+        raise _no_such(topic) if found.error.code() in _UNSERVED else KafkaException(found.error)
+    return list(found.partitions)
+
+
+def _described(
+    admin: AdminClient, topic: str, deadline_s: float = DEADLINE_S
+) -> list[TopicPartitionInfo]:
+    """Return the partitions of a topic; none if it is not there."""
+    answer = admin.describe_topics(TopicCollection([topic]), request_timeout=deadline_s)[topic]
+    try:
+        found: list[TopicPartitionInfo] = answer.result().partitions
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return []
+    return found
 
 
 def _partitions_led(admin: AdminClient, topic: str) -> list[int]:
-    found = admin.list_topics(timeout=DEADLINE_S).topics.get(topic)
-    return [p.id for p in found.partitions.values() if p.leader >= 0] if found else []
+    found = _described(admin, topic)
+    return [each.id for each in found if each.leader is not None and each.leader.id >= 0]
+
+
+def _no_such(topic: str) -> LookupError:
+    return LookupError(f"topic {topic} does not exist; create_topic first")
 
 
 def _offsets(

@@ -127,6 +127,20 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "imported"
 
 
+def test_the_exit_looks_at_no_object() -> None:
+    """By then all are frozen. What is registered before the command is called after what the command registers."""
+    program = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "from streamdedup.cli import main\n"
+        "sys.exit(main(['--version']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True"
+
+
 def test_help_is_quick() -> None:
     """`streamdedup --help` takes less than 0.3 seconds of a processor, at the best of five."""
     seconds = []

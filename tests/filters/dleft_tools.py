@@ -41,7 +41,7 @@ def digest(shape: Shape, *spots: tuple[int, int]) -> Digests:
 
 @dataclass
 class Churned:
-    """What became of a table in which random members were replaced, one after the other, 2^20 times."""
+    """What became of a table in which random members were replaced, one after the other."""
 
     table: DLeftTable
     resident: Digests
@@ -52,21 +52,21 @@ class Churned:
     overflowed_max: int
 
 
-def churned(permutations: str, seed: int) -> Churned:
-    """Fill the table of the paper's simulation, and replace random members."""
+def churned(permutations: str, seed: int, operations: int = OPERATIONS) -> Churned:
+    """Fill the table of the paper's simulation, and replace random members; loads are counted once it is steady."""
     table = DLeftTable(Shape(**CHURN, permutations=permutations))
-    digests = random_digests(seed, RESIDENT + OPERATIONS)
+    digests = random_digests(seed, RESIDENT + operations)
     table.add(digests[:RESIDENT])
     rows: list[list[int]] = digests.view(np.int64).tolist()
     resident = list(range(RESIDENT))  # where in `digests` the members stand
-    leaving = np.random.default_rng(seed).integers(0, RESIDENT, OPERATIONS).tolist()
+    leaving = np.random.default_rng(seed).integers(0, RESIDENT, operations).tolist()
     loads, not_found, overflowed_max = np.zeros(9), 0, 0
     for coming, place in enumerate(leaving, RESIDENT):
         not_found += not table.remove_one(*rows[resident[place]])
         resident[place] = coming
         table.add_one(*rows[coming])
         overflowed_max = max(overflowed_max, int(table.stash.used[0]))
-        if coming % 4096 == 0 and coming > 6 * RESIDENT:  # it is steady from there on
+        if coming % 4096 == 0 and coming > min(6 * RESIDENT, operations):
             loads += table.loads()
     shares = loads[::-1].cumsum()[::-1] / loads.sum()
     return Churned(table, digests[resident], shares, not_found, overflowed_max)

@@ -12,6 +12,7 @@ from tests.filters.cases import band, copies, random_digests
 from tests.filters.dleft_tools import RESIDENT, Churned, cells, churned
 
 FULL_ERROR = 24 * 2**-14
+REPLACED = 1 << 17  # an eighth of the paper's, which `make acceptance` plays
 
 
 # --- churn ---
@@ -19,15 +20,15 @@ FULL_ERROR = 24 * 2**-14
 
 @pytest.fixture(scope="module")
 def published() -> Churned:
-    """Give the table after the paper's simulation, with its permutations."""
-    return churned("published", 60)
+    """Give the table after an eighth of the paper's simulation, with its permutations."""
+    return churned("published", 60, REPLACED)
 
 
 @pytest.mark.slow
 def test_loads_under_churn_are_those_of_the_paper(published: Churned) -> None:
-    """After 2^20 replacements, to the third decimal; and no bucket ever needed a ninth cell."""
+    """To the second decimal (`make acceptance`: to the third); and no bucket ever needed a ninth cell."""
     assert published.shares[5:].tolist() == pytest.approx(
-        [0.9501, 0.7653, 0.2868, 0.0022], abs=1e-3
+        [0.9501, 0.7653, 0.2868, 0.0022], abs=3e-3
     )
     assert published.overflowed_max == 0
 
@@ -47,7 +48,7 @@ def test_churn_loses_nothing_and_errs_as_fingerprints_are_in(published: Churned)
 @pytest.mark.slow
 def test_without_permutations_churn_loses_dozens() -> None:
     """The same replacements with independent places: members vanish, since removals take the cells of others."""
-    lost = churned("none", 60)
+    lost = churned("none", 60, REPLACED)
     absent = int(np.count_nonzero(~lost.table.contains(lost.resident)))
     assert lost.not_found + absent > 24
 

@@ -26,10 +26,10 @@ def drawn(plan: Plan) -> Plan:
 
 
 SORTS: Mapping[str, Seeds] = {
-    "drawn": Seeds(drawn, promised=2_000, in_tests=200),
-    "listed": Seeds(listed, promised=200, in_tests=50),
-    "screening": Seeds(screening, promised=200, in_tests=50),
-    "shadowed": Seeds(shadowed, promised=200, in_tests=50),
+    "drawn": Seeds(drawn, promised=2_000, in_tests=100),
+    "listed": Seeds(listed, promised=200, in_tests=25),
+    "screening": Seeds(screening, promised=200, in_tests=25),
+    "shadowed": Seeds(shadowed, promised=200, in_tests=25),
 }
 
 

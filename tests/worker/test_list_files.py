@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from streamdedup.cli import main
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
@@ -31,11 +30,10 @@ def load_lists(made: Recipe) -> Lists:
 
 
 def built(path: Path, *entries: str, options: tuple[str, ...] = ()) -> str:
-    """Build a list of these lines by the command; the override that makes it the block list."""
+    """Build a list of these lines by the command, in this process; the override that makes it the block list."""
     source = path.with_suffix(".txt")
     source.write_text("".join(f"{entry}\n" for entry in entries))
-    command = [sys.executable, "-m", "streamdedup", "lists", "build", str(source), "-o", str(path)]
-    subprocess.run([*command, *options], check=True, capture_output=True)
+    assert main(["lists", "build", str(source), "-o", str(path), *options]) == 0
     return f"blocklist.file={path}"
 
 
