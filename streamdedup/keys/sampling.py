@@ -6,7 +6,6 @@ that stay out of it, that crowd into it, or that meet in one place of its table.
 keys that the table does not know in their partition are digested, and compared by that.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +30,6 @@ SIZE_MAX = 4096  # longer keys are never sampled: a digest of them would take lo
 PROBES = 128  # slots that a key may be in; with half of them taken, the longest run has some 60
 
 Places = npt.NDArray[np.uint8]
-_Part = tuple[Integers, Words, Places]
 # What the table knew of a key: nothing; that it came in this partition; that it came, but only in other partitions.
 NEW, AGAIN, ELSEWHERE = range(3)
 
@@ -52,6 +50,7 @@ class Sample:
         slots = 1 << (2 * kept_max - 1).bit_length()
         self._table = np.zeros((slots, _COLUMNS), dtype=np.uint64)
         self._state = np.zeros(_STATES, dtype=np.uint64)
+        self._found = np.zeros((ROWS_A_CALL, _PARTS), dtype=np.uint64)
 
     @property
     def halvings(self) -> int:
@@ -88,21 +87,20 @@ class Sample:
     ) -> Looked:
         """Note that `keys` (n,) came in `partition`, and return what was known before of those that are sampled.
 
-        A null, a key above SIZE_MAX, or one whose verdict is neither PASS nor DUPLICATE is never sampled. Nor is what
-        follows the first `BYTES_A_CALL` bytes of sampled keys. `hash_` makes the digests, which all calls must share.
-        `record_keys` (n,) are those of the same events, if they matter.
+        `verdicts` (m,) are those of the first m of them; the others are not looked at. A null, a key above SIZE_MAX, or
+        one whose verdict is neither PASS nor DUPLICATE is never sampled. Nor is what follows the first `BYTES_A_CALL`
+        bytes of sampled keys. `hash_` makes the digests, which all calls must share. `record_keys` (n,) are those of
+        the same events, if they matter.
         """
         mask, self._state[_BYTES] = self._state[_MASK], 0
-        starts = range(0, len(verdicts), ROWS_A_CALL)
         found = [
-            self._look(partition, start, keys, verdicts, record_keys, hash_) for start in starts
+            self._look(partition, start, keys, verdicts, record_keys, hash_)
+            for start in range(0, max(1, len(verdicts)), ROWS_A_CALL)
         ]
-        one = len(found) == 1
-        rows, hashes, places = found[0] if one else _joined(found)
+        sampled = found[0] if len(found) == 1 else np.concatenate(found)
         if self._state[_MASK] != mask:
-            inside = hashes & self._state[_MASK] == _0
-            rows, places = rows[inside], places[inside]
-        return Looked(rows, places)
+            sampled = sampled[sampled[:, _ITS_HASH] & self._state[_MASK] == _0]
+        return Looked(sampled[:, _ROW].astype(np.int64), sampled[:, _PLACE].astype(np.uint8))
 
     def _look(
         self,
@@ -112,43 +110,36 @@ class Sample:
         verdicts: Verdicts,
         record_keys: Column | None,
         hash_: Hash,
-    ) -> _Part:
-        """Look at the next rows from `start` on; return those that were sampled, their hashes and their places."""
-        part = slice(start, min(start + ROWS_A_CALL, len(verdicts)))
-        some, where = part.stop - start, np.uint64(partition)
-        rows, places = np.empty(some, dtype=np.int64), np.empty(some, dtype=np.uint8)
-        hashes, records = np.empty(some, dtype=np.uint64), np.empty(some, dtype=np.uint64)
-        found = _pick(
+    ) -> Words:
+        """Look at the next rows from `start` on; return a row of `_PARTS` for each that was sampled."""
+        part, where = slice(start, start + ROWS_A_CALL), np.uint64(partition)
+        count = _pick(
             *(self._words, self._table, self._state, where),
             *_cells(keys, part),
             frozen(verdicts[part], np.uint8),
-            *_cells(_NO_RECORD_KEYS if record_keys is None else record_keys, part),
-            rows,
-            hashes,
-            records,
-            places,
+            *(_NO_CELLS if record_keys is None else _cells(record_keys, part)),
+            self._found,
         )
-        rows, hashes, places = rows[:found] + start, hashes[:found], places[:found]
-        new = (places == NEW).nonzero()[0]
+        found = self._found[:count].copy()
+        if not count:
+            return found
+        found[:, _ROW] += np.uint64(start)
+        new = (found[:, _PLACE] == _IS_NEW).nonzero()[0]
         if len(new):
-            digests = frozen(hash_.of_column(keys.take(rows[new])), np.uint64)
-            places[new] = self._put(where, digests, hashes[new], records[new])
-        return rows, hashes, places
+            rows = found[new, _ROW].astype(np.int64)
+            digests = frozen(hash_.of_column(keys.take(rows)), np.uint64)
+            found[new] = self._noted(where, digests, found[new])
+        return found
 
-    def _put(self, partition: np.uint64, digests: Digests, hashes: Words, records: Words) -> Places:
-        places = np.empty(len(digests), dtype=np.uint8)
-        done, state = 0, self._state
-        while done < len(digests):
+    def _noted(self, partition: np.uint64, digests: Digests, found: Words) -> Words:
+        done = 0
+        while True:
             done += _note(
-                *(self._table, state, self._kept_max, partition),
-                digests[done:],
-                hashes[done:],
-                records[done:],
-                places[done:],
+                *(self._table, self._state, self._kept_max, partition), digests[done:], found[done:]
             )
-            if done < len(digests):
-                self._halve()
-        return places
+            if done == len(found):
+                return found
+            self._halve()
 
     def _halve(self) -> None:
         self._state[_MASK] = self._state[_MASK] << _1 | _1
@@ -165,13 +156,16 @@ def warm_up() -> None:
         sample.look(partition, keys, np.zeros(3, dtype=np.uint8), keys)
 
 
-_NO_RECORD_KEYS = Column.of([])
-
 # The columns of the table, one row a key: its hash; its digest; where it came first, and the bits below; the bits of
 # the other partitions, modulo 64; the hash of the record key under which it came first.
 _HASH, _DIGEST_A, _DIGEST_B, _FIRST, _OTHERS, _RECORD, _COLUMNS = range(7)
 _IN_SEVERAL, _UNDER_MORE, _TAKEN = (np.uint64(1 << bit) for bit in (32, 33, 63))
 _PARTITION = np.uint64(0xFFFFFFFF)
+
+# The columns of what is found, one row for each sampled row of a batch: its row; the hashes of its key and of
+# its record key; its place.
+_ROW, _ITS_HASH, _ITS_RECORD, _PLACE, _PARTS = range(5)
+_IS_NEW, _IS_AGAIN, _IS_ELSEWHERE = (np.uint64(place) for place in (NEW, AGAIN, ELSEWHERE))
 
 # The elements of the state. A key is sampled if the bits of the mask are zero in its hash.
 _MASK, _KEPT, _SEVERAL, _NULLS, _UNDER_SEVERAL, _BYTES, _STATES = range(7)
@@ -185,16 +179,12 @@ _BYTES_MAX = np.uint64(BYTES_A_CALL)
 _FACTOR = np.uint64(0x6A09E667F3BCC909)
 
 
-def _joined(parts: Sequence[_Part]) -> _Part:
-    if not parts:
-        return np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.uint8)
-    rows, hashes, places = zip(*parts, strict=True)
-    return np.concatenate(rows), np.concatenate(hashes), np.concatenate(places)
-
-
 def _cells(keys: Column, part: slice) -> tuple[Bytes, Integers, Integers]:
     buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
     return buffer, frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
+
+
+_NO_CELLS = _cells(Column.of([]), slice(0))
 
 
 @inlined
@@ -265,15 +255,12 @@ def _pick(
     record_buffer: Bytes,
     record_starts: Integers,
     record_sizes: Integers,
-    rows: Integers,
-    hashes: Words,
-    records: Words,
-    places: Places,
+    found: Words,
 ) -> int:
     """Find the sampled rows; return how many there are. Their place is AGAIN, or NEW if the table must be changed."""
-    words, found, mask = words_of(random_words), 0, state[_MASK]
+    words, count, mask = words_of(random_words), 0, state[_MASK]
     with_records = record_starts.shape[0] == starts.shape[0]
-    for row in range(starts.shape[0]):
+    for row in range(verdicts.shape[0]):
         start, size = starts[row], sizes[row]
         if size > SIZE_MAX or verdicts[row] > _DUPLICATE:
             continue
@@ -284,7 +271,7 @@ def _pick(
             continue
         state[_BYTES] += np.uint64(size)
         if state[_BYTES] > _BYTES_MAX:
-            return found
+            return count
         record = _NO_RECORD_KEY
         if with_records:
             at, length = record_starts[row], min(record_sizes[row], SIZE_MAX)
@@ -292,14 +279,14 @@ def _pick(
                 record = _hashed(words, record_buffer, np.uint64(at), np.uint64(length)) | _1
             else:
                 state[_NULLS] += _1
-        place, slot = NEW, _sought(table, hashed)
+        place, slot = _IS_NEW, _sought(table, hashed)
         if slot != _NOWHERE and _is_known(table, slot, partition):
             _compare_record(table, state, slot, record)
-            place = AGAIN
-        rows[found], hashes[found], records[found] = row, hashed, record
-        places[found] = place
-        found += 1
-    return found
+            place = _IS_AGAIN
+        found[count, _ROW], found[count, _ITS_HASH] = np.uint64(row), hashed
+        found[count, _ITS_RECORD], found[count, _PLACE] = record, place
+        count += 1
+    return count
 
 
 @kernel
@@ -309,15 +296,13 @@ def _note(
     kept_max: np.uint64,
     partition: np.uint64,
     digests: Digests,
-    hashes: Words,
-    records: Words,
-    places: Places,
+    found: Words,
 ) -> int:
-    """Note keys in the table, and write what it knew. Returns how many rows were done before the table was full."""
+    """Note keys in the table, and write their places. Returns how many rows were done before the table was full."""
     slots = np.uint64(table.shape[0]) - _1
     for row in range(digests.shape[0]):
-        hashed, a, b = hashes[row], digests[row, 0], digests[row, 1]
-        places[row] = NEW
+        hashed, a, b = found[row, _ITS_HASH], digests[row, 0], digests[row, 1]
+        found[row, _PLACE] = _IS_NEW
         if hashed & state[_MASK] != _0:
             continue
         at = (hashed >> _40) & slots
@@ -326,15 +311,15 @@ def _note(
                 if state[_KEPT] == kept_max:
                     return row
                 table[at, _HASH], table[at, _DIGEST_A], table[at, _DIGEST_B] = hashed, a, b
-                table[at, _FIRST], table[at, _RECORD] = partition | _TAKEN, records[row]
+                table[at, _FIRST], table[at, _RECORD] = partition | _TAKEN, found[row, _ITS_RECORD]
                 state[_KEPT] += _1
                 break
             if table[at, _DIGEST_A] == a and table[at, _DIGEST_B] == b:
-                _compare_record(table, state, at, records[row])
+                _compare_record(table, state, at, found[row, _ITS_RECORD])
                 if _is_known(table, at, partition):
-                    places[row] = AGAIN
+                    found[row, _PLACE] = _IS_AGAIN
                 else:
-                    places[row] = ELSEWHERE
+                    found[row, _PLACE] = _IS_ELSEWHERE
                     if table[at, _FIRST] & _IN_SEVERAL == _0:
                         state[_SEVERAL] += _1
                     table[at, _FIRST] |= _IN_SEVERAL
