@@ -70,6 +70,11 @@ class Watch:
         return self._unseen_of_all / duplicates if duplicates else 0.0
 
     @property
+    def kept(self) -> int:
+        """The number of keys in the sample."""
+        return self._sample.kept
+
+    @property
     def in_several_share(self) -> float:
         """The share of the sampled keys that came in several partitions; 0 if there are no keys."""
         return self._sample.in_several / max(1, self._sample.kept)
