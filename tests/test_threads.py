@@ -255,7 +255,7 @@ def test_a_process_with_a_thread_that_hangs_ends_with_its_status(
     deployment, broker = memory(tmp_path, 1)
     disks.append(disk := DyingDisk(of_partition(0, answers=1)))
 
-    def end(self: Worker, _watch: object) -> None:
+    def end(self: Worker) -> None:
         if disk.hanging and error:
             raise error
         if disk.hanging:

@@ -11,6 +11,10 @@ from typing import Any, NoReturn, TypeAlias
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 Reader = Callable[[str], Any]
 
+ACROSS_PARTITIONS = (
+    3  # the exit status if events of one key come in several partitions, and nothing is worse
+)
+
 
 class _NoOption(str):
     """An argument after `--`. It is never an option, whatever its first character."""

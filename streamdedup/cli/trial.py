@@ -2,7 +2,7 @@
 
 import argparse
 
-from streamdedup.cli.arguments import Commands, add_settings, refusing
+from streamdedup.cli.arguments import ACROSS_PARTITIONS, Commands, add_settings, refusing
 from streamdedup.cli.streams import put
 
 
@@ -13,7 +13,8 @@ def add_try(commands: Commands) -> None:
         help="judge the newest events of the input, and write nothing",
         description="Read the newest events of the input without joining the group, and report what the configuration"
         " would do with them: verdicts, why events have no usable key, distinct keys, and keys that come in several"
-        " partitions. Duplicates are found only among these events. Nothing is written to Kafka.",
+        " partitions: then the exit status is 3. Duplicates are found only among these events. Nothing is written to"
+        " Kafka.",
     )
     add_settings(command)
     command.add_argument(
@@ -48,4 +49,4 @@ def _try(arguments: argparse.Namespace) -> int:
     logs.set_up()
     found = asyncio.run(tried(tree, arguments.events))
     put(json.dumps(found.as_json()) + "\n" if arguments.json else found.as_text())
-    return 0
+    return ACROSS_PARTITIONS if found.evidence else 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.delivery.cross_partition import REMEDY, Evidence, record_keys_matter, suspicion
 from streamdedup.delivery.emit import refused_by
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
@@ -46,7 +47,9 @@ class Trial:
     """The result. `reasons` are those of malformed and rejected events, and `first` has the first event of each reason.
 
     `matched` counts the events that the blocklist blocks, by what it matched; `exempt` those that the allowlist lets
-    pass; `false_positives` those that its exact store lets pass.
+    pass; `false_positives` those that its exact store lets pass. `in_several` counts the keys that come in several
+    partitions, and `unseen` the events that pass for that reason. `without_record_key` counts events, and
+    `under_several` keys that come under several record keys; both are 0 if record keys do not matter.
     """
 
     topic: str
@@ -58,9 +61,26 @@ class Trial:
     matched: Counter[str] = field(default_factory=Counter)
     exempt: int = 0
     false_positives: int = 0
+    keyed: int = 0
     distinct: int = 0
     in_several: int = 0
+    unseen: int = 0
+    without_record_key: int = 0
+    under_several: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What is known of keys in several partitions; None if there are none, or if no duplicates are dropped."""
+        if not self.unseen:
+            return None
+        duplicates = self.unseen + self.verdicts[Verdict.DUPLICATE]
+        return Evidence(self.distinct, self.in_several, self.unseen / duplicates)
+
+    @property
+    def suspicion(self) -> str | None:
+        """Why partitions were perhaps not chosen by the key; None if the record keys raise no doubt."""
+        return suspicion(self.keyed, self.without_record_key, self.under_several)
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values."""
@@ -82,6 +102,9 @@ class Trial:
             "false_positives": self.false_positives,
             "distinct_keys": self.distinct,
             "keys_in_several_partitions": self.in_several,
+            "duplicates_across_partitions": self.unseen,
+            "events_without_record_key": self.without_record_key,
+            "keys_with_several_record_keys": self.under_several,
             "notes": self.notes,
         }
 
@@ -113,9 +136,12 @@ class Trial:
         if self.false_positives:
             lines.append(f"matched by the blocklist but not on it: {self.false_positives:,}")
         if self.in_several:
+            lines.append(f"keys in several partitions: {self.in_several:,}")
+        if evidence := self.evidence:
+            lines.append(f"warning: {evidence.text}; {REMEDY}")
+        if suspected := self.suspicion:
             lines.append(
-                f"keys in several partitions: {self.in_several:,}; their duplicates are not found; make the producer"
-                " choose the partition by the key alone (docs/partitioning.md)"
+                f"warning: {suspected}; if yours does not choose it by the key alone, {REMEDY}"
             )
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines) + "\n"
@@ -135,6 +161,7 @@ class _Trying:
         self._settings, self._cluster = settings, cluster
         self._lists = ListsInForce()
         self._partitions_of: dict[bytes, set[int]] = {}  # by digest
+        self._record_of: dict[bytes, int | None] = {}  # the same; None if it came under several
 
     async def run(self, events: int) -> Trial:
         source, sink = self._settings.source.topic, self._settings.sink.topic
@@ -144,6 +171,7 @@ class _Trying:
         count = topology[source].partitions
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
+        self._record_keys_matter = record_keys_matter(self._settings.key, count)
         lists = ListLoader(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
         await lists.begin()
         self._limits = self._limits_of(topology)
@@ -152,6 +180,7 @@ class _Trying:
             found.notes.append(UNTESTED)
         for partition in range(count):
             await self._partition(found, partition, -(-events // count))
+        found.under_several = sum(record is None for record in self._record_of.values())
         found.distinct = len(self._partitions_of)
         found.in_several = sum(len(places) > 1 for places in self._partitions_of.values())
         return found
@@ -189,14 +218,26 @@ class _Trying:
         found.false_positives += int(
             np.count_nonzero(blocked.verified.answers == Answer.FALSE_POSITIVE)
         )
+        remembers = self._settings.filter.remembers
         for row, digest in zip(rows.tolist(), digests, strict=True):
             if verdicts[row] == Verdict.BLOCKED:
                 continue
+            found.keyed += 1
             places = self._partitions_of.setdefault(digest.tobytes(), set())
-            if batch.partition in places and self._settings.filter.remembers:
+            if batch.partition in places and remembers:
                 verdicts[row] = Verdict.DUPLICATE
+            elif batch.partition not in places and places and remembers:
+                found.unseen += 1
             places.add(batch.partition)
+            if self._record_keys_matter and remembers:
+                self._compare_record(found, digest.tobytes(), batch.keys[row])
         self._count(found, batch, verdicts.tolist(), reasons)
+
+    def _compare_record(self, found: Trial, digest: bytes, record_key: bytes | None) -> None:
+        found.without_record_key += record_key is None
+        record = -1 if record_key is None else self._hash.digest(record_key)[0]
+        if self._record_of.setdefault(digest, record) != record:
+            self._record_of[digest] = None
 
     def _count(
         self, found: Trial, batch: EventBatch, verdicts: list[int], reasons: dict[int, str]

@@ -7,6 +7,7 @@ halves apart at the filter: one decides by it, or the other changes it, never bo
 import asyncio
 
 from streamdedup.delivery.consume import IDLE_WAIT_S, InputReader
+from streamdedup.delivery.cross_partition import record_keys_matter
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.memory import Memory
 from streamdedup.delivery.pace import Pace
@@ -49,6 +50,7 @@ class Decider:
         self._memory, self._emitter = memory, emitter
         self._reader, self._pace = reader, pace
         self._extractor = recipe.extractor()
+        self._record_keys_matter = record_keys_matter(recipe.settings.key, recipe.partitions)
         self._departed_offset = 0
         self._departed_at = 0.0
 
@@ -175,6 +177,9 @@ class Decider:
         async with self._memory.turn:
             await self._memory.ready_for(len(batch))
             verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists, digests)
+        if self._recipe.settings.filter.remembers:
+            record_keys = batch.keys if self._record_keys_matter else None
+            self._services.watch.look(shard.partition, keys.keys, verdicts, record_keys)
         whole = len(verdicts) == len(batch)
         taken = batch if whole else batch.head(len(verdicts))
         return DecidedBatch(

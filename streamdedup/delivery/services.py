@@ -57,6 +57,5 @@ def shard_over(
         partition,
         filter_,
         stop_when_full=recipe.stops_when_full,
-        watch=services.watch if recipe.settings.filter.remembers else None,
         tally=services.meters.of(partition).tally,
     )

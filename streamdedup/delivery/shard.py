@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.delivery.cross_partition import Watch
 from streamdedup.events import Column, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.window.protocol import Windowed
@@ -42,8 +41,8 @@ class Decided(NamedTuple):
 class Shard:
     """The state of one partition.
 
-    `label` is the output offset up to which `filter` has folded the output. `watch` and `tally` may be
-    shared: the tally counts on if the shard is replaced by another one over the same tally.
+    `label` is the output offset up to which `filter` has folded the output. `tally` may be shared:
+    it counts on if the shard is replaced by another one over the same tally.
     """
 
     def __init__(
@@ -52,10 +51,9 @@ class Shard:
         filter_: Addable | Windowed,
         *,
         stop_when_full: bool,
-        watch: Watch | None = None,
         tally: Tally | None = None,
     ) -> None:
-        self.partition, self.filter, self._watch = partition, filter_, watch
+        self.partition, self.filter = partition, filter_
         self.label = 0
         # No key of the output from this offset on is in `filter`. It is raised before keys are added, `label` after, so
         # between two steps of `admit` or `fold`, `filter` may hold keys from `label` up to here.
@@ -118,8 +116,6 @@ class Shard:
             left = verdicts[rows] == Verdict.PASS
             rows, given, digests = rows[left], given.take(left.nonzero()[0]), digests[left]
         judged = self._rule.judge(digests, times[rows], within_budget=self._stop_when_full)
-        if self._watch:
-            self._watch.look(self.partition, given.take(slice(len(judged))), judged)
         if len(judged) < len(rows):
             verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
             blocked = blocked.head(len(verdicts))

@@ -181,14 +181,20 @@ UNSEEN = Metric(
     "streamdedup_cross_partition_events_total",
     "counter",
     "events",
-    "Events that passed although another partition of this worker had their key before; only in a sample, one key in"
-    " 4,096.",
+    "Events that passed although another partition of this worker had their key before; only in a sample of keys: all"
+    " of them at first, and a smaller share above 65,536 keys.",
 )
 UNSEEN_SHARE = Metric(
     "streamdedup_cross_partition_duplicates_ratio",
     "gauge",
     "ratio",
     "The share of all duplicates that are missed because they are in another partition, estimated from that sample.",
+)
+KEYS_IN_SEVERAL_SHARE = Metric(
+    "streamdedup_cross_partition_keys_ratio",
+    "gauge",
+    "ratio",
+    "The share of the keys of that sample that came in several partitions of this worker.",
 )
 
 # --- events ---

@@ -132,8 +132,10 @@ class WorkerCollector(Collector):
         read_at = self._status.meters.changes_read_at
         behind = [] if read_at is None else [((), max(0.0, time.monotonic() - read_at))]
         yield _family(catalogue.CHANGES_BEHIND, behind)
-        yield _family(catalogue.UNSEEN, [((), self._status.watch.unseen)])
-        yield _family(catalogue.UNSEEN_SHARE, [((), self._status.watch.unseen_share)])
+        watch = self._status.watch
+        yield _family(catalogue.UNSEEN, [((), watch.unseen)])
+        yield _family(catalogue.UNSEEN_SHARE, [((), watch.unseen_share)])
+        yield _family(catalogue.KEYS_IN_SEVERAL_SHARE, [((), watch.in_several_share)])
 
     def _lists(self) -> Family:
         family = InfoMetricFamily(

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from streamdedup.delivery.cross_partition import REMEDY
 from streamdedup.delivery.leader_clocks import UNVERIFIED
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.server.exposition import WorkerCollector
@@ -74,6 +75,8 @@ def _warnings(status: Status) -> Iterator[str]:
                 f"warning: {status.topic}/{partition}: its filter has no secret, because it is from a snapshot of"
                 " murmur3 that the output cannot replace (hash_not_secret)"
             )
+    if evidence := status.watch.evidence:
+        yield f"warning: {status.topic}: {evidence.text}; {REMEDY}"
     for where, prevailing in status.meters.prevailing():
         place = status.topic if where is None else f"{status.topic}/{where}"
         yield f"warning: {place}: {prevailing}"

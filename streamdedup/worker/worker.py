@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.cross_partition import REMEDY
 from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
@@ -56,6 +56,7 @@ TROUBLE_S = 1.0
 ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
+ACROSS = "share_of_duplicates_across_partitions"
 
 
 class Worker:
@@ -75,7 +76,7 @@ class Worker:
         self._lists: ListLoader | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._threads = Threads()
-        self._warned_cross_partition = False
+        self._suspicion_said, self._unseen_share_said = False, -1.0
         self._trouble, self._prevailing = RateLimit(), RateLimit()
         self._saves_at = 0.0  # by the loop's clock
         self._missing_since: dict[str, float] = {}  # by topic, by the loop's clock
@@ -224,13 +225,13 @@ class Worker:
                 self._shards.revive(self._status.epoch)
                 await self._keep_alive(services)
                 patience.check()
-                self._warn_cross_partition(services.watch)
+                self._warn_cross_partition()
                 services.clocks.check(self._deliveries)
                 self._warn_prevailing()
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     progress = self._progress()
-                    trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity"}
+                    trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity", ACROSS}
                     log_progress = log.warning if trouble & progress.keys() else log.info
                     log_progress("progress", **progress)
 
@@ -262,15 +263,25 @@ class Worker:
             remedy = "still trying; if this goes on, restart the worker, and report a bug"
             log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
 
-    def _warn_cross_partition(self, watch: Watch) -> None:
-        """Warn, once, if the same key comes in two partitions."""
-        if watch.unseen and not self._warned_cross_partition:
-            self._warned_cross_partition = True
+    def _warn_cross_partition(self) -> None:
+        """Warn, once, if record keys say that one key may come in two partitions; and if one does.
+
+        The latter is said again when the share of the duplicates that pass for this reason has grown much.
+        """
+        watch = self._status.watch
+        if not self._suspicion_said and (reason := watch.suspicion):
+            self._suspicion_said = True
+            log.warning("partitioning_unknown", reason=reason, remedy=REMEDY)
+        evidence = watch.evidence
+        if evidence and evidence.has_grown_since(self._unseen_share_said):
+            self._unseen_share_said = evidence.unseen_share
             log.warning(
                 "duplicates_across_partitions",
                 sampled_events=watch.unseen,
-                share_of_duplicates=round(watch.unseen_share, 3),
-                remedy="let the producer choose the partition by the key alone (docs/partitioning.md)",
+                sampled_keys=evidence.keys,
+                keys_in_several_partitions=evidence.keys_in_several,
+                share_of_duplicates=round(evidence.unseen_share, 3),
+                remedy=REMEDY,
             )
 
     def _warn_prevailing(self) -> None:
@@ -375,6 +386,8 @@ class Worker:
             "stopped": in_state[State.STOPPED],
             "beyond_capacity": beyond,
         }
+        evidence = self._status.watch.evidence
+        across = {ACROSS: round(evidence.unseen_share, 3), "remedy": REMEDY} if evidence else {}
         return {
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
@@ -383,4 +396,5 @@ class Worker:
             "partitions": self._shards.running,
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},
+            **across,
         }

@@ -1,87 +1,109 @@
-"""Claims about the watch for keys that come in two partitions."""
+"""Claims about the watch for keys that come in several partitions."""
 
-from functools import cache
-from itertools import count
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from streamdedup.delivery.cross_partition import ROWS_MAX, Watch
-from streamdedup.events import Column, Verdict
-from streamdedup.keys import sampling
+from streamdedup.delivery.cross_partition import (
+    Evidence,
+    Watch,
+    record_keys_matter,
+    suspicion,
+)
+from streamdedup.events import Column, Verdict, Verdicts
 from streamdedup.keys.hashing import MURMUR3, Hash
-from streamdedup.keys.sampling import sampled
+from streamdedup.keys.options import KeyOptions
 
-KEYS = [f"key {number}".encode() for number in range(500_000)]
-
-
-@cache
-def all_sampled() -> list[bytes]:
-    """Those of KEYS that are sampled."""
-    return [KEYS[row] for row in sampled(Column.of(KEYS), len(KEYS))]
+PASS, DUPLICATE = Verdict.PASS, Verdict.DUPLICATE
 
 
-def keys(numbers: list[int]) -> Column:
-    """Sampled keys, by their numbers."""
-    return Column.of([all_sampled()[number] for number in numbers])
+def keys(numbers: range | list[int]) -> Column:
+    """Make the keys of `numbers`."""
+    return Column.of([b"key %d" % number for number in numbers])
 
 
-def verdicts(*given: Verdict) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def verdicts(*given: Verdict) -> Verdicts:
     """As a column."""
     return np.array(given, dtype=np.uint8)
+
+
+def passed(watch: Watch, partition: int, numbers: range | list[int]) -> None:
+    """Have all of `numbers` pass in `partition`."""
+    watch.look(partition, keys(numbers), verdicts(*[PASS] * len(numbers)))
+
+
+def test_of_3000_events_each_of_1402_duplicates_that_pass_is_seen() -> None:
+    """What one key in 4,096 saw nothing of: 1,402 keys come once in each of two partitions, 196 in one only."""
+    watch = Watch()
+    for start in range(0, 1402, 100):
+        some = range(start, min(start + 100, 1402))
+        passed(watch, 4, some)
+        passed(watch, 1, some)
+    passed(watch, 2, range(1402, 1598))
+    assert watch.unseen == 1402
+    assert watch.evidence == Evidence(1598, 1402, 1.0)
+    assert watch.in_several_share == pytest.approx(1402 / 1598)
 
 
 def test_a_key_in_two_partitions_is_noticed() -> None:
     """Passed here, passed there: a duplicate that nobody saw; its share is estimated from those that were seen."""
     watch = Watch()
-    watch.look(0, keys([1, 2, 3, 1]), verdicts(*[Verdict.PASS] * 3, Verdict.DUPLICATE))
+    watch.look(0, keys([1, 2, 3, 1]), verdicts(PASS, PASS, PASS, DUPLICATE))
+    assert watch.evidence is None
     assert watch.unseen_share == 0
-    watch.look(1, keys([2, 4]), verdicts(Verdict.PASS, Verdict.PASS))
+    watch.look(1, keys([2, 4]), verdicts(PASS, PASS))
     assert (watch.unseen, watch.seen) == (1, 1)
-    assert watch.unseen_share == 0.5
+    assert watch.evidence == Evidence(4, 1, 0.5)
 
 
 def test_what_one_partition_sees_again_is_none() -> None:
-    """An event that was taken back and decided anew passes twice, in its own partition."""
+    """An event that was taken back and decided anew, or whose key left a window, passes twice in its own partition."""
     watch = Watch()
     for _ in range(2):
-        watch.look(3, keys([1, 2]), verdicts(Verdict.PASS, Verdict.PASS))
-    assert watch.unseen == 0
-
-
-def test_only_a_sample_is_kept_and_it_is_bounded() -> None:
-    """One key in 4,096, by its bytes; the oldest leave first."""
-    assert len(all_sampled()) == pytest.approx(len(KEYS) / 4096, rel=0.3)
-    unsampled = Column.of([next(key for key in KEYS if key not in all_sampled())])
-    watch = Watch(kept_max=10)
-    watch.look(0, unsampled, verdicts(Verdict.PASS))
-    watch.look(1, unsampled, verdicts(Verdict.PASS))
-    assert watch.unseen == 0
-    watch.look(0, keys(list(range(50))), verdicts(*[Verdict.PASS] * 50))
-    watch.look(1, keys([40, 49, 39]), verdicts(*[Verdict.PASS] * 3))
+        passed(watch, 3, [1, 2])
+    assert watch.evidence is None
+    for _ in range(3):
+        for partition in (3, 4, 5):
+            passed(watch, partition, [1])
     assert watch.unseen == 2
 
 
-def test_keys_that_somebody_chose_buy_no_more_than_a_few_digests(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A batch of sampled keys alone costs ROWS_MAX digests, and a long key none."""
-    hashed: list[int] = []
-    of_column = Hash.of_column
+def test_what_a_filter_knew_before_is_evidence_too() -> None:
+    """After a restart, known keys come as duplicates in each of their partitions: nothing passes, and it is said."""
+    watch = Watch()
+    for partition in (0, 1):
+        watch.look(partition, keys([1, 2]), verdicts(DUPLICATE, DUPLICATE))
+    assert watch.evidence == Evidence(2, 2, 0.0)
+    passed(watch, 2, [1, 3])
+    assert watch.unseen == 1
 
-    def counting(self: Hash, column: Column) -> object:
-        hashed.append(len(column))
-        return of_column(self, column)
 
-    monkeypatch.setattr(Hash, "of_column", counting)
-    watch, chosen = Watch(), all_sampled() * 10
-    watch.look(0, Column.of(chosen), verdicts(*[Verdict.PASS] * len(chosen)))
-    assert hashed == [ROWS_MAX]
-    long = (b"%d" % number + bytes(sampling.SIZE_MAX) for number in count())
-    for _ in range(8):
-        batch = Column.of([next(long) for _ in range(2048)])
-        watch.look(0, batch, verdicts(*[Verdict.PASS] * 2048))
-    assert hashed == [ROWS_MAX]
+def test_a_partition_that_went_and_came_back_is_the_same() -> None:
+    """What came elsewhere is evidence whoever has that partition now; what came here is none."""
+    watch = Watch()
+    passed(watch, 0, [1, 2])
+    passed(watch, 7, [3])  # after a rebalance, in place of 0
+    passed(watch, 0, [1, 2])
+    assert watch.evidence is None
+    passed(watch, 7, [1])
+    assert watch.unseen == 1
+
+
+def test_the_share_holds_whatever_is_sampled() -> None:
+    """One in four of the duplicates passes: the estimate stays there while the sample takes fewer and fewer keys."""
+    watch = Watch(kept_max=1000)
+    for start in range(0, 40_000, 400):
+        some = range(start, start + 400)
+        passed(watch, 0, some)
+        watch.look(0, keys([*some] * 3), verdicts(*[DUPLICATE] * 1200))
+        passed(watch, 1, some)
+    assert watch.sampled_share < 1 / 16
+    assert watch.unseen_share == pytest.approx(0.25, abs=0.02)
+    assert watch.in_several_share == pytest.approx(1, abs=0.01)
+    evidence = watch.evidence
+    assert evidence is not None
+    assert evidence.keys <= 1000
 
 
 def test_shards_with_secrets_of_their_own_are_compared() -> None:
@@ -90,22 +112,67 @@ def test_shards_with_secrets_of_their_own_are_compared() -> None:
         watch = Watch()
         watch.hash = common
         for partition in (0, 1):
-            watch.look(partition, keys([1, 2, 3]), verdicts(*[Verdict.PASS] * 3))
+            passed(watch, partition, [1, 2, 3])
         assert watch.unseen == 3
 
 
-@pytest.mark.parametrize("size", [*range(18), 100, sampling.SIZE_MAX])
-def test_only_the_bytes_of_a_key_decide(size: int) -> None:
-    """Whatever lies around it, and wherever in the buffer it is, a key is sampled or not."""
-    chance = np.random.default_rng(size)
-    rows = [chance.bytes(size) for _ in range(20_000 if size < 200 else 2_000)]
-    apart = sampled(Column.of([cell for key in rows for cell in (b"around", key)]), len(rows))
-    alone = sampled(Column.of(rows), len(rows))
-    assert [row // 2 for row in apart.tolist() if row % 2] == alone.tolist()
+def test_input_and_output_are_read_as_one() -> None:
+    """For an audit: what the input has again in its partition is seen; the copies in the output add nothing to that.
+
+    An emitted event whose input is gone is evidence, too.
+    """
+    watch = Watch()
+    watch.read(0, keys([1, 2, 1]))
+    watch.read_emitted(0, keys([1, 2]))
+    assert (watch.unseen, watch.seen, watch.evidence) == (0, 1, None)
+    watch.read(1, keys([2, 2]))
+    watch.read_emitted(1, keys([2, 1]))
+    assert (watch.unseen, watch.seen) == (2, 2)
+    assert watch.evidence == Evidence(2, 2, 0.5)
 
 
-def test_nulls_and_rows_out_of_bounds_are_passed_over() -> None:
-    """The kernel reads only what lies in the buffer."""
-    column = Column(b"ab", np.array([0, 1, -1, 0, 2**62]), np.array([-1, 2, 1, 3, 2**62]))
-    assert len(sampled(column, 5)) == 0
-    assert len(sampled(Column(b"", np.zeros(0, np.int64), np.zeros(0, np.int64)), 5)) == 0
+def test_it_is_said_again_only_if_the_share_has_grown_much() -> None:
+    """At once; then if it has doubled, or is a tenth of all duplicates more. It ends, since a share is at most 1."""
+    evidence = Evidence(100, 1, 0.1)
+    assert evidence.has_grown_since(-1.0)
+    assert not evidence.has_grown_since(0.1)
+    assert not evidence.has_grown_since(0.06)
+    assert not evidence.has_grown_since(0.5)
+    assert evidence.has_grown_since(0.05)
+    assert evidence.has_grown_since(0.0)
+    assert not replace(evidence, unseen_share=0.0).has_grown_since(0.0)
+    assert replace(evidence, unseen_share=0.61).has_grown_since(0.5)
+    assert not replace(evidence, unseen_share=0.59).has_grown_since(0.5)
+
+
+def test_record_keys_raise_a_suspicion() -> None:
+    """None at all, or several of them for one key; a few odd events without one do not."""
+    watch = Watch()
+    one = verdicts(PASS)
+    watch.look(0, keys([1]), one, Column.of([b"r"]))
+    watch.look(1, keys([1]), one, Column.of([b"r"]))
+    assert watch.suspicion is None
+    watch.look(0, keys([1]), one, Column.of([b"other"]))
+    assert "different record keys" in (watch.suspicion or "")
+    watch.look(0, keys([2]), one, Column.of([None]))
+    assert "25% of the events have no record key" in (watch.suspicion or "")
+    assert suspicion(1000, 9, 0) is None
+    assert suspicion(1000, 10, 0)
+    assert suspicion(0, 0, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "partitions", "matter"),
+    [
+        ({"field": "id"}, 2, True),
+        ({"field": "id"}, 1, False),
+        ({"from": "key"}, 2, False),
+        ({"from": "key", "normalize": "lowercase"}, 2, True),
+        ({"from": "header", "field": "id"}, 6, True),
+    ],
+)
+def test_record_keys_matter_unless_they_are_the_keys(
+    key: dict[str, str], partitions: int, matter: bool
+) -> None:
+    """With one partition, or if the record key is the key as it is, nothing can be wrong with it."""
+    assert record_keys_matter(KeyOptions.model_validate(key), partitions) is matter

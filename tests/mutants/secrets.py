@@ -5,13 +5,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-
 from streamdedup.commands.audit.read import PartitionReader
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.events import Column
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
-from streamdedup.keys.sampling import sampled
 from streamdedup.rules.lists import BlockedRows, Lists, ScreenResult
 from streamdedup.snapshot.header import Header, header_json
 from tests.mutants.mutant import Mutant
@@ -43,12 +40,6 @@ MUTANTS = (
         ("test_a_list_of_murmur3_stands_over_filters_with_secrets",),
     ),
     Mutant(
-        "every-key-sampled",
-        "a batch is digested once unless there are lists",
-        lambda: replaced(sampled, _all),
-        ("test_a_batch_is_digested_once_unless_there_are_lists",),
-    ),
-    Mutant(
         "murmur3-given-up",
         "without the log, a snapshot of murmur3 is kept if the hash was left to the default",
         lambda: replaced(FoldedMemory._would_miss, lambda *_: False),
@@ -76,7 +67,3 @@ def _by_murmur3(self: PartitionReader, recipe: Any, _: Hash, *rest: Any, **named
 def _as_given(self: Lists, rows: Any, keys: Column, digests: Digests, _: Hash) -> BlockedRows:
     said = self.ask(rows, keys, digests)
     return (said if isinstance(said, ScreenResult) else said.verified()).blocked
-
-
-def _all(keys: Column, most: int) -> Any:
-    return np.arange(len(keys) if most else 0)

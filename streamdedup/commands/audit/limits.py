@@ -23,9 +23,12 @@ class Limit:
 
 
 def limits_of(
-    settings: Settings, extent: Extent, starts: dict[str, int], matches: Matches
+    settings: Settings, extent: Extent, starts: dict[str, int], matches: Matches, *, across: bool
 ) -> Iterator[Limit]:
-    """Yield the limits of one partition. `starts` is the first offset of each side topic."""
+    """Yield the limits of one partition. `starts` is the first offset of each side topic.
+
+    `across` says that all keys are compared across partitions.
+    """
     yield from _of_the_offset(settings, extent)
     yield from _of_the_logs(settings, extent, starts)
     sink = settings.sink
@@ -50,11 +53,12 @@ def limits_of(
             " whether a key was emitted again too soon",
             ("doubled",),
         )
-    if extent.found.partitions > 1:
+    if extent.found.partitions > 1 and not across:
         yield Limit(
             "keys_across_partitions",
             "each partition is judged by itself, as the worker does: a key that came in two partitions is in the output"
-            " of both, and is not counted here (docs/partitioning.md)",
+            " of both, and is not counted here; only a sample of the keys is compared across partitions, all of them"
+            " with --across (docs/partitioning.md)",
         )
 
 

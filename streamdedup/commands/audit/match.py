@@ -62,7 +62,7 @@ class _Groups:
 
     @classmethod
     def of(cls, rows: Rows) -> "_Groups":
-        group = _group(rows)
+        group = group_numbers(rows)
         shape = (KINDS, int(group[-1]) + 1 if len(group) else 0)
         made = cls(
             np.zeros(shape, dtype=np.int64), np.full(shape, NOWHERE), np.full(shape, -1, np.int64)
@@ -81,7 +81,7 @@ def first_read(parts: Iterable[Rows]) -> int:
     after the offset at which reading began.
     """
     begun = NOWHERE
-    for rows in _pieces(parts):
+    for rows in pieces(parts):
         groups = _Groups.of(rows)
         emitted = (groups.count[DUE] > 0) & (groups.count[EMITTED] > 0)
         begun = int(groups.last[DUE][emitted].min(initial=begun))
@@ -100,7 +100,7 @@ def match(
     forgotten.
     """
     found = Matches()
-    for rows in _pieces(parts):
+    for rows in pieces(parts):
         groups = _Groups.of(rows)
         _match_keys(found, groups, due_from)
         _match_unjudged(found, groups, due_from)
@@ -115,7 +115,7 @@ def match(
     return found
 
 
-def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
+def pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
     """Cut the parts into pieces of about PIECE_ROWS rows. The rows of a digest stay in one piece."""
     for rows in parts:
         start = 0
@@ -167,7 +167,7 @@ def _remembered(emitted: Rows, generations: int) -> Mask:
     """
     if not len(emitted):
         return np.zeros(0, dtype=np.bool_)
-    group, rows = _group(emitted), len(emitted)
+    group, rows = group_numbers(emitted), len(emitted)
     ages, rank = np.unique(emitted["generation"], return_inverse=True)
     newest = np.maximum.accumulate(group * rows + rank)  # the newest generation of the group so far
     again = np.zeros(rows, dtype=np.bool_)
@@ -176,7 +176,7 @@ def _remembered(emitted: Rows, generations: int) -> Mask:
     return np.asarray(again & (before > emitted["reach"] - generations))
 
 
-def _group(rows: Rows) -> npt.NDArray[np.int64]:
+def group_numbers(rows: Rows) -> npt.NDArray[np.int64]:
     """Number the digests of sorted rows, from 0; return the number for each row."""
     other = np.zeros(len(rows), dtype=np.int64)
     high, low = rows["high"], rows["low"]

@@ -21,6 +21,7 @@ from streamdedup.commands.audit.rows import (
 )
 from streamdedup.commands.audit.time_check import Claim, TimeCheck
 from streamdedup.commands.audit.window_time import Latest, WindowTime
+from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict
@@ -87,6 +88,7 @@ class PartitionReader:
         sorter: Sorter,
         clock: Clock | None,
         time_check: TimeCheck | None,
+        watch: Watch | None,
         on_progress: OnProgress,
     ) -> None:
         self._cluster, self._hash, self._settings = cluster, hash_, recipe.settings
@@ -99,6 +101,7 @@ class PartitionReader:
         self._extractor = recipe.extractor()
         self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
         self._remembers = self._settings.filter.remembers
+        self._watch = watch
         self._time_check, self._claims = time_check, list[Claim]()
         self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
         self.sorts = Sorts()
@@ -232,6 +235,10 @@ class PartitionReader:
         if not len(rows):
             return
         cells = keys.keys.take(rows)
+        if self._watch and kind == DUE:
+            self._watch.read(batch.partition, cells)
+        elif self._watch and kind == EMITTED:
+            self._watch.read_emitted(batch.partition, cells)
         digests = self._hash.of_column(cells)
         made = rows_of(self._clock is not None, kind, digests, batch.offsets[rows])
         if times:

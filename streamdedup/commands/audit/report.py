@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from streamdedup.commands.audit.across import Across
 from streamdedup.commands.audit.chance import most_explained
 from streamdedup.commands.audit.limits import FINDINGS, Limit
 from streamdedup.settings import Settings
@@ -68,11 +69,17 @@ class Report:
     total: PartitionCounts
     breaches: tuple[str, ...]
     notes: tuple[str, ...]
+    across: Across | None = None
 
     @property
     def fine(self) -> bool:
-        """Whether no breach of the promise was found."""
-        return not self.breaches
+        """Whether no breach of the promise was found, and no key in several partitions."""
+        return not self.breaches and self.evidence is None
+
+    @property
+    def evidence(self) -> str | None:
+        """That events of one key come in several partitions, in words; None if that was not seen."""
+        return self.across.evidence if self.across else None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON values; names are stable."""
@@ -85,6 +92,7 @@ class Report:
             "fine": self.fine,
             "breaches": list(self.breaches),
             "notes": list(self.notes),
+            "across": self.across.as_json() if self.across else None,
             "total": self.total.as_json(),
             "partitions": [counts.as_json() for counts in self.partitions],
         }
@@ -93,15 +101,26 @@ class Report:
         """Return it as text for people."""
         head = f"{self.group}: {self.source} -> {self.sink}, {self.guarantee}, up to the committed offsets"
         verdict = "breach of the promise" if self.breaches else "the promise holds"
+        if self.evidence and not self.breaches:
+            verdict += " within each partition only"
         known = " as far as can be known" if self.notes and self.fine else ""
         lines = [head, "", *_table((*self.partitions, self.total)), ""]
         lines += [f"note: {note}" for note in self.notes]
+        lines += [f"across partitions: {self.across.text}"] if self.across else []
         lines += [f"breach: {breach}" for breach in self.breaches]
         return "\n".join((*lines, f"{verdict}{known}")) + "\n"
 
 
-def judged(settings: Settings, capacity: int, partitions: Sequence[PartitionCounts]) -> Report:
-    """Draw the conclusions from the counts of all partitions, whose filters are for `capacity` keys each."""
+def judged(
+    settings: Settings,
+    capacity: int,
+    partitions: Sequence[PartitionCounts],
+    across: Across | None = None,
+) -> Report:
+    """Draw the conclusions from the counts of all partitions, whose filters are for `capacity` keys each.
+
+    `across` is what was found across partitions, if there are several.
+    """
     rate = settings.filter.error_rate
     if settings.filter.kind == "exact":  # its error rate is n / 2^64
         rate = min(rate, capacity / 2**64)
@@ -115,8 +134,9 @@ def judged(settings: Settings, capacity: int, partitions: Sequence[PartitionCoun
         error_rate=settings.filter.error_rate,
         partitions=tuple(bounded),
         total=total,
-        breaches=tuple(_breaches(settings, bounded, total)),
-        notes=tuple(_notes(settings, bounded, total)),
+        breaches=(*_breaches(settings, bounded, total), *_breaches_across(settings, across)),
+        notes=(*_notes(settings, bounded, total), *_notes_across(across)),
+        across=across,
     )
 
 
@@ -182,6 +202,20 @@ def _breaches(
             f" broker's clock: the worker's clock was wrong, or the limits of {sink} were changed since;"
             f" {_where(source, partitions, 'wrongly_rejected')}"
         )
+
+
+def _breaches_across(settings: Settings, across: Across | None) -> Iterator[str]:
+    if across and across.doubled:
+        places = (f"{settings.sink.topic}/{at} at offset {offset}" for at, offset in across.places)
+        yield (
+            f"{counted(across.doubled, 'event')} emitted again in another partition, of"
+            f" {counted(across.in_several, 'key')} in several partitions; first: {'; '.join(places)}"
+        )
+
+
+def _notes_across(across: Across | None) -> Iterator[str]:
+    if across and across.whole and across.doubled is None and across.in_several:
+        yield "a window by count has no time: it is not known which keys in several partitions it would have held"
 
 
 def _beyond_chance(

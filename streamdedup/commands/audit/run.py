@@ -6,6 +6,7 @@ letters.
 
 from collections.abc import Callable
 
+from streamdedup.commands.audit.across import EmittedKeys, sampled
 from streamdedup.commands.audit.extents import Extent, fixed, topology_of
 from streamdedup.commands.audit.limits import (
     FINDINGS,
@@ -19,6 +20,7 @@ from streamdedup.commands.audit.read import PartitionReader, Sorts
 from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
 from streamdedup.commands.audit.time_check import TimeCheck
+from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.filters.window.clock import Clock
@@ -36,17 +38,19 @@ async def audit(
     settings: Settings,
     connect: Connect = kafka_cluster,
     *,
+    across: bool = False,
     size_bytes: int = SORT_BYTES,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Compare input and output, up to the committed offsets. `on_progress` gets the progress after each batch.
 
+    Each partition is judged by itself, and a sample of the keys is compared across partitions; all of them if `across`.
     ConfigError if a topic is missing, or if the group has committed nothing on the input. DeliveryError if the broker
     refuses us or does not answer, or if a transaction stays open.
     """
     unanswered = "the broker does not answer; check it, and run the audit again"
     async with soon(connect, settings.kafka, unanswered) as cluster:
-        return await _Audit(settings, cluster, size_bytes, on_progress).run()
+        return await _Audit(settings, cluster, across, size_bytes, on_progress).run()
 
 
 class _Audit:
@@ -54,10 +58,11 @@ class _Audit:
         self,
         settings: Settings,
         cluster: Cluster,
+        across: bool,
         size_bytes: int,
         on_progress: Callable[[str], None],
     ) -> None:
-        self._settings, self._cluster = settings, cluster
+        self._settings, self._cluster, self._across = settings, cluster, across
         self._size_bytes, self._on_progress = size_bytes, on_progress
 
     async def run(self) -> Report:
@@ -75,11 +80,28 @@ class _Audit:
                 f"the group {self._settings.kafka.group_id} has committed nothing on {self._settings.source.topic}, so"
                 " there is nothing to audit; check kafka.group_id and source.topic, or run the worker first"
             )
-        found = [await self._partition(recipe, extent, topology) for extent in extents]
-        return judged(self._settings, recipe.shard_capacity, found)
+        if count == 1 or not self._settings.filter.remembers:
+            found = [await self._partition(recipe, extent, topology) for extent in extents]
+            return judged(self._settings, recipe.shard_capacity, found)
+        watch = Watch()
+        watch.hash = self._hash
+        if not self._across:
+            found = [await self._partition(recipe, extent, topology, watch) for extent in extents]
+            return judged(self._settings, recipe.shard_capacity, found, sampled(watch))
+        self._size_bytes //= 2  # the other half is for the keys of all partitions
+        with EmittedKeys(self._clock(recipe), size_bytes=self._size_bytes) as keys:
+            found = [
+                await self._partition(recipe, extent, topology, watch, keys) for extent in extents
+            ]
+            return judged(self._settings, recipe.shard_capacity, found, keys.compared(watch))
 
     async def _partition(
-        self, recipe: Recipe, extent: Extent, topology: Topology
+        self,
+        recipe: Recipe,
+        extent: Extent,
+        topology: Topology,
+        watch: Watch | None = None,
+        keys: EmittedKeys | None = None,
     ) -> PartitionCounts:
         clock, time_check = self._clock(recipe), self._time_check(extent, topology)
         until = extent.committed
@@ -101,6 +123,7 @@ class _Audit:
                 sorter=sorter,
                 clock=clock,
                 time_check=time_check,
+                watch=watch,
                 on_progress=progress,
             )
             await reader.read(until)
@@ -112,11 +135,13 @@ class _Audit:
                 # input's end was looked up after that, so reading on to it finds all of these events.
                 await reader.read_on(until, extent.found.input_end)
                 matches = match(sorter.parts(), due_from=due_from, generations=generations)
+            if keys:
+                keys.add(extent.partition, sorter.parts())
         side_topics = sink_topics(self._settings.sink)[1:]
         starts = {
             name: await self._cluster.first_offset(name, extent.partition) for name in side_topics
         }
-        limits = tuple(limits_of(self._settings, extent, starts, matches))
+        limits = tuple(limits_of(self._settings, extent, starts, matches, across=keys is not None))
         if time_check:
             matches.note("wrongly_rejected", len(time_check.wrong), time_check.wrong_offsets)
             limits = (*limits, *limits_of_times(self._settings, time_check))

@@ -1,0 +1,118 @@
+"""Claims about what `streamdedup try` says of record keys, and of keys in several partitions; on a broker in memory."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdedup.cli import main
+from streamdedup.commands import trial
+from streamdedup.delivery.cross_partition import REMEDY
+from streamdedup.settings import load
+from streamdedup.testing import MemoryBroker, connected_to
+from tests.deployment import Deployment
+from tests.lists.files import list_file
+from tests.spread import PARTITIONS, spread
+
+tried = trial.tried
+
+
+class Stage:
+    """A broker in memory with an input of so many partitions."""
+
+    def __init__(self, directory: Path, partitions: int = PARTITIONS) -> None:
+        self.deployment = Deployment("memory:1", directory, partitions)
+        self.deployment.config["key"] = {"field": "id"}
+        self.broker = MemoryBroker()
+        self.broker.create_topic(self.deployment.source, partitions)
+
+    def feed(self, events: Iterable[Any]) -> None:
+        """Append to the input."""
+        self.broker.produce(self.deployment.source, [event[:3] for event in events])
+
+    def tried(self, events: int = 100_000) -> trial.Trial:
+        """What is found."""
+        settings = load(self.deployment.write_config())
+        return asyncio.run(tried(settings, events, connected_to(self.broker)))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """Six partitions."""
+    return Stage(tmp_path)
+
+
+def test_keys_in_several_partitions_have_a_status_of_their_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person reads the share, the reason and the remedy, a program the counts; no key is printed."""
+    stream = spread(3000, 948)
+    stage.feed(stream.events)
+    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
+    command = ["try", "-c", str(stage.deployment.write_config()), "--events", "10k"]
+    assert main(command) == 3
+    text = capsys.readouterr().out
+    assert (
+        f"about {stream.unseen_share:.1%} of all duplicates pass for that reason; {REMEDY}" in text
+    )
+    assert "warning: 100% of the events have no record key" in text
+    assert "user" not in text
+    assert main([*command, "--json"]) == 3
+    report = json.loads(capsys.readouterr().out)
+    assert report["duplicates_across_partitions"] == stream.passing - stream.distinct
+    assert report["events_without_record_key"] == 3000
+    assert report["keys_with_several_record_keys"] == 0
+
+
+def test_a_stream_by_key_is_fine(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Record keys may be others than the key, as long as one key has one of them."""
+    stage.feed((n % 6, b"%d" % (n % 6), b'{"id": "%d"}' % n) for n in [*range(60), *range(60)])
+    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
+    assert main(["try", "-c", str(stage.deployment.write_config())]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_suspicion_alone_is_no_failure(stage: Stage) -> None:
+    """Without a duplicate across partitions, what the record keys say is a warning in the text."""
+    stage.feed((n % 6, None, b'{"id": "%d"}' % n) for n in range(60))
+    found = stage.tried()
+    assert found.evidence is None
+    assert "warning: 100% of the events have no record key" in found.as_text()
+
+
+def test_several_record_keys_of_one_key_are_counted(stage: Stage) -> None:
+    """Once for each key, a null among them."""
+    value = b'{"id": "%d"}'
+    stage.feed((0, b"%d" % (n // 10), value % (n % 10)) for n in range(30))
+    stage.feed([(0, None, value % 3), (0, b"0", value % 77)])
+    found = stage.tried()
+    assert (found.under_several, found.without_record_key) == (10, 1)
+    assert "different record keys" not in found.as_text()  # 1 of 32 has none: that is named first
+    stage.feed((0, b"0", value % n) for n in range(100, 200))
+    assert "different record keys" in stage.tried().as_text()
+
+
+def test_one_partition_raises_no_suspicion(tmp_path: Path) -> None:
+    """Whatever the record keys are."""
+    stage = Stage(tmp_path, partitions=1)
+    stage.feed((0, None, value) for _, _, value, *_ in spread(100, 50).events)
+    assert "warning" not in stage.tried().as_text()
+
+
+def test_without_a_filter_nothing_is_missed(stage: Stage, tmp_path: Path) -> None:
+    """Who drops no duplicates need not know in which partition they come."""
+    listed = list_file(tmp_path / "block.list", [b"nobody"])
+    stage.deployment.config["blocklist"] = {"file": str(listed), "on_positive": "drop"}
+    stage.deployment.config["filter"] = {"kind": "none"}
+    del stage.deployment.config["snapshot"]
+    stage.feed(spread(300, 95).events)
+    found = stage.tried()
+    assert found.in_several
+    assert found.evidence is None
+    assert found.suspicion is None
