@@ -159,6 +159,7 @@ def test_record_keys_raise_a_suspicion() -> None:
     assert suspicion(1000, 9, 0) is None
     assert suspicion(1000, 10, 0)
     assert suspicion(0, 0, 0) is None
+    assert (suspicion(90, 100, 0) or "").startswith("100%")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from tests.mutants import (
     invariants,
     lists,
     membership,
+    partitions,
     resuming,
     secrets,
     transactions,
@@ -24,5 +25,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *columns.MUTANTS,
     *lists.MUTANTS,
     *secrets.MUTANTS,
+    *partitions.MUTANTS,
     *chosen.MUTANTS,
 )
