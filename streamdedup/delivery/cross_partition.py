@@ -140,9 +140,8 @@ class Watch:
 def suspicion(events: int, without_record_key: int, keys_under_several: int) -> str | None:
     """Return why partitions were perhaps not chosen by the key, by what was found among `events`; None if nothing."""
     if without_record_key and without_record_key >= SUSPICIOUS * events:
-        share = min(
-            1.0, without_record_key / max(1, events)
-        )  # some left the sample since they were counted
+        # Some of those counted before may have left the sample since.
+        share = min(1.0, without_record_key / max(1, events))
         return (
             f"{share:.0%} of the events have no record key, by which producers usually choose"
             " the partition"

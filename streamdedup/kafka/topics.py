@@ -416,5 +416,5 @@ def changes(
             for name, topic in seen.items()
             if name in now and now[name].topic_id != topic.topic_id
         ],
-        leaderless=[(name, p) for name in seen if name in now for p in now[name].leaderless],
+        leaderless=tuple((name, p) for name in seen if name in now for p in now[name].leaderless),
     )
