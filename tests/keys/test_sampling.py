@@ -60,7 +60,7 @@ def test_within_one_batch_the_share_is_halved_too() -> None:
     sample = Sample(100)
     column = keys(range(100_000))
     looked = sample.look(0, column, passing(column))
-    assert 50 <= sample.kept <= 100
+    assert 20 <= sample.kept <= 100  # just after a halving about half are left, by chance
     assert len(looked.rows) == sample.kept
     again = sample.look(0, column, passing(column))
     assert again.rows.tolist() == looked.rows.tolist()
