@@ -2,10 +2,12 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from typing import Any
 from unittest.mock import patch
 
 import hypothesis
 import pytest
+import structlog
 
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.worker import worker
@@ -55,6 +57,22 @@ class YoungCollector:
 
     def freeze(self) -> None:
         """Do nothing. On Python 3.14 hypothesis warns if its generator of random numbers is frozen."""
+
+
+@pytest.fixture(autouse=True)
+def logs_are_as_before() -> Iterator[None]:
+    """Undo how a command that ran in this process has set up its logs.
+
+    It also would have loggers keep that for good, and what a later test captures would lack their lines.
+    """
+    configure = structlog.configure
+
+    def uncached(*arguments: Any, **options: Any) -> None:
+        configure(*arguments, **{**options, "cache_logger_on_first_use": False})
+
+    with patch.object(structlog, "configure", uncached):
+        yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)
