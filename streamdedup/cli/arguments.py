@@ -11,9 +11,8 @@ from typing import Any, NoReturn, TypeAlias
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 Reader = Callable[[str], Any]
 
-ACROSS_PARTITIONS = (
-    3  # the exit status if events of one key come in several partitions, and nothing is worse
-)
+# The exit status if events of one key come in several partitions, and nothing is worse.
+ACROSS_PARTITIONS = 3
 
 
 class _NoOption(str):

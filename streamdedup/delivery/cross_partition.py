@@ -12,7 +12,7 @@ import numpy as np
 from streamdedup.events import Column, Verdict, Verdicts
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.keys.options import KeyOptions
-from streamdedup.keys.sampling import AGAIN, ELSEWHERE, KEPT_MAX, Sample
+from streamdedup.keys.sampling import AGAIN, ELSEWHERE, KEPT_MAX, Places, Sample
 
 REMEDY = "have the producer choose the partition by the key alone (docs/partitioning.md)"
 GROWN_MUCH = 0.1  # of the share of all duplicates
@@ -118,15 +118,19 @@ class Watch:
 
     def read(self, partition: int, keys: Column) -> None:
         """Look at `keys` of input events, none of which is null, in their order, as if each partition judged them."""
-        looked = self._sample.look(partition, keys, _no_verdicts(keys), None, self.hash)
-        elsewhere = int(np.count_nonzero(looked.places == ELSEWHERE))
-        self._count(elsewhere, int(np.count_nonzero(looked.places == AGAIN)), elsewhere)
+        places = self._places(partition, keys)
+        elsewhere = int(np.count_nonzero(places == ELSEWHERE))
+        self._count(elsewhere, int(np.count_nonzero(places == AGAIN)), elsewhere)
 
     def read_emitted(self, partition: int, keys: Column) -> None:
         """Look at `keys` of output events, none of which is null, whose input events are read before, or are gone."""
-        looked = self._sample.look(partition, keys, _no_verdicts(keys), None, self.hash)
-        elsewhere = int(np.count_nonzero(looked.places == ELSEWHERE))
+        elsewhere = int(np.count_nonzero(self._places(partition, keys) == ELSEWHERE))
         self._count(elsewhere, 0, elsewhere)
+
+    def _places(self, partition: int, keys: Column) -> Places:
+        """Return what was known before of the sampled `keys`, on which nobody has given a verdict."""
+        passing = np.full(len(keys), Verdict.PASS, dtype=np.uint8)
+        return self._sample.look(partition, keys, passing, None, self.hash).places
 
     def _count(self, unseen: int, seen: int, in_several: int) -> None:
         stands_for = 1 << self._sample.halvings
@@ -142,10 +146,7 @@ def suspicion(events: int, without_record_key: int, keys_under_several: int) -> 
     if without_record_key and without_record_key >= SUSPICIOUS * events:
         # Some of those counted before may have left the sample since.
         share = min(1.0, without_record_key / max(1, events))
-        return (
-            f"{share:.0%} of the events have no record key, by which producers usually choose"
-            " the partition"
-        )
+        return f"{share:.0%} of the events have no record key, by which producers usually choose the partition"
     if keys_under_several:
         return "events of one key have different record keys, by which producers usually choose the partition"
     return None
@@ -154,7 +155,3 @@ def suspicion(events: int, without_record_key: int, keys_under_several: int) -> 
 def record_keys_matter(key: KeyOptions, partitions: int) -> bool:
     """Return whether record keys may lead events of one `key` to several of `partitions`."""
     return partitions > 1 and (key.from_, key.normalize) != ("key", "none")
-
-
-def _no_verdicts(keys: Column) -> Verdicts:
-    return np.full(len(keys), Verdict.PASS, dtype=np.uint8)

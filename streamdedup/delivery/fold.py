@@ -69,9 +69,8 @@ class FoldedMemory(Memory):
         self._input_id: str | None = None  # of the input at the last fencing
         self._fingerprint: Fingerprint | None = None  # of a record batch of it, below the label
         self._replaced = False  # whether the log holds another record batch now where that one was
-        self._trusted_to: int | None = (
-            None  # the label up to which snapshots are trusted; None: any
-        )
+        # The label up to which snapshots are trusted; None if all are.
+        self._trusted_to: int | None = None
         self._log = log
 
     @property

@@ -6,8 +6,8 @@ ended, but the output or the group's offset stays undecided for ever: no new pro
 next transaction of the same producer id does, with its own outcome. So we find out how the lost one ended, and end an
 empty one in the same way.
 
-The note of each commit tells: with `exactly_once`, no event of ours lies at or above the label of the last commit. If
-only the output is undecided, the lost transaction was committed if the label lies above its events. If the offset is
+The note of each commit shows how: with `exactly_once`, no event of ours lies at or above the label of the last commit.
+If only the output is undecided, the lost transaction was committed if the label lies above its events. If the offset is
 undecided, it was committed if the output shows events of ours at or above the label before it. If both are undecided,
 it is committed: an offset is sent when all events are in the output, so the transaction is whole, and we may have
 taken it for committed. Else it was aborted, or it wrote nothing to the output: then its input is read again, and gives
@@ -29,8 +29,6 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-OFFSET, OUTPUT = "the group's offset", "the output"
 
 
 async def finish_lost(
@@ -57,28 +55,26 @@ async def finish_lost(
         return False
 
     async with asyncio.timeout(ANSWER_S_MAX):
-        lost = OFFSET
+        offset_is_lost = False
         try:
             own = await cluster.committed(group, source, partition, stable=True)
         except UndecidedError:
+            offset_is_lost = True
             own = await cluster.committed(group, source, partition, stable=False)
-        else:
-            lost = OUTPUT
         end = await cluster.end_offset(output, partition)
         stable = await cluster.stable_offset(output, partition)
         output_is_lost = stable < end and await is_ours(stable)
-        if lost == OUTPUT and not output_is_lost:
+        if not offset_is_lost and not output_is_lost:
             return
         label = _label(own, topology[output].topic_id)
         if label is None:
             was_committed = False
+        elif offset_is_lost:
+            was_committed = output_is_lost or await shows_ours(label, stable)
         else:
-            was_committed = (
-                label > stable
-                if lost == OUTPUT
-                else output_is_lost or await shows_ours(label, stable)
-            )
+            was_committed = label > stable
         await writer.mark_again(group, commit=was_committed)
+    lost = "the group's offset" if offset_is_lost else "the output"
     log.warning(
         "transaction_finished",
         partition=partition,

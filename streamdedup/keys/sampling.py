@@ -156,8 +156,9 @@ def warm_up() -> None:
         sample.look(partition, keys, np.zeros(3, dtype=np.uint8), keys)
 
 
-# The columns of the table, one row a key: its hash; its digest; where it came first, and the bits below; the bits of
-# the other partitions, modulo 64; the hash of the record key under which it came first.
+# The columns of the table, which has one row for each key: the hash of the key; the two halves of its digest; the
+# partition in which it came first, with the three flags that follow; one bit for each other partition, modulo 64; the
+# hash of the record key under which it came first.
 _HASH, _DIGEST_A, _DIGEST_B, _FIRST, _OTHERS, _RECORD, _COLUMNS = range(7)
 _IN_SEVERAL, _UNDER_MORE, _TAKEN = (np.uint64(1 << bit) for bit in (32, 33, 63))
 _PARTITION = np.uint64(0xFFFFFFFF)

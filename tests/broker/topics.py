@@ -298,17 +298,13 @@ def end_offsets(bootstrap: str, topic: str, deadline_s: float = DEADLINE_S) -> d
 def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
     """Set some settings of a topic, as `create_topic` does; returns when the broker reports them."""
     admin = admin_client(bootstrap)
-    entries = [
-        ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
-        for key, value in config.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-    _result(admin.incremental_alter_configs([resource])[resource])
+    wanted = {key.replace("_", "."): str(value) for key, value in config.items()}
+    _alter(admin, ResourceType.TOPIC, name, wanted)
     asked = ConfigResource(ResourceType.TOPIC, name)
     wait_until(
         lambda: all(
-            _result(admin.describe_configs([asked])[asked])[entry.name].value == entry.value
-            for entry in entries
+            _result(admin.describe_configs([asked])[asked])[setting].value == value
+            for setting, value in wanted.items()
         ),
         DEADLINE_S,
         lambda: f"{name} keeps its old settings",
@@ -317,9 +313,16 @@ def alter_topic(bootstrap: str, name: str, **config: str | int) -> None:
 
 def alter_broker(bootstrap: str, node: int, setting: str, value: str) -> None:
     """Set a setting of a running broker."""
-    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
     admin = admin_client(bootstrap)
+    _alter(admin, ResourceType.BROKER, str(node), {setting: value})
+
+
+def _alter(admin: AdminClient, kind: ResourceType, name: str, config: Mapping[str, str]) -> None:
+    entries = [
+        ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        for setting, value in config.items()
+    ]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
     _result(admin.incremental_alter_configs([resource])[resource])
 
 

@@ -231,7 +231,8 @@ def test_many_keys_are_compared_in_bounded_memory() -> None:
     ]
     for generations in (None, 3):
         clock = None if generations is None else by_time(generations)
-        with emitted(clock, *partitions, size_bytes=300_000) as keys:
+        keys = emitted(clock, *partitions, size_bytes=300_000)
+        with keys.sorter:
             across = keys.compared(Watch())
         assert across.keys == len({key for key, _ in chain(*partitions)})
         assert across.doubled == sum(1 for _ in _doubled(partitions, generations))

@@ -72,12 +72,13 @@ for a leader. In 6 of 20 kills of a cluster of one broker under load, the commit
 undecided, and neither a new producer nor a restart of the broker ended that. A cluster of several brokers may meet it
 if all replicas of a partition are away at once.
 
-With `exactly_once` the worker mends it at its next fence. Its notes tell how the transaction had ended, and an empty
-transaction of the same producer id, with the same outcome, has the brokers write the markers. The log says
-`transaction_finished`. If the worker's next transaction has ended the lost one with another outcome, the broker has
-lost a commit that it confirmed. The worker notices that, too: it drops its filter, reads those events again and makes
-the filter anew of the output (`commit_lost`). A letter or a duplicate in a side topic that was left undecided alone
-ends with the next transaction that writes there. Consumers and producers other than the worker have no such remedy."""
+With `exactly_once` the worker mends it at its next fence. The notes of its commits show how the transaction had
+ended. The worker then ends an empty transaction of the same producer id in the same way, and the brokers write the
+markers. The log says `transaction_finished`. If the worker's next transaction has ended the lost one with another
+outcome, the broker has lost a commit that it confirmed. The worker notices that, too: it drops its filter, reads
+those events again and makes the filter anew of the output (`commit_lost`). A letter or a duplicate in a side topic
+that was left undecided alone ends with the next transaction that writes there. Consumers and producers other than the
+worker have no such remedy."""
 
 ZOOKEEPER = """\
 With ZooKeeper, of whatever version:

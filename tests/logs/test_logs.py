@@ -43,7 +43,6 @@ def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
-    structlog.reset_defaults()
 
 
 def set_up(

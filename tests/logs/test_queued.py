@@ -46,7 +46,6 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     made.close()
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -6,13 +6,10 @@ doubled whose times are less than the window apart. A window by count knows no t
 """
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
-from typing_extensions import override
 
 from streamdedup.commands.audit.match import EXAMPLES_MAX, group_numbers, pieces
 from streamdedup.commands.audit.rows import EMITTED, ROW, TIMED_ROW, Rows, Sorter
@@ -45,8 +42,8 @@ class Across:
     def text(self) -> str:
         """Return it in words."""
         which = "in the output" if self.whole else "of a sample"
-        told = f"{counted(self.keys, 'key')} {which}, of which {self.in_several:,} in several partitions"
-        return f"{told}: {self.evidence}; {REMEDY}" if self.evidence else told
+        compared = f"{counted(self.keys, 'key')} {which}, of which {self.in_several:,} in several partitions"
+        return f"{compared}: {self.evidence}; {REMEDY}" if self.evidence else compared
 
     @property
     def evidence(self) -> str | None:
@@ -82,23 +79,17 @@ def sampled(watch: Watch) -> Across:
     )
 
 
-class EmittedKeys(AbstractContextManager["EmittedKeys"]):
-    """Takes the emitted keys of one partition after the other, and compares them, in `size_bytes` of memory."""
+class EmittedKeys:
+    """Takes the emitted keys of one partition after the other, and compares them, in `size_bytes` of memory.
+
+    The caller closes its `sorter`.
+    """
 
     def __init__(self, clock: Clock | None, *, size_bytes: int) -> None:
         self._is_known = clock is None or not clock.by_count
         self._generations = clock.generations if clock and self._is_known else None
         self._by_time = self._generations is not None
-        self._sorter = Sorter(timed=self._by_time, size_bytes=size_bytes)
-
-    @override
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._sorter.__exit__(kind, error, trace)
+        self.sorter = Sorter(timed=self._by_time, size_bytes=size_bytes)
 
     def add(self, partition: int, parts: Iterable[Rows]) -> None:
         """Take the sorted rows of a partition."""
@@ -108,13 +99,13 @@ class EmittedKeys(AbstractContextManager["EmittedKeys"]):
                 if not self._by_time:  # each key once
                     of = group_numbers(emitted)
                     emitted = emitted[np.flatnonzero(np.diff(of, prepend=-1))]
-                self._sorter.add(self._placed(partition, emitted))
+                self.sorter.add(self._placed(partition, emitted))
 
     def compared(self, watch: Watch) -> Across:
         """Return what was found. `watch` saw the same events, and those of the input."""
         keys = in_several = doubled = 0
         places = list[int]()
-        for rows in pieces(self._sorter.parts()):
+        for rows in pieces(self.sorter.parts()):
             of = group_numbers(rows)
             keys += int(of[-1]) + 1 if len(of) else 0
             if self._generations is not None:

@@ -89,7 +89,8 @@ class _Audit:
             found = [await self._partition(recipe, extent, topology, watch) for extent in extents]
             return judged(self._settings, recipe.shard_capacity, found, sampled(watch))
         self._size_bytes //= 2  # the other half is for the keys of all partitions
-        with EmittedKeys(self._clock(recipe), size_bytes=self._size_bytes) as keys:
+        keys = EmittedKeys(self._clock(recipe), size_bytes=self._size_bytes)
+        with keys.sorter:
             found = [
                 await self._partition(recipe, extent, topology, watch, keys) for extent in extents
             ]

@@ -1,4 +1,4 @@
-"""End an empty transaction, so that the brokers write its markers where they lost those of the transaction before.
+"""End an empty transaction: the brokers then write its markers, also where they lost those of the one before it.
 
 The three requests are those that aiokafka sends around what is written. We rely on these private names of aiokafka's
 producer: `_txn_manager`, None without transactions, with `producer_id` and `producer_epoch`.
