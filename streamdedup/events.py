@@ -182,6 +182,29 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where each event of a middle topic lay in the input: its topic, partition and offset, (n,) each.
+
+    The topics are the bytes of their names, none of them null.
+    """
+
+    topics: Column
+    partitions: Integers
+    offsets: Integers
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def take(self, rows: Integers | slice) -> "Places":
+        """Return those of `rows`."""
+        return Places(
+            topics=self.topics.take(rows),
+            partitions=self.partitions[rows],
+            offsets=self.offsets[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
@@ -189,7 +212,8 @@ class EventBatch:
     offset at which reading goes on. `headers` are a HeaderColumn if the batch was cut from raw record
     batches. `bodies` are the events in the wire format, from the length of the key on; None if the batch
     was made of record objects. `origins` are the record batches, ascending, of which all events are in this
-    batch. `damage`, in a batch of no events, is what was skipped in their place.
+    batch. `damage`, in a batch of no events, is what was skipped in their place. `places`, in a batch of a
+    middle topic, is where the events lay in the input.
     """
 
     topic: str
@@ -203,6 +227,7 @@ class EventBatch:
     bodies: Column | None = None
     origins: Sequence[Origin] = ()
     damage: Damage | None = None
+    places: Places | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -220,6 +245,14 @@ class EventBatch:
         columns = sum(int(np.maximum(c.sizes, 0).sum()) for c in (self.keys, self.values))
         headers = (cell for cells in self.headers for cell in cells)
         return columns + sum(len(name) + len(value or b"") for name, value in headers)
+
+    def place(self, row: int) -> tuple[str, int, int]:
+        """Return topic, partition and offset of an event, for people: those in the input if there are `places`."""
+        places = self.places
+        if places is None:
+            return self.topic, self.partition, int(self.offsets[row])
+        topic = (places.topics[row] or b"").decode(errors="replace")
+        return topic, int(places.partitions[row]), int(places.offsets[row])
 
     @classmethod
     def skipped(
@@ -258,6 +291,7 @@ class EventBatch:
             else [headers[row] for row in rows.tolist()],
             next_offset=self.next_offset,
             bodies=None if self.bodies is None else self.bodies.take(rows),
+            places=None if self.places is None else self.places.take(rows),
         )
 
     def parts(self, events: int) -> Iterator["EventBatch"]:
@@ -285,4 +319,5 @@ class EventBatch:
                 for origin in self.origins
                 if start <= origin.start and origin.end <= end
             ],
+            places=None if self.places is None else self.places.take(cut),
         )

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup import events
-from streamdedup.events import COPY_PIECE_BYTES, Column, EventBatch, Origin, Verdict, concatenated
+from streamdedup.events import (
+    COPY_PIECE_BYTES,
+    Column,
+    EventBatch,
+    Origin,
+    Places,
+    Verdict,
+    concatenated,
+)
 
 Cells = list[bytes | None]
 
@@ -76,6 +84,28 @@ def test_the_parts_of_a_batch_know_the_record_batches_that_are_whole() -> None:
     assert [list(part.origins) for part in whole.parts(1)] == [[(0, 1, "a")], [], []]
     shifted = replace(_batch(), origins=[Origin(0, 2, "a"), Origin(2, 3, "b")])
     assert [list(part.origins) for part in shifted.parts(2)] == [[(0, 2, "a")], [(0, 1, "b")]]
+
+
+def test_places_go_with_their_events() -> None:
+    """Whatever part is taken of a batch, its places are those of its events; without places there are none."""
+    topics = Column.of([b"a", b"b", b"a"])
+    places = Places(topics=topics, partitions=np.array([0, 1, 2]), offsets=np.array([5, 6, 7]))
+    whole = replace(_batch(), places=places)
+    parts = [whole, whole.head(2), whole.take(np.array([0, 2])), *whole.parts(2)]
+    found = [part.places and part.places.offsets.tolist() for part in parts]
+    assert found == [[5, 6, 7], [5, 6], [5, 7], [5, 6], [7]]
+    assert [list(part.places.topics) for part in parts[2:] if part.places] == [
+        [b"a", b"a"],
+        [b"a", b"b"],
+        [b"a"],
+    ]
+    assert [part.places.partitions.tolist() for part in parts[2:] if part.places] == [
+        [0, 2],
+        [0, 1],
+        [2],
+    ]
+    assert [part.places for part in (_batch().head(2), *_batch().parts(2))] == [None] * 3
+    assert _batch().take(np.array([1])).places is None
 
 
 def test_verdicts_keep_their_numbers() -> None:

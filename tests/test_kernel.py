@@ -38,19 +38,22 @@ from streamdedup.filters.base import Removable, Static, Unionable
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.verdicts import PendingRows
+from streamdedup.kafka.records import origin_header
 from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.encoding import warm_up as warm_up_records
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import decode, record_batches
-from streamdedup.kernel import KERNELS, cache_root, prefetch, upper_half
+from streamdedup.kernel import KERNELS, cache_root, copy_bytes, prefetch, upper_half
 from streamdedup.kernel import sources as kernel_sources
-from streamdedup.keys import join
+from streamdedup.keys import join, placement
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
 from streamdedup.keys.options import EmailPreset, EmailRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
+from tests.kafka.test_columns import fetched
+from tests.kafka.test_wire import built, rows_by_chance
 from tests.watching import watched
 
 pytestmark = pytest.mark.slow
@@ -186,6 +189,7 @@ def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
 WORDS = st.integers(0, (1 << 64) - 1).map(np.uint64)
 
 
+_copied: Any = numba.njit(lambda *arguments: copy_bytes(*arguments))  # noqa: PLW0108
 _upper_half_of: Any = numba.njit(lambda a, b: upper_half(a, b))  # noqa: PLW0108 - an intrinsic is no function
 _asked: Any = numba.njit(lambda words, at: prefetch(words, at))  # noqa: PLW0108
 
@@ -204,6 +208,31 @@ def test_asking_ahead_does_no_harm(at: np.uint64) -> None:
     words = np.arange(3, dtype=np.uint64)
     _asked(words, at)
     assert words.tolist() == [0, 1, 2]
+
+
+@given(st.binary(max_size=300), st.data())
+@settings(deadline=None)
+def test_bytes_are_copied(given: bytes, data: Any) -> None:
+    """Those that are asked for, to where they shall be, and no other byte changes."""
+    start, at, room = (data.draw(st.integers(0, most)) for most in (len(given), 50, 50))
+    count = data.draw(st.integers(0, len(given) - start))
+    source, out = np.frombuffer(given, np.uint8), np.full(at + count + room, 7, np.uint8)
+    _copied(source, *map(np.uint64, (start, count)), out, np.uint64(at))
+    assert out.tobytes() == b"\7" * at + given[start : start + count] + b"\7" * room
+
+
+def test_only_bytes_are_copied() -> None:
+    """Of other numbers, with steps between them, to what is read-only, or from a signed place: nothing is copied."""
+    eight, one = np.zeros(8, np.uint8), np.uint64(1)
+    fixed = np.frombuffer(bytes(8), np.uint8)
+    for arguments in (
+        (eight, 1, one, eight, one),
+        (eight, one, one, eight.view(np.int8), one),
+        (eight[::2], one, one, eight, one),
+        (eight, one, one, fixed, one),
+    ):
+        with pytest.raises(numba.TypingError):
+            _copied(*arguments)
 
 
 def test_only_words_are_taken() -> None:
@@ -529,6 +558,7 @@ def report() -> None:
     for case in CASES:
         late += _used(case)
     late += _records_used()
+    late += _placement_used()
     _others_used()
     found = {
         "misinferred": [*misinferred(KERNELS)],
@@ -681,6 +711,21 @@ def _records_used() -> Iterator[str]:
     cells = Column.of([b"\x02\x02h\x02x"] * 4)
     for part in (cells, cells.take(slice(None, None, 2)), cells.take(np.arange(3))):
         assert set(RawHeaders(part).located("h")) == {b"x"}
+    yield from _since(before)
+
+
+def _placement_used() -> Iterator[str]:
+    """As `_records_used`, for what the two stages of a repartition do with an event."""
+    placement.warm_up()
+    origin_header.warm_up()
+    before = _compiled()
+    (first,) = fetched(built(rows_by_chance(1, 50)), events_max=50)
+    for batch in (first, first.take(np.arange(0, 50, 3)), first.head(9)):
+        for keys in (batch.keys, batch.keys.take(np.arange(len(batch))[::-1])):
+            assert (placement.partitions_of(keys, 3) < 3).all()
+        there = origin_header.marked(batch, np.arange(len(batch))[1::2], "g")
+        assert origin_header.unmarked(there, "g")[1] is None
+        assert origin_header.unmarked(batch, "g")[1] == 0
     yield from _since(before)
 
 

@@ -11,7 +11,7 @@ from streamdedup.filters.base import Addable
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.keys import join, sampling
+from streamdedup.keys import join, placement, sampling
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
@@ -56,6 +56,7 @@ def warm_up_all() -> None:
     json_column.warm_up()
     json_exact.warm_up()
     join.warm_up()
+    placement.warm_up()
     ascii_text.warm_up()
     email_column.warm_up()
     domains.warm_up()

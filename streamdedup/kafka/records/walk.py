@@ -147,7 +147,7 @@ def _last_value(
     while left > _0 and at < end:
         size, at = varint(buffer, at, end, INT32)
         start, at = at, at + (size >> _1)
-        is_it = at <= end and _is_name(name, buffer, start, at)
+        is_it = at <= end and is_text(name, buffer, start, at)
         number, at = varint(buffer, at, end, INT32)
         is_null = number & _1 != _0
         start, at = at, at + (_0 if is_null else number >> _1)
@@ -174,7 +174,8 @@ def count_headers(buffer: Bytes, starts: Integers, sizes: Integers, counts: Inte
 
 
 @inlined
-def _is_name(name: Bytes, buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+def is_text(name: Bytes, buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
+    """Return whether the bytes of `buffer` from `at` to `end`, which must lie in it, are `name`."""
     if end - at != np.uint64(name.shape[0]):
         return False
     for place in range(name.shape[0]):

@@ -7,7 +7,7 @@ import numpy as np
 
 from streamdedup.events import Integers
 from streamdedup.kafka.records.walk import INT32, Bytes, varint
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import copy_bytes, inlined, kernel
 
 LEAST_MS = -(1 << 63)
 
@@ -42,18 +42,15 @@ def emit(
         since = _unsigned(timestamps[row] - base_ms)
         number = _unsigned(delta)
         body = np.uint64(size)
-        record = _1 + _size(since) + _size(number) + body
-        if at + _size(record << _1) + record > room:
+        record = _1 + varint_size(since) + varint_size(number) + body
+        if at + varint_size(record << _1) + record > room:
             break
-        at = _put(out, at, record << _1)
+        at = put_varint(out, at, record << _1)
         out[at] = 0
-        at = _put(out, at + _1, since)
-        at = _put(out, at, number)
-        source, behind = np.uint64(start), at + body
-        while at < behind:
-            out[at] = buffer[source]
-            at += _1
-            source += _1
+        at = put_varint(out, at + _1, since)
+        at = put_varint(out, at, number)
+        source = np.uint64(start)
+        at = copied(buffer, source, source + body, out, at)
         max_ms = max(max_ms, timestamps[row])
         delta += 1
         row += 1
@@ -100,15 +97,15 @@ def append_headers(
         end = np.uint64(start + size)
         number, behind = varint(buffer, np.uint64(head), end, INT32)
         count = number + np.uint64((tail_counts[tail] + numbers.shape[0]) << 1)
-        fixed = np.uint64(head - start) + _size(count) + np.uint64(tail_size)
+        fixed = np.uint64(head - start) + varint_size(count) + np.uint64(tail_size)
         fixed += _numbers_size(names, numbers, row)
         if behind > end or fixed + (end - behind) > room - at:
             return row
         out_starts[row], out_sizes[row] = np.int64(at), np.int64(fixed + (end - behind))
-        at = _copied(buffer, np.uint64(start), np.uint64(head), out, at)
-        at = _put(out, at, count)
-        at = _copied(buffer, behind, end, out, at)
-        at = _copied(tails, np.uint64(tail_start), np.uint64(tail_start + tail_size), out, at)
+        at = copied(buffer, np.uint64(start), np.uint64(head), out, at)
+        at = put_varint(out, at, count)
+        at = copied(buffer, behind, end, out, at)
+        at = copied(tails, np.uint64(tail_start), np.uint64(tail_start + tail_size), out, at)
         at = _put_numbers(names, name_ends, numbers, row, out, at)
     return len(starts)
 
@@ -121,12 +118,12 @@ def _numbers_size(names: Bytes, numbers: Integers, row: int) -> np.uint64:
     """
     size = np.uint64(names.shape[0])
     for column in range(numbers.shape[0]):
-        size += _1 + _digits(numbers[column, row])
+        size += _1 + digits_size(numbers[column, row])
     return size
 
 
 @inlined
-def _digits(number: int) -> np.uint64:
+def digits_size(number: int) -> np.uint64:
     """Return the number of bytes of the decimal digits, and of a minus sign."""
     size = _2 if number < 0 else _1
     left = np.uint64(abs(number))
@@ -143,32 +140,38 @@ def _put_numbers(
     start = _0
     for column in range(numbers.shape[0]):
         end = np.uint64(name_ends[column])
-        at = _copied(names, start, end, out, at)
+        at = copied(names, start, end, out, at)
         start = end
-        size = _digits(numbers[column, row])
+        size = digits_size(numbers[column, row])
         out[at] = np.uint8(size << _1)
         at += _1 + size
-        left, place = np.uint64(abs(numbers[column, row])), at
-        while left >= _10:
-            place -= _1
-            out[place] = np.uint8(_48 + left % _10)
-            left //= _10
-        place -= _1
-        out[place] = np.uint8(_48 + left)
-        if numbers[column, row] < 0:
-            out[place - _1] = np.uint8(_45)
+        put_digits(out, at, numbers[column, row])
     return at
 
 
 @inlined
-def _copied(
-    source: Bytes, start: np.uint64, end: np.uint64, out: Bytes, at: np.uint64
-) -> np.uint64:
-    while start < end:
-        out[at] = source[start]
-        at += _1
-        start += _1
-    return at
+def put_digits(out: Bytes, end: np.uint64, number: int) -> None:
+    """Write the decimal digits of `number`, and a minus sign if it is negative, so that they end at `end`."""
+    left, place = np.uint64(abs(number)), end
+    while left >= _10:
+        place -= _1
+        out[place] = np.uint8(_48 + left % _10)
+        left //= _10
+    place -= _1
+    out[place] = np.uint8(_48 + left)
+    if number < 0:
+        out[place - _1] = np.uint8(_45)
+
+
+@inlined
+def copied(source: Bytes, start: np.uint64, end: np.uint64, out: Bytes, at: np.uint64) -> np.uint64:
+    """Copy the bytes from `start` to `end` to `out`, from `at` on; return where they end there."""
+    if start >= end:
+        return at
+    behind = at + (end - start)
+    out[behind - _1] = source[end - _1]  # of this, numba can check the bounds
+    copy_bytes(source, start, end - start, out, at)
+    return behind
 
 
 @inlined
@@ -178,7 +181,8 @@ def _unsigned(number: int) -> np.uint64:
 
 
 @inlined
-def _size(number: np.uint64) -> np.uint64:
+def varint_size(number: np.uint64) -> np.uint64:
+    """Return how many bytes the varint of `number` takes, which is in zigzag already."""
     size = _1
     while number >= _128:
         number >>= _7
@@ -187,7 +191,8 @@ def _size(number: np.uint64) -> np.uint64:
 
 
 @inlined
-def _put(out: Bytes, at: np.uint64, number: np.uint64) -> np.uint64:
+def put_varint(out: Bytes, at: np.uint64, number: np.uint64) -> np.uint64:
+    """Write the varint of `number`, which is in zigzag already; return where it ends."""
     while number >= _128:
         out[at] = np.uint8(number & _127 | _128)
         at += _1
