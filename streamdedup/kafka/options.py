@@ -252,6 +252,29 @@ _SASL_LEAVES = (
 )
 
 
+class RepartitionOptions(BaseModel):
+    """The middle topic, in which all events of a key lie in one partition."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: Name = Field(
+        description="The middle topic. The worker makes it, writes it and deletes what it has read; nobody else may "
+        "write to it, and no other group may read it.",
+        examples=["events-by-key"],
+    )
+    partitions: Annotated[int, count(1, 10_000, "partitions")] = Field(
+        description="The number of partitions of the middle topic, which is also that of the output. It can never "
+        "change: another number needs another middle topic, another group and another output.",
+        examples=["12"],
+    )
+    unread_max: Annotated[int, count(1, 10**9, "events")] = Field(
+        default=1_000_000,
+        description="How many events of one middle partition may wait to be judged before the worker reads no more of "
+        "the input. It bounds the size of the middle topic: each process of the first stage may go beyond it by one "
+        "transaction of at most as many events.",
+    )
+
+
 class SourceOptions(BaseModel):
     """The topic that is read."""
 
@@ -294,6 +317,12 @@ class SourceOptions(BaseModel):
         default=2**20,
         description="The most bytes of an event's headers, names and values together. One with more is rejected like "
         "one above `headers_max`.",
+    )
+    repartition: RepartitionOptions | None = Field(
+        default=None,
+        description="For a topic whose events of one key lie in several partitions: each event is first copied to a "
+        "partition of a middle topic that its key decides, and judged there. If not set, all events of a key must be "
+        "in one partition of `topic`.",
     )
 
 

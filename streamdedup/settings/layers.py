@@ -18,7 +18,6 @@ from streamdedup.settings import nodes
 from streamdedup.settings.names import (
     MASK,
     PREFIX,
-    KeyPath,
     is_known,
     path_of,
     path_of_single,
@@ -26,7 +25,15 @@ from streamdedup.settings.names import (
     suggest,
     variable_of,
 )
-from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, sections
+from streamdedup.settings.tree import (
+    GROUPS,
+    LEAVES,
+    PASS_THROUGH,
+    SECRETS,
+    KeyPath,
+    leaf_of,
+    sections,
+)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -70,8 +77,10 @@ class Layer:
     def tree(self) -> dict[str, dict[str, Any]]:
         """Return the values as nested mappings for pydantic-settings; every section is there, even if it is empty."""
         tree: dict[str, dict[str, Any]] = {section: {} for section in sections()}
-        for (section, *above, name), entry in self.entries.items():
-            options = tree[section].setdefault(above[0], {}) if above else tree[section]
+        for (*above, name), entry in self.entries.items():
+            options: dict[str, Any] = tree
+            for part in above:
+                options = options.setdefault(part, {})
             options[name] = entry.value
         return tree
 
@@ -80,14 +89,20 @@ class Layer:
         place = self._place(node, named)
         if path and not is_known(path):
             self._refuse_unknown(path, named)
-        elif len(path) == 3 or (path in LEAVES and path not in PASS_THROUGH):
+        elif leaf_of(path) and path not in PASS_THROUGH:
             self._add_leaf(path, node, place)
+        elif path in GROUPS and isinstance(node, yaml.MappingNode) and not node.value:
+            self.refuse(place, path, "has no options; set some, or delete it")
         elif isinstance(node, yaml.MappingNode):
             for name, child, child_named in self._pairs(path, node, place):
                 self.add((*path, name), child, child_named)
         elif not nodes.is_null(node):
-            of = "aiokafka's option names" if len(path) == 2 else "options"
+            of = "aiokafka's option names" if path in PASS_THROUGH else "options"
             self.refuse(place, path, f"must be a mapping of {of} to values")
+        elif path in GROUPS:
+            for leaf in LEAVES:
+                if leaf[:-1] == path:
+                    self.entries[leaf] = Setting(None, place)
         elif path == ("filter",) and node.value:
             self._remember_nothing(place)
 
@@ -161,7 +176,7 @@ class Layer:
     def _refuse_unknown(self, path: KeyPath, place: Place) -> None:
         path = path_of(".".join(path))
         if is_known(path):  # `kafka.group_id:` in a file: YAML takes it for one name
-            self.rejected.add(path[:2])
+            self.rejected.add(leaf_of(path) or path)
             above = ", indented below it ".join(f"`{part}:`" for part in path)
             self.refuse(place, path, f"must be written as a section: {above}")
             return
@@ -202,10 +217,14 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
         path = tuple(name.removeprefix(PREFIX).lower().split("__", 2))
         if "__" not in name:
             if single := path_of_single(name):
-                layer.rejected.add(single[:2])
+                layer.rejected.add(leaf_of(single) or single)
                 why = f"names no option; write {variable_of(single)}, with two underscores"
                 layer.problems.append(Problem(place, why))
-        elif path in PASS_THROUGH or (path in _LISTS and text[:1] == "[" and text[-1:] == "]"):
+        elif (
+            path in PASS_THROUGH
+            or path in GROUPS
+            or (path in _LISTS and text[:1] == "[" and text[-1:] == "]")
+        ):
             layer.add_text(path, text, place)
         else:
             layer.add(path, nodes.plain(text), place)

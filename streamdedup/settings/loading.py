@@ -28,8 +28,18 @@ from streamdedup.settings.layers import (
     read_file,
     read_overrides,
 )
-from streamdedup.settings.names import KeyPath, shown, variable_of
-from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, Settings, allowed, choices
+from streamdedup.settings.names import shown, variable_of
+from streamdedup.settings.tree import (
+    GROUPS,
+    LEAVES,
+    PASS_THROUGH,
+    SECRETS,
+    KeyPath,
+    Settings,
+    allowed,
+    choices,
+    leaf_of,
+)
 from streamdedup.units import quote
 
 Loc = tuple[int | str, ...]
@@ -96,9 +106,9 @@ def _check(
         rejected = (rejected - layer.entries.keys()) | layer.rejected
     trees = [layer.tree() for layer in layers]
     settings, errors, conflicts = _validate(trees)
-    wrong = rejected | {error["loc"][:2] for error in errors}
+    wrong = rejected | {leaf_of(error["loc"]) or error["loc"] for error in errors}
     if errors:
-        conflicts = _validate([_stand_ins(wrong), *trees])[2]
+        conflicts = _validate([_stand_ins(wrong), *trees, _stand_ins(_beside(wrong))])[2]
     # pydantic reports one error for each member of a union; the first one is kept.
     found = [*{_path(error): error for error in reversed(errors)}.values()]
     found = [e for e in found if e["type"] != "missing" or e["loc"] not in rejected]
@@ -122,17 +132,26 @@ def _validate(
 def _stand_ins(wrong: Set[Loc]) -> dict[str, Any]:
     """Return valid values for the wrong leaves: the example of a required leaf, `null` (the default) for any other."""
     tree: dict[str, Any] = {}
-    for (section, name), field in LEAVES.items():
-        if (section, name) in wrong:
+    for leaf, field in LEAVES.items():
+        if leaf in wrong:
+            options = tree
+            for part in leaf[:-1]:
+                options = options.setdefault(part, {})
             example = field.examples[0] if field.is_required() and field.examples else None
-            tree.setdefault(section, {})[name] = example
+            options[leaf[-1]] = example
     return tree
+
+
+def _beside(wrong: Set[Loc]) -> set[Loc]:
+    """Return the required leaves of each group of which a leaf is wrong: the stand-in for that leaf needs them."""
+    groups = GROUPS.keys() & {leaf[:-1] for leaf in wrong}
+    return {leaf for leaf, field in LEAVES.items() if leaf[:-1] in groups and field.is_required()}
 
 
 def _path(detail: ErrorDetails) -> KeyPath:
     """Return the path of the leaf, or of the client's option, that an error is about."""
-    section, name, *rest = (str(part) for part in detail["loc"])
-    return (section, name, *rest[:1]) if (section, name) in PASS_THROUGH else (section, name)
+    path = tuple(map(str, detail["loc"]))
+    return path[:3] if path[:2] in PASS_THROUGH else leaf_of(path) or path
 
 
 def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Setting], nowhere: Place) -> Problem:
@@ -160,17 +179,18 @@ def _quoted(path: KeyPath, entry: Setting) -> str:
 def _choices(path: KeyPath) -> tuple[str, ...]:
     """Return all values of a leaf or of a client's option; none if there is no fixed set of them."""
     if path in LEAVES:
-        return choices(LEAVES[path[0], path[1]].annotation)
+        return choices(LEAVES[path].annotation)
     client: Client = "consumer" if path[1] == "consumer" else "producer"
     return choices(type(client_options(client).get(path[2])))
 
 
 def _missing(path: KeyPath) -> str:
-    field = LEAVES[path[0], path[1]]
+    field = LEAVES[path]
     assert field.description and field.examples  # noqa: S101 - a test holds every leaf to it
     what = re.split(r"[,;] |\. |\.$", field.description)[0]
+    beside = f" with the other options of {'.'.join(path[:-1])}" if path[:-1] in GROUPS else ""
     return (
-        f"is required ({what[0].lower()}{what[1:]}); set it in the file, as {variable_of(path)}, or "
+        f"is required{beside} ({what[0].lower()}{what[1:]}); set it in the file, as {variable_of(path)}, or "
         f"with --set {'.'.join(path)}={field.examples[0]}"
     )
 
@@ -183,4 +203,4 @@ def _why(detail: ErrorDetails, path: KeyPath) -> str:
         return str(context["error"])
     if detail["type"] == "string_too_short":
         return "must not be empty"
-    return f"must be {allowed(LEAVES[path[0], path[1]])}"
+    return f"must be {allowed(LEAVES[leaf_of(path) or path])}"

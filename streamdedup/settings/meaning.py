@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.keys.extract import Extractor, canonical
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.settings import Settings
@@ -25,12 +26,16 @@ _WITHOUT = "none"  # in the place of a normalizer
 
 @dataclass(frozen=True)
 class Meaning:
-    """From the input topic `source`, by `extractor`, to the output topic `sink`; `remembers` if there is a filter."""
+    """From the input topic `source`, by `extractor`, to the output topic `sink`; `remembers` if there is a filter.
+
+    `repartition` is set in both stages of a worker that has a middle topic: its partitions are where keys belong.
+    """
 
     extractor: Extractor
     source: str
     sink: str
     remembers: bool
+    repartition: RepartitionOptions | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> "Meaning":
@@ -41,12 +46,19 @@ class Meaning:
             fields = tuple(map(canonical, fields))
         normalizing = normalizer(key.normalize, key.email_rules)
         extractor = Extractor(key.from_, fields, settings.source.tombstones, normalizing)
-        return cls(extractor, settings.source.topic, settings.sink.topic, settings.filter.remembers)
+        return cls(
+            extractor,
+            settings.source.topic,
+            settings.sink.topic,
+            settings.filter.remembers,
+            settings.source.repartition,
+        )
 
     @property
     def parts(self) -> Mapping[str, Any]:
         """Everything that it consists of, as plain JSON values."""
         normalizing = self.extractor.normalizer
+        placement = {"placement": self.repartition.partitions} if self.repartition else {}
         return {
             "version": VERSION,
             "source": self.source,
@@ -54,6 +66,7 @@ class Meaning:
             "key": self._key,
             "normalize": normalizing.rules_id if normalizing else _WITHOUT,
             "filter": self.remembers,
+            **placement,
         }
 
     @property
@@ -69,7 +82,8 @@ class Meaning:
     @property
     def identity_key(self) -> Mapping[str, Any]:
         """The field `key` of a snapshot's identity. It names no version 1: files from before the versions have it."""
-        return self._key if VERSION == 1 else {**self._key, "version": VERSION}
+        version = {} if VERSION == 1 else {"version": VERSION}
+        return {**self._key, **version, **self._placement}
 
     @property
     def identity_normalize(self) -> str:
@@ -84,6 +98,12 @@ class Meaning:
             "fields": list(extractor.fields),
             "tombstones": extractor.tombstones,
         }
+
+    @property
+    def _placement(self) -> dict[str, Any]:
+        """The middle topic and its partitions, for an identity, whose own topic is the output; empty without one."""
+        made = self.repartition
+        return {"placement": {"topic": made.topic, "partitions": made.partitions}} if made else {}
 
     @cached_property
     def _digits(self) -> str:

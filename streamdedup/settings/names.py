@@ -1,6 +1,7 @@
 """The names of options, dotted and as environment variables, and the search for the option that was probably meant.
 
-A path is a dotted name in parts: section, option, and below `kafka.consumer` and `kafka.producer` aiokafka's option.
+A path is a dotted name in parts: section, option, and a third part below a group of options, such as
+`source.repartition`, and below `kafka.consumer` and `kafka.producer`, where it is aiokafka's option.
 """
 
 import difflib
@@ -8,9 +9,7 @@ import re
 from collections.abc import Iterable
 
 from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options, refused, resembles_option
-from streamdedup.settings.tree import LEAVES, PASS_THROUGH, sections
-
-KeyPath = tuple[str, ...]
+from streamdedup.settings.tree import GROUPS, LEAVES, PASS_THROUGH, KeyPath, sections
 
 PREFIX = "STREAMDEDUP_"
 MASK = "********"
@@ -28,9 +27,11 @@ def variable_of(path: KeyPath) -> str:
 
 def path_of_single(variable: str) -> KeyPath | None:
     """Return the option that `variable` would set if the underscores between its parts were doubled, or None."""
-    section, _, name = variable.removeprefix(PREFIX).lower().partition("_")
-    if (section, name) in LEAVES:
-        return section, name
+    single = variable.removeprefix(PREFIX).lower()
+    for path in (*LEAVES, *GROUPS):
+        if single == "_".join(path):
+            return path
+    section, _, name = single.partition("_")
     for client in ("consumer", "producer"):
         option = name.removeprefix(f"{client}_")
         if section == "kafka" and option != name and option in client_options(client):
@@ -42,7 +43,7 @@ def is_known(path: KeyPath) -> bool:
     """Whether the section or option exists. Below `kafka.consumer` and `kafka.producer`, every name counts as known."""
     if len(path) == 1:
         return path[0] in sections()
-    return path in LEAVES or (len(path) == 3 and path[:2] in PASS_THROUGH)
+    return path in LEAVES or path in GROUPS or (len(path) == 3 and path[:2] in PASS_THROUGH)
 
 
 def shown(path: KeyPath) -> str:
@@ -73,6 +74,9 @@ def suggest(path: KeyPath) -> str | None:
         path = (near, *path[1:])
         if len(path) == 1:
             return near
+    if path[:2] in GROUPS and len(path) == 3:
+        near = _nearest(path[2], [leaf[2] for leaf in LEAVES if leaf[:2] == path[:2]])
+        return near and ".".join((*path[:2], near))
     last = ".".join(path[1:]) or path[0]
     plain = last.replace(".", "_").replace("-", "_")
     kafka_names = (KAFKA_NAMES.get(name) for name in (last, last.replace("_", ".")))
@@ -82,11 +86,12 @@ def suggest(path: KeyPath) -> str | None:
 
 
 def _leaf(path: KeyPath, name: str) -> str | None:
-    """Return the leaf with that name, preferably of the section `path[0]`; else a similar leaf of that section."""
-    for section, known in sorted(LEAVES, key=lambda leaf: leaf[0] != path[0]):
-        if name in (known, f"{section}_{known}"):
-            return f"{section}.{known}"
-    siblings = [known for section, known in LEAVES if section == path[0]]
+    """Return the option or group with that name, preferably of the section `path[0]`; else a similar one of it."""
+    known_paths = sorted((*LEAVES, *GROUPS), key=lambda leaf: leaf[0] != path[0])
+    for known_path in sorted(known_paths, key=lambda leaf: leaf[1:] != path):
+        if name in ("_".join(known_path[n:]) for n in range(len(known_path))):
+            return ".".join(known_path)
+    siblings = [leaf[1] for leaf in known_paths if leaf[0] == path[0] and len(leaf) == 2]
     longer = (known for known in siblings if len(path) > 1 and known.startswith(name))
     near = next(longer, None) or _nearest(name, siblings)
     return near and f"{path[0]}.{near}"

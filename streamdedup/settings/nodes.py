@@ -32,7 +32,9 @@ def read_file(path: Path) -> yaml.Node | None:
     try:
         return read_text(text)
     except RecursionError:
-        raise ConfigError(f"{path}: is nested too deeply; options are two levels deep") from None
+        raise ConfigError(
+            f"{path}: is nested too deeply; options are three levels deep at most"
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""

@@ -13,11 +13,14 @@ from pydantic.json_schema import JsonSchemaValue
 from streamdedup.filters.options import WITHOUT_FILTER
 from streamdedup.settings.names import MASK
 from streamdedup.settings.tree import (
+    GROUPS,
     LEAVES,
     PASS_THROUGH,
     SECRETS,
+    KeyPath,
     Settings,
     allowed,
+    options_of,
     quantity_of,
     sections,
 )
@@ -31,10 +34,11 @@ def show(settings: Settings) -> str:
     for section, model in sections().items():
         options: BaseModel = getattr(settings, section)
         lines: list[str] = []
-        for attribute, field in model.model_fields.items():
-            path = (section, field.alias or attribute)
+        for attribute, (path, _, _) in zip(
+            model.model_fields, options_of((section,), model), strict=True
+        ):
             if _is_effective(path, settings):
-                lines += _shown_leaf(path, getattr(options, attribute), settings.origins)
+                lines += _shown_option(path, getattr(options, attribute), settings.origins)
         if lines:
             blocks.append("\n".join([f"{section}:", *lines]) + "\n")
     return "\n".join(blocks)
@@ -69,34 +73,47 @@ def reference_markdown() -> str:
     """Return one Markdown table for each section: name, default, allowed values, meaning."""
     blocks = []
     for section, model in sections().items():
-        rows = [
-            f"| `{name}` | {_default(field)} | {allowed(field)} | {field.description} |"
-            for (of, name), field in LEAVES.items()
-            if of == section
-        ]
+        rows = list(_rows((section,), model))
         head = ["| Option | Default | Allowed | Meaning |", "|---|---|---|---|"]
         intro = textwrap.fill(" ".join((model.__doc__ or "").split()), PROSE_COLUMNS)
         blocks.append("\n".join([f"### {section}", "", intro, "", *head, *rows]))
     return "\n\n".join(blocks) + "\n"
 
 
-def _is_effective(path: tuple[str, str], settings: Settings) -> bool:
+def _rows(path: KeyPath, model: type[BaseModel]) -> Iterator[str]:
+    """Yield a row for each option of a section or group; those of a group follow its own."""
+    for option, field, group in options_of(path, model):
+        name, default = ".".join(option[1:]), _default(field)
+        if path in GROUPS and field.is_required():
+            default = f"required with `{'.'.join(path[1:])}`"
+        values = "a group of options, which follow" if group else allowed(field)
+        yield f"| `{name}` | {default} | {values} | {field.description} |"
+        if group:
+            yield from _rows(option, group)
+
+
+def _is_effective(path: KeyPath, settings: Settings) -> bool:
     """Whether a leaf has an effect. Without a filter, most leaves of `filter` and all of `snapshot` have none."""
-    section, name = path
+    section, name = path[:2]
     if settings.filter.remembers or section not in ("filter", "snapshot"):
         return True
     return section == "filter" and name in WITHOUT_FILTER
 
 
-def _shown_leaf(
-    path: tuple[str, str], value: object, origins: Mapping[tuple[str, ...], str]
-) -> Iterator[str]:
-    if path in PASS_THROUGH and isinstance(value, Mapping) and value:
+def _shown_option(path: KeyPath, value: object, origins: Mapping[KeyPath, str]) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        yield f"  {path[1]}:"
+        for attribute, (leaf, field, _) in zip(
+            type(value).model_fields, options_of(path, type(value)), strict=True
+        ):
+            shown = _with_unit(field, getattr(value, attribute))
+            yield f"    {_pair(leaf[-1], shown)}  # {origins.get(leaf, 'default')}"
+    elif path in PASS_THROUGH and isinstance(value, Mapping) and value:
         yield f"  {path[1]}:"
         for name, option in value.items():
             yield f"    {_pair(name, option)}  # {origins.get((*path, name), 'default')}"
     else:
-        shown = _with_unit(LEAVES[path], value)
+        shown = _with_unit(LEAVES[path], value) if path in LEAVES else value
         yield f"  {_pair(path[1], shown)}  # {origins.get(path, 'default')}"
 
 

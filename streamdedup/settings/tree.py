@@ -1,7 +1,7 @@
 """The tree of all options, assembled from the sections that each room declares, and the contradictions between them.
 
-A leaf is an option; its address is (section, name). `Settings` reads no file and no environment: `load` passes it
-the sources.
+A leaf is an option; its path is (section, name), or (section, group, name) if it belongs to a group: options of a
+section that are set together, or not at all. `Settings` reads no file and no environment: `load` passes it the sources.
 """
 
 # How to add an option (paths are below `streamdedup/`, unless they begin with another folder)
@@ -19,7 +19,7 @@ the sources.
 # 8. Goldens: the configuration; `tests/golden/configuration.py` has values of each option that are written and that are
 #    refused.
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -49,7 +49,7 @@ from streamdedup.settings.sections import (
 )
 from streamdedup.units import Quantity
 
-Leaf = tuple[str, str]
+KeyPath = tuple[str, ...]
 
 
 class Settings(BaseSettings):
@@ -95,7 +95,7 @@ class Settings(BaseSettings):
     @classmethod
     def _leave_defaults(cls, given: Any) -> Any:  # noqa: ANN401 - whatever is to be checked
         """Drop each `null`, which means the default; without a filter, fill in what is required but unused."""
-        given = _without_nulls(given)
+        given = _without_empty_groups(_without_nulls(given))
         if not isinstance(given, Mapping) or not isinstance(given.get("filter"), Mapping):
             return given
         if given["filter"].get("kind") != "none":
@@ -131,7 +131,7 @@ class Settings(BaseSettings):
             raise ValidationError.from_exception_data("Settings", errors, hide_input=True)
         return self
 
-    def _conflicts(self) -> Iterator[tuple[list[Leaf], str]]:
+    def _conflicts(self) -> Iterator[tuple[list[KeyPath], str]]:
         """Yield each contradiction: the leaves concerned, the faulty one first, and the reason."""
         for section in ("kafka", "key", "filter"):
             for names, why in getattr(self, section).conflicts():
@@ -167,17 +167,48 @@ class Settings(BaseSettings):
         for names, why in unfit(self.filter):
             yield [("filter", name) for name in names], why
         yield from self._about_lists()
-        seen: dict[str, Leaf] = {}
-        for section, name in _TOPICS:
-            topic = getattr(getattr(self, section), name)
-            first = seen.setdefault(topic, (section, name))
-            if topic is not None and first != (section, name):
-                yield (
-                    [(section, name), first],
-                    f"must differ from {'.'.join(first)}; name another topic",
-                )
+        yield from self._about_repartition()
+        seen: dict[str, KeyPath] = {}
+        for leaf in _TOPICS:
+            topic = self._value(leaf)
+            first = seen.setdefault(topic, leaf)
+            if topic is not None and first != leaf:
+                yield [leaf, first], f"must differ from {'.'.join(first)}; name another topic"
 
-    def _about_lists(self) -> Iterator[tuple[list[Leaf], str]]:
+    def _value(self, leaf: KeyPath) -> Any:  # noqa: ANN401 - an option's own type
+        """Return the value of a leaf; None if its group is not set."""
+        value: Any = self
+        for name in leaf:
+            value = value and getattr(value, name)
+        return value
+
+    def _about_repartition(self) -> Iterator[tuple[list[KeyPath], str]]:
+        """Yield the contradictions between `source.repartition` and other sections."""
+        if self.source.repartition is None:
+            return
+        if self.filter.by_event_time:
+            yield (
+                [("filter", "retention"), _MIDDLE_TOPIC],
+                "does not work with source.repartition: partitions of the input that are merged may stand at very"
+                " different times, and the events of the slowest would be late; unset it, which leaves a window of the"
+                " last filter.capacity keys, or choose a filter.kind that forgets nothing, or let the producer place"
+                " events by their key and unset source.repartition",
+            )
+        if not self.filter.remembers:
+            yield (
+                [_MIDDLE_TOPIC, ("filter", "kind")],
+                "means nothing with filter.kind: none, because lists judge each event by itself, in whichever"
+                " partition it is; unset source.repartition, or choose a kind",
+            )
+        group_bytes = len(self.kafka.group_id.encode()) + len(REPARTITION_SUFFIX)
+        if group_bytes > GROUP_BYTES_MAX:
+            yield (
+                [("kafka", "group_id"), _MIDDLE_TOPIC],
+                f"is too long for source.repartition, whose group has {REPARTITION_SUFFIX} behind it: that takes"
+                f" {group_bytes} bytes, and Kafka allows {GROUP_BYTES_MAX}; choose a shorter one",
+            )
+
+    def _about_lists(self) -> Iterator[tuple[list[KeyPath], str]]:
         """Yield the contradictions about lists, and about a filter that does not exist."""
         if self.sink.duplicates_topic is not None and not self.filter.remembers:
             yield (
@@ -210,21 +241,25 @@ class Settings(BaseSettings):
             ("blocklist", "on_positive"),
             ("sink", "blocked_topic"),
         ):
-            if getattr(getattr(self, leaf[0]), leaf[1]) not in (None, "drop"):
+            if self._value(leaf) not in (None, "drop"):
                 yield (
                     [leaf, _BLOCKLIST],
                     "means nothing without blocklist.file; set blocklist.file, or unset it",
                 )
 
 
-_BLOCKLIST: Leaf = ("blocklist", "file")
-_TOPICS: tuple[Leaf, ...] = (
+REPARTITION_SUFFIX = "-repartition"  # of the group that fills the middle topic
+GROUP_BYTES_MAX = 2**15 - 1  # the protocol writes the length of a name in 16 bits, with a sign
+_BLOCKLIST: KeyPath = ("blocklist", "file")
+_MIDDLE_TOPIC: KeyPath = ("source", "repartition", "topic")
+_TOPICS: tuple[KeyPath, ...] = (
     ("source", "topic"),
     ("sink", "topic"),
     ("sink", "duplicates_topic"),
     ("sink", "blocked_topic"),
     ("sink", "dead_letter_topic"),
     ("blocklist", "control_topic"),
+    _MIDDLE_TOPIC,
 )
 
 
@@ -232,6 +267,20 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - likewise
     if not isinstance(value, Mapping):
         return value
     return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+
+
+def _without_empty_groups(given: Any) -> Any:  # noqa: ANN401 - likewise
+    """Drop each group that has no option: all of them are at their default, which is that it is not set."""
+    if not isinstance(given, Mapping):
+        return given
+    return {
+        section: {
+            name: value for name, value in options.items() if value or (section, name) not in GROUPS
+        }
+        if isinstance(options, Mapping)
+        else options
+        for section, options in given.items()
+    }
 
 
 def sections() -> dict[str, type[BaseModel]]:
@@ -243,19 +292,46 @@ def sections() -> dict[str, type[BaseModel]]:
     }
 
 
-def _leaves() -> dict[Leaf, FieldInfo]:
+def options_of(
+    path: KeyPath, model: type[BaseModel]
+) -> Iterator[tuple[KeyPath, FieldInfo, type[BaseModel] | None]]:
+    """Yield the path and the field of each option of a section or group; of a group in it, the model, too."""
+    for name, field in model.model_fields.items():
+        members = (field.annotation, *get_args(field.annotation))
+        models = (m for m in members if isinstance(m, type) and issubclass(m, BaseModel))
+        yield (*path, field.alias or name), field, next(models, None)
+
+
+def _groups() -> dict[KeyPath, type[BaseModel]]:
     return {
-        (section, field.alias or name): field
+        path: group
         for section, model in sections().items()
-        for name, field in model.model_fields.items()
+        for path, _, group in options_of((section,), model)
+        if group is not None
     }
 
 
-LEAVES: Mapping[Leaf, FieldInfo] = _leaves()
+def _leaves() -> dict[KeyPath, FieldInfo]:
+    return {
+        leaf: of
+        for section, model in sections().items()
+        for path, field, group in options_of((section,), model)
+        for leaf, of, _ in (options_of(path, group) if group else [(path, field, None)])
+    }
+
+
+GROUPS: Mapping[KeyPath, type[BaseModel]] = _groups()
+LEAVES: Mapping[KeyPath, FieldInfo] = _leaves()
 PASS_THROUGH = frozenset({("kafka", "consumer"), ("kafka", "producer")})
 SECRETS = frozenset(
     leaf for leaf, field in LEAVES.items() if SecretStr in get_args(field.annotation)
 )
+
+
+def leaf_of(path: Sequence[Any]) -> KeyPath | None:
+    """Return the leaf that a path leads to, or into, as a client's option does; None if there is none."""
+    parts = tuple(map(str, path[:3]))
+    return next((parts[:n] for n in (2, 3) if parts[:n] in LEAVES), None)
 
 
 def quantity_of(field: FieldInfo) -> Quantity | None:

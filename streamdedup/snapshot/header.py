@@ -105,6 +105,7 @@ _OPTIONS = {
     "hash_check": "filter.hash",
     "key.fields": "key.field",
     "key.tombstones": "source.tombstones",
+    "key.placement": "source.repartition",
     "normalize": "key.normalize",
     "filter.grows": "filter.on_full",
 }

@@ -132,6 +132,9 @@ WRITTEN: Mapping[str, Sequence[str]] = {
     "source.on_growth": ["accept", "refuse"],
     "source.headers_max": ["1", "20_000", "1M"],
     "source.headers_bytes_max": ["1024", "64KiB", "1GiB"],
+    "source.repartition.topic": ["by-key", "null", "null", "009"],
+    "source.repartition.partitions": ["12", "null", "null", "1e4"],
+    "source.repartition.unread_max": ["5k", "null", "null", "1_000"],
     "key.from": ["json", "json"],
     "key.field": ["url", "user.id", "[tenant]", "/user/id", "'[a, b]'", "5"],
     "key.normalize": ["email", "email", "email", "email"],
@@ -235,6 +238,9 @@ WRONG: Mapping[str, Sequence[str]] = {
     "source.on_growth": ["yes"],
     "source.headers_max": ["0", "1000001", "many"],
     "source.headers_bytes_max": ["1023", "2GiB", "1 second"],
+    "source.repartition.topic": ["a b", "..", "''", "[a]"],
+    "source.repartition.partitions": ["0", "10001", "many", "-1"],
+    "source.repartition.unread_max": ["0", "2G", "1s"],
     "key.from": ["jsn"],
     "key.field": ["''", "{a: b}", "[]", "['']", "[[a]]"],
     "key.normalize": ["mail"],
@@ -324,7 +330,7 @@ def _together(written: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
 
 
 def in_file(leaves: Mapping[str, str], plain: str = PLAIN) -> Case:
-    """They are written into the file, over what stands in `plain`."""
+    """They are written into the file, over what stands in `plain`; those of a group in one line."""
     tree: dict[str, dict[str, str]] = {}
     for line in plain.splitlines():
         name, _, value = line.strip().partition(":")
@@ -332,9 +338,17 @@ def in_file(leaves: Mapping[str, str], plain: str = PLAIN) -> Case:
             tree[next(reversed(tree))][name] = value.strip()
         else:
             tree[name] = {}
+    groups: dict[str, dict[str, dict[str, str]]] = {}
     for leaf, text in leaves.items():
-        section, _, name = leaf.partition(".")
-        tree.setdefault(section, {})[name] = text
+        section, name, *inner = leaf.split(".")
+        if inner:
+            groups.setdefault(section, {}).setdefault(name, {})[inner[0]] = text
+        else:
+            tree.setdefault(section, {})[name] = text
+    for section, named in groups.items():
+        for name, group in named.items():
+            options = ", ".join(f"{option}: {text}" for option, text in group.items())
+            tree.setdefault(section, {})[name] = f"{{{options}}}"
     lines = [
         line
         for section, values in tree.items()
@@ -411,6 +425,7 @@ _SCREENING = PLAIN.replace("filter:\n  capacity: 1000\n", "filter: null\n").repl
     "snapshot:\n  directory: var/snapshots\n", ""
 )
 _LISTED = ("blocklist.file=one.list",)
+_GROUP = ("repartition:", "  topic: by-key", "  partitions: 12")
 _SASL = ("kafka.security_protocol=SASL_SSL", "kafka.sasl_plain_username=me")
 
 CASES: Mapping[str, Case] = {
@@ -551,6 +566,73 @@ CASES: Mapping[str, Case] = {
     "an option of a client is null again": Case(
         _with("kafka", "consumer:", "  client_rack: a", "  session_timeout_ms: 5s"),
         overrides=["kafka.consumer.client_rack=null"],
+    ),
+    # a group of options
+    "a group": Case(_with("source", *_GROUP)),
+    "a group in one line": Case(_with("source", "repartition: {topic: by-key, partitions: 12}")),
+    "a group in the environment": Case(
+        environ={"SOURCE__REPARTITION": "{topic: by-key, partitions: 12, unread_max: 5k}"}
+    ),
+    "options of a group are merged by name": Case(
+        _with("source", *_GROUP),
+        environ={"SOURCE__REPARTITION__PARTITIONS": "24"},
+        overrides=["source.repartition={unread_max: 5k, topic: other}"],
+    ),
+    "a group is null again": Case(_with("source", *_GROUP), overrides=["source.repartition=null"]),
+    "a group is empty again": Case(_with("source", *_GROUP), environ={"SOURCE__REPARTITION": ""}),
+    "a group, null and then set": Case(
+        _with("source", *_GROUP),
+        environ={"SOURCE__REPARTITION": ""},
+        overrides=["source.repartition.topic=other", "source.repartition.partitions=3"],
+    ),
+    "a group, null and then half of it set": Case(
+        _with("source", *_GROUP),
+        environ={"SOURCE__REPARTITION": ""},
+        overrides=["source.repartition.topic=other"],
+    ),
+    "a group without what it requires": Case(overrides=["source.repartition.unread_max=5k"]),
+    "a group without one that it requires": Case(_with("source", *_GROUP[:2])),
+    "a group that is null": Case(_with("source", "repartition:")),
+    "a group that is empty": Case(_with("source", "repartition: {}")),
+    "a group that is a text": Case(_with("source", "repartition: by-key")),
+    "a group that is a list": Case(environ={"SOURCE__REPARTITION": "[topic, partitions]"}),
+    "a group that is no YAML": Case(environ={"SOURCE__REPARTITION": "{topic: a: b}"}),
+    "a leaf of a group twice": Case(_with("source", *_GROUP, "  topic: other")),
+    "a leaf of a group, deeper": Case(overrides=["source.repartition.topic={a: b}"]),
+    "an unknown leaf of a group": Case(_with("source", *_GROUP, "  hunter2: x", "  topik: x")),
+    "a misspelt leaf that a group requires": Case(
+        _with("source", *_GROUP[:2], "  partition: 12"), overrides=["sink.topic=events"]
+    ),
+    "a tag in a group": Case(_with("source", "repartition: {topic: !env X, partitions: 12}")),
+    "dotted, of a group": Case(PLAIN + "source.repartition.topic: by-key\n"),
+    "dotted, of a group, within its section": Case(_with("source", "repartition.topic: by-key")),
+    "one underscore, of a group": Case(
+        environ={
+            "SOURCE_REPARTITION": "hunter2",
+            "SOURCE_REPARTITION_TOPIC": "hunter2",
+            "SOURCE__REPARTITION_UNREAD_MAX": "hunter2",
+        }
+    ),
+    "a middle topic that is the input": Case(
+        _with("source", *_GROUP), overrides=["source.topic=by-key"]
+    ),
+    "a middle topic that is the output": Case(
+        _with("source", *_GROUP), overrides=["sink.topic=by-key", "source.repartition.partitions=0"]
+    ),
+    "a middle topic and a window by time": Case(
+        _with("source", *_GROUP), overrides=["filter={kind: window, retention: 7d}"]
+    ),
+    "a middle topic and a window by count": Case(
+        _with("source", *_GROUP), overrides=["filter.kind=window"]
+    ),
+    "a middle topic, at least once": Case(
+        _with("source", *_GROUP), overrides=["delivery.guarantee=at_least_once"]
+    ),
+    "a middle topic and the record's key": Case(
+        _with("source", *_GROUP), overrides=["key={from: key, field: null}"]
+    ),
+    "a middle topic, screening": Case(
+        _SCREENING, overrides=[*_LISTED, "source.repartition={topic: by-key, partitions: 12}"]
     ),
     # secrets
     "secrets in the file": Case(
@@ -797,6 +879,9 @@ MISSPELT = (
         "kafka.producer.acks",
     ),
     *("kafka.enable.auto.commit", "ssl.ca.location", "max.poll.records", "batch.size", "port"),
+    *("repartition", "repartition.topic", "source.repartitions.topic", "source.partitions"),
+    *("source.repartition.topik", "source.repartition.max_unread", "source.repartition.hunter2"),
+    *("source.repartition_unread_max", "source.repart", "source.repartition.topic.x"),
     *("server.prot", "sever.port", "filter.false_positive_rate", "fetch.wait.max.ms", "linger.ms"),
 )
 

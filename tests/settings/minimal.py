@@ -47,16 +47,19 @@ def problems(path: Path, *overrides: str, **environ: str) -> list[str]:
     return [line.removeprefix("  ") for line in lines]
 
 
-def definition(section: str) -> str:
-    """Return the name of the schema's definition of a section."""
-    found = schema()["properties"][section]
-    reference: str = found.get("anyOf", [found])[0]["$ref"]  # `filter` may be null
-    return reference.rpartition("/")[2]
-
-
 def leaves() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield section, name and schema of every leaf."""
+    """Yield section, name and schema of every leaf, and of every group of options before its own leaves."""
     made = schema()
-    for section in made["properties"]:
-        for name, leaf in made["$defs"][definition(section)]["properties"].items():
+    for section, part in made["properties"].items():
+        options = made["$defs"][reference(part)]
+        for name, leaf in options["properties"].items():
             yield section, name, leaf
+            if group := reference(leaf):
+                for inner, of in made["$defs"][group]["properties"].items():
+                    yield section, f"{name}.{inner}", of
+
+
+def reference(part: Mapping[str, Any]) -> str:
+    """Return the name of the definition to which a part of the schema leads, which may be null besides; else empty."""
+    found: str = part.get("anyOf", [part])[0].get("$ref", "")
+    return found.rpartition("/")[2]

@@ -8,6 +8,8 @@ import pytest
 from streamdedup.settings import show
 from tests.settings.minimal import problems, read
 
+_MIDDLE = ["source.repartition={topic: by-key, partitions: 12}"]
+
 
 class TestContradictions:
     """Leaves that do not fit together are refused, on whichever of them is at fault."""
@@ -88,6 +90,31 @@ class TestContradictions:
             ),
             (["sink.topic=events"], "sink.topic: must differ from source.topic"),
             (
+                [*_MIDDLE, "source.repartition.topic=events"],
+                "source.repartition.topic: must differ from source.topic; name another topic",
+            ),
+            (
+                [*_MIDDLE, "sink.topic=by-key"],
+                "source.repartition.topic: must differ from sink.topic; name another topic",
+            ),
+            *(
+                (
+                    [*_MIDDLE, f"sink.{name}=by-key"],
+                    f"source.repartition.topic: must differ from sink.{name}",
+                )
+                for name in ("duplicates_topic", "dead_letter_topic")
+            ),
+            (
+                [*_MIDDLE, "filter.kind=window", "filter.retention=7d"],
+                "filter.retention = '7d': does not work with source.repartition: partitions of the input that are"
+                " merged may stand at very different times, and the events of the slowest would be late; unset it,",
+            ),
+            (
+                [*_MIDDLE, f"kafka.group_id={'g' * 32_756}"],
+                "kafka.group_id: is too long for source.repartition, whose group has -repartition behind it: that takes"
+                " 32768 bytes, and Kafka allows 32767; choose a shorter one",
+            ),
+            (
                 ["sink.duplicates_topic=events-unique"],
                 "sink.duplicates_topic: must differ from sink.topic",
             ),
@@ -119,6 +146,12 @@ class TestContradictions:
             ["key.hash=siphash"],
             ["filter.hash=siphash"],
             ["filter.kind=counting", "filter.probe=double"],
+            _MIDDLE,
+            [*_MIDDLE, "filter.kind=window"],
+            [*_MIDDLE, "key.from=key", "key.field=null"],
+            [*_MIDDLE, "delivery.guarantee=at_least_once"],
+            [*_MIDDLE, "source.start=latest", "source.on_growth=accept"],
+            [*_MIDDLE, f"kafka.group_id={'g' * 32_755}"],
         ],
     )
     def test_what_fits_is_taken(self, file: Path, overrides: Sequence[str]) -> None:
@@ -126,6 +159,21 @@ class TestContradictions:
         if overrides == ["key.field=~"]:
             overrides = ["key.field='~'"]
         assert read(file, *overrides).source.topic == "events"
+
+    def test_a_middle_topic_differs_from_those_of_a_block_list(
+        self, file: Path, listed: str
+    ) -> None:
+        """They take part in the comparison of topics like all others."""
+        for leaf in ("blocklist.control_topic", "sink.blocked_topic"):
+            (line,) = problems(file, listed, *_MIDDLE, f"{leaf}=by-key")
+            assert f"source.repartition.topic: must differ from {leaf}" in line
+
+    def test_a_worker_that_only_screens_needs_no_middle_topic(
+        self, file: Path, listed: str
+    ) -> None:
+        """A list judges each event by itself, so the option would do nothing."""
+        (line,) = problems(file, "filter=null", listed, *_MIDDLE)
+        assert "source.repartition.topic: means nothing with filter.kind: none" in line
 
     def test_malformed_events_go_where_the_topics_allow(self, file: Path) -> None:
         """Not set, `on_malformed` is dead_letter with that topic, else pass; and that is shown."""

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamdedup.settings import load, meaning
+from streamdedup.settings import Settings, load, meaning, stages
 from streamdedup.settings.meaning import Meaning, shown_check
 
 CONFIG = """\
@@ -19,14 +19,18 @@ snapshot: {directory: var/snapshots}
 SIPHASH = "filter.hash=siphash"
 
 
-def meant(tmp_path: Path, *overrides: str) -> Meaning:
-    """The meaning of a configuration with these settings; FILE in one stands for a file that exists."""
+def loaded(tmp_path: Path, *overrides: str) -> Settings:
+    """The configuration with these settings; FILE in one stands for a file that exists."""
     path = tmp_path / "dedup.yaml"
     path.write_text(CONFIG)
     given = [override.replace("FILE", str(path)) for override in overrides]
-    return Meaning.of(
-        load(path, given, {"STREAMDEDUP_FILTER__HASH_KEY": "00" * 16} if SIPHASH in given else {})
-    )
+    environ = {"STREAMDEDUP_FILTER__HASH_KEY": "00" * 16} if SIPHASH in given else {}
+    return load(path, given, environ)
+
+
+def meant(tmp_path: Path, *overrides: str) -> Meaning:
+    """The meaning of that configuration."""
+    return Meaning.of(loaded(tmp_path, *overrides))
 
 
 def test_the_parts_of_a_meaning(tmp_path: Path) -> None:
@@ -76,6 +80,7 @@ def test_a_pointer_that_has_no_path_stays(tmp_path: Path) -> None:
         "key.normalize=trim",
         "key.normalize=lowercase",
         "key.normalize=email",
+        "source.repartition={topic: middle, partitions: 12}",
     ],
 )
 def test_what_decides_keys_and_outputs_changes_the_name(tmp_path: Path, override: str) -> None:
@@ -119,6 +124,48 @@ def test_another_version_of_the_extraction_has_another_name_and_identity(tmp_pat
         assert meant(tmp_path).identity_key == {**keys, "version": 2}
     assert len(names) == 2
     assert "version" not in keys
+
+
+def stages_of(tmp_path: Path, *overrides: str) -> list[Meaning]:
+    """The meanings of the two stages, with `source.repartition` of 12 partitions."""
+    settings = loaded(tmp_path, "source.repartition={topic: middle, partitions: 12}", *overrides)
+    return [Meaning.of(stages.copying(settings)), Meaning.of(stages.deduplicating(settings))]
+
+
+def test_the_meanings_of_the_two_stages(tmp_path: Path) -> None:
+    """Each has its topics, and both have the number of partitions among which keys are placed."""
+    first, second = stages_of(tmp_path)
+    plain = meant(tmp_path).parts
+    assert first.parts == {**plain, "sink": "middle", "filter": False, "placement": 12}
+    assert second.parts == {**plain, "source": "middle", "placement": 12}
+
+
+@pytest.mark.parametrize(
+    "override", ["source.repartition.topic=other", "source.repartition.partitions=13"]
+)
+def test_another_placement_is_another_meaning_of_both_stages(tmp_path: Path, override: str) -> None:
+    """Names, checks and identities of both differ."""
+    for ours, theirs in zip(stages_of(tmp_path), stages_of(tmp_path, override), strict=True):
+        assert theirs.name != ours.name
+        assert theirs.check != ours.check
+        assert theirs.identity_key != ours.identity_key
+
+
+def test_how_much_may_be_unread_is_no_meaning(tmp_path: Path) -> None:
+    """It may be rolled out worker by worker."""
+    ours, theirs = stages_of(tmp_path), stages_of(tmp_path, "source.repartition.unread_max=5")
+    assert [stage.name for stage in theirs] == [stage.name for stage in ours]
+    assert [stage.identity_key for stage in theirs] == [stage.identity_key for stage in ours]
+
+
+def test_the_identity_has_the_placement_beside_the_key(tmp_path: Path) -> None:
+    """Its own topic is the output, so it names the middle topic here; without one, it is what it always was."""
+    key = meant(tmp_path).identity_key
+    assert key == {"from": "json", "fields": ["id"], "tombstones": "pass"}
+    placement = {"topic": "middle", "partitions": 12}
+    assert [stage.identity_key for stage in stages_of(tmp_path)] == [
+        {**key, "placement": placement}
+    ] * 2
 
 
 @pytest.mark.parametrize(

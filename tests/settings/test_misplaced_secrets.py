@@ -11,8 +11,7 @@ import yaml
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.settings.names import KeyPath
-from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS
+from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, KeyPath
 from tests.settings.minimal import MINIMAL, problems, read
 
 SECRET = "hunter2"  # noqa: S105 - the one that these tests look for

@@ -1,7 +1,7 @@
 """The JSON Schema and the reference in the documentation."""
 
 from streamdedup.settings import reference_markdown, schema
-from tests.settings.minimal import ROOT, definition, leaves
+from tests.settings.minimal import ROOT, leaves, reference
 
 
 class TestSchema:
@@ -24,18 +24,24 @@ class TestSchema:
             for part in leaf.get("anyOf", [leaf])
             if part.get("type") in ("integer", "number")
         ]
-        assert len(numbers) == 17
+        assert len(numbers) == 19
         assert all("minimum" in part and "maximum" in part for part in numbers)
 
     def test_required_leaves_have_an_example(self) -> None:
         """A message about a missing leaf can show how to set it."""
-        made = schema()["$defs"]
+        made = schema()
+        names = {
+            section: made["$defs"][reference(part)].get("required", [])
+            for section, part in made["properties"].items()
+        }
+        in_group = made["$defs"]["RepartitionOptions"]["required"]
+        names["source"] += [f"repartition.{name}" for name in in_group]
         required = {
             f"{section}.{name}": leaf.get("examples")
             for section, name, leaf in leaves()
-            if name in made[definition(section)].get("required", [])
+            if name in names[section]
         }
-        assert len(required) == 5
+        assert len(required) == 7
         assert all(required.values())
 
     def test_the_schema_requires_a_capacity_and_a_directory_only_where_there_is_a_filter(

@@ -66,7 +66,11 @@ class TestShown:
         missing = {
             f"{section}.{name}"
             for section, name, _ in leaves()
-            if not re.search(rf"^  (# )?{name}: ", text, re.MULTILINE)
+            if not re.search(
+                rf"^{'  ' * (name.count('.') + 1)}(# )?{name.rpartition('.')[2]}: ",
+                text,
+                re.MULTILINE,
+            )
         }
         assert missing == {
             "kafka.client_id",

@@ -1,0 +1,65 @@
+"""The two stages of `source.repartition`, each as the settings that it runs with.
+
+The first stage copies each event of the input to the partition of the middle topic that its key decides, and judges
+nothing. The second is a worker whose input is the middle. A stage's settings break a rule of the tree, because its
+input or output is the middle topic itself; they are derived from checked settings, and never checked again.
+"""
+
+from streamdedup.filters.options import UNUSED_CAPACITY, WITHOUT_FILTER, FilterOptions
+from streamdedup.kafka.options import RepartitionOptions
+from streamdedup.settings.sections import AllowlistOptions, BlocklistOptions
+from streamdedup.settings.tree import REPARTITION_SUFFIX, Settings
+
+
+def copying(settings: Settings) -> Settings:
+    """Return what the first stage runs with. Raises ValueError if `settings` have no `source.repartition`.
+
+    It has a group of its own, writes to the middle topic exactly once, and has neither a filter nor lists. An event
+    that the middle refuses becomes a dead letter, as in `settings`.
+    """
+    middle = _repartition(settings).topic
+    hash_options = {name: getattr(settings.filter, name) for name in WITHOUT_FILTER}
+    nothing = {"kind": "none", "capacity": UNUSED_CAPACITY, "on_full": "stop"}
+    sink = {"topic": middle, "duplicates_topic": None, "blocked_topic": None, "shadow": False}
+    return settings.model_copy(
+        update={
+            "kafka": settings.kafka.model_copy(update={"group_id": copying_group(settings)}),
+            "allowlist": AllowlistOptions(),
+            "blocklist": BlocklistOptions(),
+            "filter": FilterOptions.model_construct(**{**hash_options, **nothing}),
+            "sink": settings.sink.model_copy(update=sink),
+            "delivery": settings.delivery.model_copy(update={"guarantee": "exactly_once"}),
+        }
+    )
+
+
+def deduplicating(settings: Settings) -> Settings:
+    """Return what the second stage runs with. Raises ValueError if `settings` have no `source.repartition`.
+
+    `source.start`, `on_gap` and `on_growth` are about the input, and do not hold for the middle topic: it is read from
+    its first event on, without a gap, and never grows.
+    """
+    update = {
+        "topic": _repartition(settings).topic,
+        "start": "earliest",
+        "on_gap": "stop",
+        "on_growth": "refuse",
+    }
+    return settings.model_copy(update={"source": settings.source.model_copy(update=update)})
+
+
+def reads_middle(settings: Settings) -> bool:
+    """Whether these settings are those of the second stage."""
+    repartition = settings.source.repartition
+    return repartition is not None and settings.source.topic == repartition.topic
+
+
+def copying_group(settings: Settings) -> str:
+    """Return the group of the first stage, given the settings as they were written."""
+    return f"{settings.kafka.group_id}{REPARTITION_SUFFIX}"
+
+
+def _repartition(settings: Settings) -> RepartitionOptions:
+    if settings.source.repartition is None:
+        raise ValueError("source.repartition is not set, so there is one stage")
+    return settings.source.repartition
