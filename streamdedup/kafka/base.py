@@ -1,11 +1,13 @@
 """What the worker asks of Kafka: the interface that a real cluster and the one in `streamdedup.testing` both implement.
 
-It has four roles: the cluster, asked by a client outside of any group; one member of the consumer group; the writer of
-one output partition; and the function that connects to a cluster by the settings.
+It has five roles: the cluster, asked by a client outside of any group; one member of the consumer group; the writer of
+one output partition; the writer of any partition for what a group's member has read; and the function that connects to
+a cluster by the settings.
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from streamdedup.events import EventBatch, Fingerprint, Integers
@@ -22,6 +24,18 @@ from streamdedup.kafka.topics import Changes, Topic, Topology
 ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Who a member is to its group, in one generation: with it, the group's offsets can be fenced (KIP-447).
+
+    Each rebalance makes another generation. `instance_id` is `kafka.group_instance_id`; None if that is not set.
+    """
+
+    member_id: str
+    generation: int
+    instance_id: str | None
+
+
 class Source(Protocol):
     """One member of the consumer group, which reads one topic."""
 
@@ -32,6 +46,14 @@ class Source(Protocol):
     @property
     def assigned(self) -> frozenset[int] | None:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
+
+    @property
+    def membership(self) -> Membership | None:
+        """Who this member was to the group when `assigned` was; None while the group rebalances.
+
+        It is set and withdrawn with `assigned` and `epoch`, in one step. So take it together with the epoch under which
+        events are read, and commit their offsets with it: if the group has gone on meanwhile, it refuses them.
+        """
 
     @property
     def refused_since(self) -> float | None:
@@ -90,7 +112,17 @@ class Source(Protocol):
         """Commit an offset outside of a transaction."""
 
 
-class Writer(Protocol):
+class Sender(Protocol):
+    """Appends to one partition of the topics that are written."""
+
+    async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
+
+    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
+        """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes."""
+
+
+class Writer(Sender, Protocol):
     """Writes one partition of the output and of the side topics."""
 
     @property
@@ -113,12 +145,6 @@ class Writer(Protocol):
     async def begin(self) -> None:
         """Begin what the next commit will end."""
 
-    async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
-
-    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes."""
-
     async def settle(self, expected: int | None) -> int | None:
         """Wait until the broker has acknowledged every record; return the output offset after our last event.
 
@@ -128,6 +154,84 @@ class Writer(Protocol):
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
         """Commit what was sent together with the input offset, and end the transaction."""
+
+    async def abort(self) -> None:
+        """Abort what was sent since `begin`."""
+
+    async def give_up(self) -> None:
+        """Abort what was sent, if the broker still answers, and release the producer."""
+
+    async def drop(self) -> None:
+        """Release the producer at once, whatever is under way."""
+
+
+class GroupWriter(Protocol):
+    """Writes any partition of any topic, one transaction at a time, fenced by the generation of a group (KIP-447).
+
+    A transaction may hold the offsets of several input partitions. The group's coordinator takes them from a member of
+    the current generation only. So no name of an input partition is needed as a fence, and one writer a process does.
+    After any error but RefusedError the outcome is in doubt: `start` again, and ask the group for its offsets.
+    """
+
+    @property
+    def transaction_s_max(self) -> float:
+        """The deadline of a transaction, in seconds, from `begin` to the end of `commit`; the caller sets it.
+
+        It is shorter than the time-out after which the broker aborts the transaction and fences us.
+        """
+
+    @property
+    def producer_id(self) -> int:
+        """The id of the producer in each of its record batches; -1 before `start`."""
+
+    async def start(self) -> None:
+        """Fence every earlier writer with this transactional id, and end the transaction that it left open.
+
+        May be called again: it drops the producer first. This waits for brokers that are away, without end.
+        """
+
+    async def mark_again(
+        self, partitions: Mapping[str, Collection[int]], group: str, *, commit: bool
+    ) -> None:
+        """End an empty transaction with that outcome, in `partitions`, by topic, and in the group's offsets.
+
+        What the brokers have left undecided of the transaction before has the same outcome then. Call it right after
+        `start`; the caller sets a time-out.
+        """
+
+    async def begin(self) -> None:
+        """Begin a transaction. The one before must have ended."""
+
+    async def copy(
+        self, topic: str, partition: int, batch: EventBatch, rows: Integers, bytes_max: int
+    ) -> None:
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
+
+    async def send(
+        self, topic: str, partition: int, records: Iterable[Record], bytes_max: int
+    ) -> None:
+        """Append `records` to `partition` of `topic`, which takes record batches of at most `bytes_max` bytes."""
+
+    async def settle(self) -> None:
+        """Wait until the broker has acknowledged every record.
+
+        Raise RefusedError if a record is at fault, and nothing else is: then `start` again, which aborts the
+        transaction, and send it without that record. Any other error is doubt.
+        """
+
+    async def commit(
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, tuple[int, str]],
+        membership: Membership,
+    ) -> None:
+        """Commit what was sent together with the group's offsets on `topic`, and end the transaction.
+
+        `offsets`: input partition -> (offset, metadata); not empty. Call it after `settle`. Raise StaleGenerationError,
+        a DoubtError, if the group takes no offsets of `membership` (any more). Nothing is committed then, and the
+        transaction is still open, so `abort` it. Anything else that this raises is doubt.
+        """
 
     async def abort(self) -> None:
         """Abort what was sent since `begin`."""
@@ -149,11 +253,22 @@ class Cluster(Protocol):
     def patience(self) -> Patience:
         """The record of what waits for brokers that are away."""
 
-    def source(self, topic: str, assignor: str) -> Source:
-        """Return a new member of the group, which joins when it is started, under the assignor of that name."""
+    def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
+        """Return a new member of the group, which joins when it is started, under the assignor of that name.
+
+        `group` is another group than `kafka.group_id`.
+        """
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
+
+    def group_writer(
+        self, transactional_id: str, sink: SinkOptions, *, timeout_ms: int
+    ) -> GroupWriter:
+        """Return a new writer of any partition, which may write once it is started.
+
+        Of `sink`, only `compression` matters. The broker aborts a transaction that lasts longer than `timeout_ms`.
+        """
 
     @property
     def large(self) -> LargeBatches:
@@ -171,6 +286,28 @@ class Cluster(Protocol):
         """Create the missing topics of the sink, with the settings of `source`; return their names.
 
         They keep events for at least `retention_ms_min`.
+        """
+
+    async def create(
+        self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
+    ) -> bool:
+        """Create a topic with these settings of its own; return False if it exists already.
+
+        Raise ConfigError, with the broker's reason, if it refuses.
+        """
+
+    async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, str]:
+        """Delete the records below the offset `before` of each partition; return what failed, by partition.
+
+        That is the name of the error, as `TopicAuthorizationFailedError`, or that of the error of a leader that did not
+        answer. Every partition is tried, whatever becomes of the others. An offset at or below the start of the log
+        deletes nothing, and one above its end is an error of that partition. ValueError if one is negative.
+        """
+
+    async def may_delete_records(self, topic: str) -> bool | None:
+        """Return whether we have the right Delete on `topic`; None if the broker does not report rights.
+
+        Raise UnknownTopicOrPartitionError if there is no such topic, or we may not see it.
         """
 
     async def transaction_ms_max(self) -> int | None:
@@ -193,6 +330,25 @@ class Cluster(Protocol):
         Raise UndecidedError if `stable` is asked while a transaction on the offset has not ended.
         """
 
+    async def committed_all(
+        self, group: str, topic: str, partitions: Collection[int], *, stable: bool = True
+    ) -> dict[int, Committed]:
+        """Return the committed offsets of those `partitions` that have one, in one request.
+
+        Raise UndecidedError if `stable` is asked while a transaction on one of them has not ended.
+        """
+
+    async def topics_of(self, group: str) -> frozenset[str]:
+        """Return the topics on which the group has committed offsets, decided or not."""
+
+    async def groups_on(self, topic: str, besides: Collection[str]) -> frozenset[str] | None:
+        """Return the groups, without those in `besides`, that have committed offsets on `topic`.
+
+        Return None if we may not list all groups, and find none among those that we see. At most
+        `groups.GROUPS_ASKED_MAX` are asked, in the order of their names; one that we may not ask counts as one without
+        offsets.
+        """
+
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
 
@@ -204,6 +360,9 @@ class Cluster(Protocol):
 
         This costs one request to each leader.
         """
+
+    async def end_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the high watermarks of those partitions that answer at once; one request to each leader."""
 
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`, whether it is decided or not.

@@ -11,13 +11,14 @@ import structlog
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import broker_settings, groups, log, offsets, topics
-from streamdedup.kafka.base import Source, Writer
+from streamdedup.kafka.base import GroupWriter, Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client import creation
 from streamdedup.kafka.client.closing import close_client
 from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from streamdedup.kafka.group_sink import KafkaGroupWriter
 from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.offsets import Committed, Note
@@ -43,13 +44,23 @@ class KafkaCluster:
         _warn_of_creation()
         self._make_consumer = columnar or EventConsumer
 
-    def source(self, topic: str, assignor: str) -> Source:
+    def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
-        return KafkaSource(self._options, topic, self.patience, self._make_consumer, assignor)
+        return KafkaSource(
+            self._options, topic, self.patience, self._make_consumer, assignor, group=group
+        )
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
         return KafkaWriter(self._options, sink, partition, self.patience, exactly_once=exactly_once)
+
+    def group_writer(
+        self, transactional_id: str, sink: SinkOptions, *, timeout_ms: int
+    ) -> GroupWriter:
+        """Return a new writer of any partition, which may write once it is started."""
+        return KafkaGroupWriter(
+            self._options, sink, transactional_id, self.patience, timeout_ms=timeout_ms
+        )
 
     async def describe(self, names: Sequence[str]) -> Topology:
         """Return those topics of `names` that exist."""
@@ -65,6 +76,20 @@ class KafkaCluster:
         """Create the missing topics of the sink, with the settings of `source`; return their names."""
         return await topics.create_missing(self._options, sink, source, known, retention_ms_min)
 
+    async def create(
+        self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
+    ) -> bool:
+        """Create a topic with these settings of its own; return False if it exists already."""
+        return await topics.create(self._options, topic, partitions, replication, configs)
+
+    async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, str]:
+        """Delete the records below the offset `before` of each partition; return what failed, by partition."""
+        return await log.delete_records(self._client, topic, before)
+
+    async def may_delete_records(self, topic: str) -> bool | None:
+        """Return whether we have the right Delete on `topic`; None if the broker does not report rights."""
+        return await topics.may_delete_records(self._client, topic)
+
     async def supports_stable_offsets(self, group: str, topic: str) -> bool:
         """Return whether the brokers support stable OffsetFetch."""
         return await offsets.supports_stable_offsets(self._client, group, topic)
@@ -74,6 +99,20 @@ class KafkaCluster:
     ) -> Committed | None:
         """Return the committed offset; None if there is none."""
         return await offsets.committed(self._client, group, topic, partition, stable=stable)
+
+    async def committed_all(
+        self, group: str, topic: str, partitions: Collection[int], *, stable: bool = True
+    ) -> dict[int, Committed]:
+        """Return the committed offsets of those `partitions` that have one, in one request."""
+        return await offsets.committed_all(self._client, group, topic, partitions, stable=stable)
+
+    async def topics_of(self, group: str) -> frozenset[str]:
+        """Return the topics on which the group has committed offsets."""
+        return await offsets.topics_of(self._client, group)
+
+    async def groups_on(self, topic: str, besides: Collection[str]) -> frozenset[str] | None:
+        """Return the groups, without those in `besides`, that have committed offsets on `topic`; None if not known."""
+        return await groups.groups_on(self._client, topic, besides)
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
@@ -85,7 +124,11 @@ class KafkaCluster:
 
     async def first_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
         """Return the offsets at which the logs start, of those partitions that answer at once."""
-        return await log.first_offsets(self._client, topic, partitions)
+        return await log.offsets_at(self._client, topic, partitions, EARLIEST)
+
+    async def end_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the high watermarks of those partitions that answer at once."""
+        return await log.offsets_at(self._client, topic, partitions, LATEST)
 
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`; None if there is none."""

@@ -1,27 +1,35 @@
-"""The consumer group, seen from outside: its members and their assignor, and its offsets.
+"""The consumer group, seen from outside: its members and their assignor, and its offsets; and who else reads a topic.
 
 The broker accepts offsets without a generation only while the group has no members. So if a worker joins in between,
 the request fails and no offset is moved.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
     IllegalGenerationError,
     IncompatibleBrokerVersion,
+    InvalidGroupIdError,
     NonEmptyGroup,
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from aiokafka.protocol.admin import DescribeGroupsRequest
+from aiokafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.client.protocol import ConsumerGroupDescribe
-from streamdedup.kafka.offsets import asked, check
+from streamdedup.kafka.client.connection import asked_again
+from streamdedup.kafka.client.protocol import ConsumerGroupDescribe, TopicsWithIds
+from streamdedup.kafka.offsets import RETRY_S, asked, check, topics_of
 
+GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
+AT_ONCE = 20
+DESCRIBE = 8  # an AclOperation code
 _CLIENT_ID, _HOST, _TYPE, _CLASSIC = 4, 5, 10, 0
 _NO_SUCH_GROUP = (35, 69)  # the broker has no such protocol in force, or no such group in it
 NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED = -1, "", -1
@@ -78,6 +86,60 @@ async def _of_new_protocol(client: Any, group: str) -> InForce:
         return await asked(client, group, ConsumerGroupDescribe(group), described)
     except (IncompatibleBrokerVersion, NotImplementedError):
         return InForce(None, ())
+
+
+async def groups_on(client: Any, topic: str, besides: Collection[str]) -> frozenset[str] | None:
+    """Return the groups, without those in `besides`, that have committed offsets on `topic`.
+
+    Of both group protocols; at most GROUPS_ASKED_MAX groups are asked, in the order of their names. A group of which we
+    may not read the offsets counts as one without. Return None if we may not list all groups, and find none among those
+    that we see. The caller sets a time-out.
+    """
+    try:
+        listed = await _listed(client)
+    except ClusterAuthorizationFailedError:
+        return None
+    asked_of = sorted(listed - set(besides))[:GROUPS_ASKED_MAX]
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def its_topics(group: str) -> frozenset[str]:
+        async with turns:
+            try:
+                return await topics_of(client, group)
+            except (GroupAuthorizationFailedError, InvalidGroupIdError):  # the name "" is one
+                return frozenset()
+
+    found = await asyncio.gather(*map(its_topics, asked_of))
+    on_topic = frozenset(group for group, its in zip(asked_of, found, strict=True) if topic in its)
+    return on_topic if on_topic or await _sees_all_groups(client) else None
+
+
+async def _listed(client: Any) -> set[str]:
+    """Return the names of the groups: each broker lists those whose coordinator it is."""
+
+    async def of(node: int) -> set[str]:
+        async def ask() -> set[str]:
+            response = await client.send(node, ListGroupsRequest())
+            check(response.error_code)
+            return {name for name, *_ in response.groups}
+
+        return await asked_again(client, ask, RETRY_S)
+
+    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    return set().union(*await asyncio.gather(*map(of, nodes)))
+
+
+async def _sees_all_groups(client: Any) -> bool:
+    """Return whether we have the right to list all groups: without it a broker lists those that we may describe.
+
+    True with brokers before 2.8, which we do not ask for that.
+    """
+    request = TopicsWithIds([], cluster_rights=True)
+    try:
+        response = await client.send(client.get_random_node(), request)
+    except NotImplementedError:
+        return True
+    return bool(response.cluster_authorized_operations >> DESCRIBE & 1)
 
 
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:

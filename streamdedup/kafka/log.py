@@ -1,20 +1,24 @@
 """The log of one partition: its ends, single record batches, and its committed events between two offsets.
 
 Each question goes to the partition's leader, and is repeated while the leader moves. So the caller sets a time-out.
+Records are deleted from several logs at once; that is tried once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from aiokafka import TopicPartition
 from aiokafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
     NoError,
     OffsetOutOfRangeError,
     StaleMetadata,
     for_code,
 )
+from aiokafka.protocol.admin import DeleteRecordsRequest
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
@@ -22,7 +26,7 @@ from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import asked_again, client_arguments
 from streamdedup.kafka.client.creation import never_creating
-from streamdedup.kafka.client.protocol import EARLIEST, READ_UNCOMMITTED, fetch_one, list_offsets
+from streamdedup.kafka.client.protocol import READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import PendingDecode
@@ -30,6 +34,7 @@ from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import HEAD, MAGIC, record_batches
 
 RETRY_S = 0.05
+DELETE_MS_MAX = 10_000  # a leader answers once all replicas have deleted, or after this time
 STAMP_BYTES = 1 << 16  # fetched at once while a stamp is looked for: a marker is 78 bytes
 
 T = TypeVar("T")
@@ -61,8 +66,10 @@ async def offset_at(
     return offset
 
 
-async def first_offsets(client: Any, topic: str, partitions: Collection[int]) -> dict[int, int]:
-    """Return the EARLIEST offsets of those partitions whose leaders answer the first request; one request a leader."""
+async def offsets_at(
+    client: Any, topic: str, partitions: Collection[int], which: int
+) -> dict[int, int]:
+    """Return the EARLIEST or LATEST offsets of those partitions whose leaders answer at once; one request a leader."""
     by_leader: dict[int, list[int]] = {}
     for partition in partitions:
         leader = leader_of(client, topic, partition)
@@ -70,7 +77,7 @@ async def first_offsets(client: Any, topic: str, partitions: Collection[int]) ->
             by_leader.setdefault(leader, []).append(partition)
     answers = await asyncio.gather(
         *(
-            client.send(leader, list_offsets(topic, its, EARLIEST, READ_UNCOMMITTED))
+            client.send(leader, list_offsets(topic, its, which, READ_UNCOMMITTED))
             for leader, its in by_leader.items()
         ),
         return_exceptions=True,
@@ -84,6 +91,41 @@ async def first_offsets(client: Any, topic: str, partitions: Collection[int]) ->
     if len(rows) < len(partitions) or any(row[1] for row in rows):
         client.force_metadata_update()  # in the background, for the next time
     return {partition: offset for partition, code, _timestamp, offset in rows if code == 0}
+
+
+async def delete_records(client: Any, topic: str, before: Mapping[int, int]) -> dict[int, str]:
+    """Delete the records below the offset `before` of each partition; return the names of the errors, by partition.
+
+    Every leader is asked once, whatever the others answer: aiokafka's admin client raises the first error, and asks no
+    further. One that is in trouble is asked again when the caller comes again. ValueError for a negative offset: Kafka
+    takes -1 for the end.
+    """
+    if min(before.values(), default=0) < 0:
+        raise ValueError(f"{topic}: an offset below which records are deleted is negative")
+    if any(leader_of(client, topic, partition) is None for partition in before):
+        await client.force_metadata_update()
+    by_leader: dict[int | None, dict[int, int]] = {}
+    for partition, offset in before.items():
+        by_leader.setdefault(leader_of(client, topic, partition), {})[partition] = offset
+    failed = dict.fromkeys(by_leader.pop(None, ()), LeaderNotAvailableError.__name__)
+    answers = await asyncio.gather(
+        *(
+            client.send(leader, DeleteRecordsRequest([(topic, its.items())], DELETE_MS_MAX))
+            for leader, its in by_leader.items()
+        ),
+        return_exceptions=True,
+    )
+    for its, answer in zip(by_leader.values(), answers, strict=True):
+        if not isinstance(answer, BaseException):
+            rows = answer.topics[0][1]
+            failed |= {row[0]: for_code(row[2]).__name__ for row in rows if row[2]}
+        elif isinstance(answer, KafkaError):
+            failed |= dict.fromkeys(its, type(answer).__name__)
+        else:
+            raise answer
+    if failed:
+        client.force_metadata_update()  # in the background, for the next time
+    return failed
 
 
 async def batch_at(client: Any, topic: str, partition: int, offset: int) -> Fingerprint | None:

@@ -5,7 +5,7 @@ A stable OffsetFetch, sent after the previous owner was fenced, does neither. Th
 belongs to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import Any, TypeGuard, TypeVar
 
@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # a code that aiokafka lacks
-_OPTIONAL = ("watermark", "partitions", "born", "floor", "since", "meaning")
+NO_SUCH_GROUP = 69
+_OPTIONAL = ("watermark", "partitions", "born", "floor", "since", "meaning", "placed")
 NOT_YET = {14, 15, 16}  # the coordinator is loading, is away, or has moved
 
 
@@ -40,6 +41,8 @@ class Note:
     - After a `reset --forget`, nothing in the output below the offset `floor` counts as emitted, and the input is read
       again from the offset `since` on.
     - `meaning` is the check of the meaning by which keys were taken until this commit; None in older notes.
+    - `placed` is the number of partitions over which `source.repartition` had placed the events by their judged keys;
+      None if they lay as their producers had placed them.
     """
 
     cluster_id: str | None
@@ -53,6 +56,7 @@ class Note:
     floor: int | None = None
     since: int | None = None
     meaning: int | None = None
+    placed: int | None = None
 
     def encode(self) -> str:
         """Return the text to commit."""
@@ -124,23 +128,56 @@ async def committed(
     The caller sets a time-out. Raise UndecidedError if `stable` is asked while a transaction on the offset has not
     ended, and NotImplementedError if it is asked of a broker before 2.5.
     """
-    request = (
-        StableOffsetFetch(group, topic, partition)
-        if stable
-        else OffsetFetchRequest(group, [(topic, [partition])])
-    )
+    found = await committed_all(client, group, topic, [partition], stable=stable)
+    return found.get(partition)
 
-    def offset_in(response: Any) -> Committed | None:
-        row = response.topics[0][1][0] if response.topics else None
-        code = getattr(response, "error_code", 0) or (row[_error_column(row)] if row else 0)
+
+async def committed_all(
+    client: Any, group: str, topic: str, partitions: Collection[int], *, stable: bool
+) -> dict[int, Committed]:
+    """Return the committed offsets of those `partitions` that have one, in one request. The caller sets a time-out.
+
+    Raise UndecidedError if `stable` is asked while a transaction on one of them has not ended, and NotImplementedError
+    if it is asked of a broker before 2.5.
+    """
+    request = (
+        StableOffsetFetch(group, topic, sorted(partitions))
+        if stable
+        else OffsetFetchRequest(group, [(topic, sorted(partitions))])
+    )
+    return await asked(client, group, request, lambda response: _offsets_in(response, topic))
+
+
+def _offsets_in(response: Any, topic: str) -> dict[int, Committed]:
+    rows = response.topics[0][1] if response.topics else []
+    group_code = getattr(response, "error_code", 0)
+    for partition, code in [
+        ("*", group_code),
+        *((row[0], row[_error_column(row)]) for row in rows),
+    ]:
         if code == UNSTABLE_OFFSET_COMMIT:
             raise UndecidedError(
                 f"the offset of {topic}/{partition} is in a transaction that has not ended"
             )
         check(code)
-        return _committed(row)
+    found = {row[0]: _committed(row) for row in rows}
+    return {partition: committed for partition, committed in found.items() if committed}
 
-    return await asked(client, group, request, offset_in)
+
+async def topics_of(client: Any, group: str) -> frozenset[str]:
+    """Return the topics on which the group has committed offsets, as of its last decided transactions.
+
+    The caller sets a time-out. A group that does not exist has none.
+    """
+
+    def topics_in(response: Any) -> frozenset[str]:
+        if (code := getattr(response, "error_code", 0)) == NO_SUCH_GROUP:
+            return frozenset()
+        check(code)
+        topics = response.topics or ()  # librdkafka's mock broker answers with null
+        return frozenset(topic for topic, rows in topics if any(row[1] >= 0 for row in rows))
+
+    return await asked(client, group, OffsetFetchRequest(group, None), topics_in)
 
 
 async def notes(client: Any, group: str, topic: str, partitions: int) -> dict[int, Note]:
@@ -181,7 +218,7 @@ async def supports_stable_offsets(client: Any, group: str, topic: str) -> bool:
     An error that may pass counts as yes. Any other error is raised: the broker refuses us.
     """
     try:
-        await _ask(client, group, StableOffsetFetch(group, topic, 0))
+        await _ask(client, group, StableOffsetFetch(group, topic, [0]))
     except NotImplementedError:
         return False
     except KafkaError as error:

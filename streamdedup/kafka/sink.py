@@ -2,7 +2,8 @@
 
 With `exactly_once`, everything in one commit is one transaction, and the fence is named after what it protects: the
 transactional id is `output topic/partition`. After any exception, time-out or replaced connection the outcome is in
-doubt: drop the writer, fence again, and ask the broker.
+doubt: drop the writer, fence again, and ask the broker. `group_sink` has the writer of any partition, which is fenced
+otherwise; both are a `TransactionalProducer`.
 
 `open_batches`, the produce seam, makes the record batches. Here, we rely on this private name of aiokafka's client:
 `_conns`.
@@ -22,6 +23,7 @@ from aiokafka.errors import (
     UnsupportedVersionError,
 )
 from aiokafka.structs import OffsetAndMetadata
+from typing_extensions import override
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import EventBatch, Integers
@@ -135,7 +137,125 @@ def _timeout_s(options: KafkaOptions, name: str) -> float:
     return float(defaulted[f"{name}_timeout_ms"]) / 1000
 
 
-class KafkaWriter:
+class TransactionalProducer:
+    """What the writers share: a producer of aiokafka's, its start and its ways out, and the checks of a transaction.
+
+    `exactly_once`: what is sent between `begin` and the commit is one transaction.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        sink: SinkOptions,
+        patience: Patience,
+        *,
+        exactly_once: bool,
+    ) -> None:
+        self._options, self._sink = options, sink
+        self._patience, self._exactly_once = patience, exactly_once
+        self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
+        self._producer: Any = None
+        self._connections: Mapping[Any, Any] = {}
+
+    @property
+    def transactional_id(self) -> str:
+        """The name of the fence."""
+        raise NotImplementedError
+
+    @property
+    def transaction_s_max(self) -> float:
+        """The deadline of a commit, in seconds."""
+        return transaction_s_max(self._options)
+
+    @property
+    def producer_id(self) -> int:
+        """The id of the producer in each of its record batches; -1 before the fence, and without one."""
+        return producer_id(self._producer) if self._producer else -1
+
+    async def begin(self) -> None:
+        """Begin what the next commit will end."""
+        self._forget()
+        if self._exactly_once:
+            await self._producer.begin_transaction()
+            disregard_transaction(self._producer)
+        self._connections = dict(self._producer.client._conns)
+
+    async def abort(self) -> None:
+        """Abort what was sent since `begin`."""
+        if self._exactly_once and self._producer is not None:
+            await self._producer.abort_transaction()
+
+    async def give_up(self) -> None:
+        """Abort what was sent, if the broker still answers, so that readers need not wait; release the producer."""
+        with suppress(Exception):  # the next fence aborts it
+            async with asyncio.timeout(ABORT_S_MAX):
+                await self.abort()
+        await self.drop()
+
+    async def drop(self) -> None:
+        """Release the producer without flushing: it may be fenced or stuck."""
+        producer, self._producer = self._producer, None
+        for future in self._under_way():
+            disregard(future)
+        self._forget()
+        if producer is not None:
+            await close_producer(producer)
+
+    def _under_way(self) -> Iterable[asyncio.Future[Any]]:
+        """Return the futures of all record batches since `begin`."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Put new open batches, and no future, in the place of those since `begin`."""
+        raise NotImplementedError
+
+    def _new_open(self) -> OpenBatches:
+        return OpenBatches(CODECS[self._sink.compression], transactional=self._exactly_once)
+
+    def _size_max(self, bytes_max: int) -> int:
+        """Return the limit of a record batch: that of the topic, or of the producer, which has one for all topics."""
+        return min(int(self._defaulted["max_batch_size"]), bytes_max)
+
+    async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
+        """Return the offset that the broker gave to a record batch."""
+        with refusing(topic):
+            # If this is cancelled, `future` is not: aiokafka would lose what may still fail it.
+            return int((await asyncio.shield(future)).offset)
+
+    async def _started(self, **identity: object) -> Any:
+        async def start() -> Any:
+            producer = never_creating(AIOKafkaProducer(**await self._arguments(), **identity))
+            try:
+                with starting():
+                    await producer.start()
+            except BaseException:
+                await close_producer(producer)
+                raise
+            return producer
+
+        what = f"the producer of {self.transactional_id}"
+        return await start_patiently(start, what, self._patience, ends=False)
+
+    async def _arguments(self) -> dict[str, Any]:
+        compression = self._sink.compression
+        return {
+            **self._defaulted,
+            **await client_arguments(self._options),
+            "compression_type": None if compression == "none" else compression,
+        }
+
+    def _check_connections(self) -> None:
+        """Raise if a connection was replaced since the last check.
+
+        A request that was sent twice can hit the next transaction, and a replaced connection is its only trace.
+        """
+        now = self._producer.client._conns
+        if any(now.get(name) is not conn for name, conn in self._connections.items()):
+            raise ReplacedConnectionError("a connection was replaced within a transaction")
+        self._connections = dict(now)  # from here on, also check those opened since
+
+
+class KafkaWriter(TransactionalProducer):
     """Writes partition `partition` of the output and of the side topics, one commit at a time."""
 
     def __init__(
@@ -147,23 +267,16 @@ class KafkaWriter:
         *,
         exactly_once: bool,
     ) -> None:
-        self._options, self._sink, self._partition = options, sink, partition
-        self._patience, self._exactly_once = patience, exactly_once
-        self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
-        self._producer: Any = None
-        self._connections: Mapping[Any, Any] = {}
+        super().__init__(options, sink, patience, exactly_once=exactly_once)
+        self._partition = partition
         self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
         self._open = self._new_open()
 
     @property
+    @override
     def transactional_id(self) -> str:
         """The name of the fence; `/` is illegal in topic names, so each partition has another one."""
         return f"{self._sink.topic}/{self._partition}"
-
-    @property
-    def transaction_s_max(self) -> float:
-        """The deadline of a commit, in seconds."""
-        return transaction_s_max(self._options)
 
     async def fence(self) -> None:
         """Fence every earlier writer of this partition, and end the transaction that it left open."""
@@ -179,11 +292,6 @@ class KafkaWriter:
             await close_producer(fencing)
             self._producer = await self._started(enable_idempotence=True)
 
-    @property
-    def producer_id(self) -> int:
-        """The id of the producer in each of its record batches; -1 before the fence, and without one."""
-        return producer_id(self._producer) if self._producer else -1
-
     async def mark_again(self, group: str, *, commit: bool) -> None:
         """End an empty transaction with that outcome, in this partition of each topic and in the group's offsets.
 
@@ -193,20 +301,10 @@ class KafkaWriter:
         await end_empty(
             self._producer,
             self.transactional_id,
-            sink_topics(self._sink),
-            self._partition,
+            {topic: [self._partition] for topic in sink_topics(self._sink)},
             group,
             commit=commit,
         )
-
-    async def begin(self) -> None:
-        """Begin what the next commit will end."""
-        self._batches = {}
-        self._open = self._new_open()
-        if self._exactly_once:
-            await self._producer.begin_transaction()
-            disregard_transaction(self._producer)
-        self._connections = dict(self._producer.client._conns)
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
         """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`.
@@ -251,12 +349,6 @@ class KafkaWriter:
                     expected = None if expected is None else end
         return end
 
-    async def _acknowledged(self, topic: str, future: asyncio.Future[Any]) -> int:
-        """Return the offset that the broker gave to a record batch."""
-        with refusing(topic):
-            # If this is cancelled, `future` is not: aiokafka would lose what may still fail it.
-            return int((await asyncio.shield(future)).offset)
-
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
         """Commit what was sent together with the input offset, and end the transaction."""
         where = TopicPartition(source, self._partition)
@@ -271,69 +363,15 @@ class KafkaWriter:
         await self._producer.commit_transaction()
         self._check_connections()
 
-    async def abort(self) -> None:
-        """Abort what was sent since `begin`."""
-        if self._exactly_once and self._producer is not None:
-            await self._producer.abort_transaction()
-
-    async def give_up(self) -> None:
-        """Abort what was sent, if the broker still answers, so that readers need not wait; release the producer."""
-        with suppress(Exception):  # the next fence aborts it
-            async with asyncio.timeout(ABORT_S_MAX):
-                await self.abort()
-        await self.drop()
-
-    async def drop(self) -> None:
-        """Release the producer without flushing: it may be fenced or stuck."""
-        producer, self._producer = self._producer, None
-        for batches in self._batches.values():
-            for future, _count in batches:
-                disregard(future)
-        self._batches = {}
-        self._open = self._new_open()
-        if producer is not None:
-            await close_producer(producer)
-
-    def _new_open(self) -> OpenBatches:
-        return OpenBatches(CODECS[self._sink.compression], transactional=self._exactly_once)
-
-    def _size_max(self, bytes_max: int) -> int:
-        """Return the limit of a record batch: that of the topic, or of the producer, which has one for all topics."""
-        return min(int(self._defaulted["max_batch_size"]), bytes_max)
-
     async def _post(self, topic: str, batch: Any) -> None:
         batch.close()
         future = await self._producer.send_batch(batch, topic, partition=self._partition)
         self._batches.setdefault(topic, []).append((future, batch.record_count()))
 
-    async def _started(self, **identity: object) -> Any:
-        async def start() -> Any:
-            producer = never_creating(AIOKafkaProducer(**await self._arguments(), **identity))
-            try:
-                with starting():
-                    await producer.start()
-            except BaseException:
-                await close_producer(producer)
-                raise
-            return producer
+    @override
+    def _under_way(self) -> Iterable[asyncio.Future[Any]]:
+        return [future for batches in self._batches.values() for future, _count in batches]
 
-        what = f"the producer of {self.transactional_id}"
-        return await start_patiently(start, what, self._patience, ends=False)
-
-    async def _arguments(self) -> dict[str, Any]:
-        compression = self._sink.compression
-        return {
-            **self._defaulted,
-            **await client_arguments(self._options),
-            "compression_type": None if compression == "none" else compression,
-        }
-
-    def _check_connections(self) -> None:
-        """Raise if a connection was replaced since the last check.
-
-        A request that was sent twice can hit the next transaction, and a replaced connection is its only trace.
-        """
-        now = self._producer.client._conns
-        if any(now.get(name) is not conn for name, conn in self._connections.items()):
-            raise ReplacedConnectionError("a connection was replaced within a transaction")
-        self._connections = dict(now)  # from here on, also check those opened since
+    @override
+    def _forget(self) -> None:
+        self._batches, self._open = {}, self._new_open()

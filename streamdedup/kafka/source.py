@@ -34,6 +34,7 @@ from typing_extensions import override
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Damage, EventBatch
+from streamdedup.kafka.base import Membership
 from streamdedup.kafka.client.assignor import sticky_assignor
 from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import client_arguments
@@ -85,11 +86,16 @@ class KafkaSource:
         patience: Patience,
         make_consumer: type[EventConsumer],
         assignor: str,
+        *,
+        group: str | None = None,
     ) -> None:
         self._options, self._topic, self._patience = options, topic, patience
         self._make_consumer, self._assignor = make_consumer, assignor
+        self._group = group or options.group_id
+        # Under which it waits for brokers; each group of a process by itself.
+        self._waits_as = _GROUP if group is None else f"{_GROUP} {group}"
         self._consumer: Any = None
-        self._listener = _Listener()
+        self._listener = _Listener(options.group_instance_id)
         self._losses: deque[float] = deque(maxlen=LOSSES_MAX + 1)
         self._refused_since: float | None = None
         # Set while aiokafka waits for us to see its refusal.
@@ -111,6 +117,11 @@ class KafkaSource:
         return self._listener.partitions
 
     @property
+    def membership(self) -> Membership | None:
+        """Who this member was to the group when `assigned` was; None while the group rebalances."""
+        return self._listener.membership
+
+    @property
     def refused_since(self) -> float | None:
         """When the group began to refuse us, because its members have another assignor; None if it does not."""
         return self._refused_since
@@ -119,7 +130,7 @@ class KafkaSource:
         """Join the group. This lasts until the members that have another assignor have left it."""
         while self._consumer is None:
             try:
-                self._consumer = await start_patiently(self._joined, _GROUP, self._patience)
+                self._consumer = await start_patiently(self._joined, self._waits_as, self._patience)
             except InconsistentGroupProtocolError:
                 self._note_refusal()
                 await asyncio.sleep(uniform(REJOIN_S_MIN, REJOIN_S_MAX))  # noqa: S311 - jitter, not a secret
@@ -325,7 +336,7 @@ class KafkaSource:
         consumer: Any = never_creating(
             self._make_consumer(
                 **{**defaults, **self._options.consumer, **await client_arguments(self._options)},
-                group_id=self._options.group_id,
+                group_id=self._group,
                 group_instance_id=self._options.group_instance_id,
                 isolation_level="read_committed",
                 enable_auto_commit=False,
@@ -333,6 +344,7 @@ class KafkaSource:
                 partition_assignment_strategy=(sticky_assignor(self._assignor),),
             )
         )
+        self._listener.consumer = consumer
         consumer.subscribe([self._topic], listener=self._listener)
         try:
             with starting():
@@ -340,7 +352,7 @@ class KafkaSource:
         except BaseException as error:
             await close_consumer(consumer)
             if isinstance(error, InconsistentGroupProtocolError):
-                self._patience.back(_GROUP)  # a broker has answered
+                self._patience.back(self._waits_as)  # a broker has answered
             # A bare KafkaError is an error code that aiokafka does not know.
             if type(error) is KafkaError and self._options.group_instance_id:
                 self._lost()
@@ -352,16 +364,31 @@ class KafkaSource:
 class _Listener(ConsumerRebalanceListener):
     """Only notes assignments: no heartbeat is sent while it runs, and aiokafka swallows its exceptions."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance_id: str | None) -> None:
         self.epoch = 0
         self.partitions: frozenset[int] | None = None
+        self.membership: Membership | None = None
+        self.consumer: Any = None  # the one that calls
+        self._instance_id = instance_id
 
     @override
     async def on_partitions_revoked(self, revoked: object) -> None:
         self.epoch += 1
-        self.partitions = None
+        self.partitions = self.membership = None
 
     @override
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self.epoch += 1
         self.partitions = frozenset(where.partition for where in assigned)
+        self.membership = self._member()
+
+    def _member(self) -> Membership | None:
+        """Return who we are in the generation that begins; None if the group has thrown us out of it already."""
+        coordinator = self.consumer._coordinator
+        if coordinator.generation < 0:
+            return None
+        return Membership(
+            member_id=coordinator.member_id,
+            generation=coordinator.generation,
+            instance_id=self._instance_id,
+        )

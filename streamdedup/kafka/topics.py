@@ -15,6 +15,7 @@ from aiokafka.errors import (
     LeaderNotAvailableError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     for_code,
 )
 from aiokafka.protocol.admin import DescribeConfigsRequest
@@ -27,7 +28,7 @@ from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 
-READ, WRITE = 3, 4  # AclOperation codes
+READ, WRITE, DELETE = 3, 4, 6  # AclOperation codes
 RIGHTS_UNKNOWN = -(1 << 31)
 TOPIC_RESOURCE = 2
 METADATA_RETRY_S = 0.1
@@ -155,20 +156,35 @@ async def create_missing(
     """
     names = [name for name in sink_topics(sink) if name not in known.topics]
     settings = settings_like(source, retention_ms_min)
-    if not names:
-        return names
+    if names:
+        await _create(
+            options,
+            [
+                NewTopic(name, source.partitions, source.replicas, topic_configs=settings)
+                for name in names
+            ],
+        )
+    return names
+
+
+async def create(
+    options: KafkaOptions, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
+) -> bool:
+    """Create a topic with these settings; return False if it exists already. ConfigError if the broker refuses."""
+    new = NewTopic(topic, partitions, replication, topic_configs=dict(configs))
+    return topic in await _create(options, [new])
+
+
+async def _create(options: KafkaOptions, topics: list[NewTopic]) -> list[str]:
+    """Create topics; return the names of those that did not exist. ConfigError if the broker refuses any other."""
     admin = never_creating(AIOKafkaAdminClient(**await client_arguments(options)))
     try:
         with starting():
             await admin.start()
-        response = await admin.create_topics(
-            [
-                NewTopic(name, source.partitions, source.replicas, topic_configs=settings)
-                for name in names
-            ]
-        )
+        response = await admin.create_topics(topics)
     finally:
         await admin.close()
+    created = []
     for name, code, *rest in response.topic_errors:
         error = for_code(code)
         if code and error is not TopicAlreadyExistsError:
@@ -176,7 +192,21 @@ async def create_missing(
             raise ConfigError(
                 f"the topic {name} could not be created: {reason}; create it yourself"
             )
-    return names
+        if not code:
+            created.append(name)
+    return created
+
+
+async def may_delete_records(client: Any, topic: str) -> bool | None:
+    """Return whether we have the right Delete on `topic`; None if the broker does not report rights.
+
+    Raise UnknownTopicOrPartitionError if there is no such topic, or we may not see it.
+    """
+    async with asyncio.timeout(METADATA_WAIT_S):
+        _, found, _ = await _metadata(client, [topic])
+    if topic not in found:
+        raise UnknownTopicOrPartitionError(topic)
+    return None if found[topic].rights == RIGHTS_UNKNOWN else found[topic].may(DELETE)
 
 
 def settings_like(source: Topic, retention_ms_min: int) -> dict[str, str]:
@@ -216,11 +246,12 @@ def check(
     *,
     remembers: bool = True,
     by_event_time: bool = False,
+    is_middle: bool = False,
 ) -> None:
     """Raise one ConfigError that lists everything that does not suit.
 
-    `remembers`: there is a filter, the fold of the output. `by_event_time`: the filter forgets by the events'
-    timestamps.
+    `is_middle`: the source is the middle topic of `source.repartition`. `remembers`: there is a filter, the fold of the
+    output. `by_event_time`: the filter forgets by the events' timestamps.
     """
     problems = []
     for name, operation in (
@@ -245,7 +276,7 @@ def check(
                 f"the topic {name} does not exist or may not be seen; create it{remedy}"
             )
     if source in topology.topics:
-        problems += _misfits(topology, topology[source], sink, remembers)
+        problems += _misfits(topology, topology[source], sink, remembers, is_middle)
     output = topology.topics.get(sink.topic)
     if output and by_event_time and not output.stamped_by_producer:
         problems.append(
@@ -256,7 +287,9 @@ def check(
         raise ConfigError("\n".join(dict.fromkeys(problems)))
 
 
-def _misfits(topology: Topology, source: Topic, sink: SinkOptions, remembers: bool) -> list[str]:
+def _misfits(
+    topology: Topology, source: Topic, sink: SinkOptions, remembers: bool, is_middle: bool
+) -> list[str]:
     problems = []
     for name in sink_topics(sink):
         topic = topology.topics.get(name)
@@ -265,7 +298,13 @@ def _misfits(topology: Topology, source: Topic, sink: SinkOptions, remembers: bo
                 f"the topic {name} has {topic.partitions} partitions, {source.name} has {source.partitions}:"
                 " events keep their partition"
             )
-            if remembers and name == sink.topic:
+            if is_middle:
+                problems.append(
+                    f"the topic {name} has {topic.partitions} partitions, and source.repartition.partitions is"
+                    f" {source.partitions}: events keep their partition. If nothing was written to {name} yet, add"
+                    " partitions to it; else name another topic"
+                )
+            elif remembers and name == sink.topic:
                 problems.append(
                     f"{fewer}. If nothing was emitted yet, add partitions to {name}; else keys would be in other"
                     f" partitions, and their duplicates pass there: make {source.name} again with {topic.partitions},"

@@ -69,6 +69,7 @@ class MemoryBroker:
         self.transactions: dict[str, Transactions] = {}
         self.rebalance_s = REBALANCE_S
         self.fetch_events_max = FETCH_EVENTS_MAX
+        self.lists_groups = True  # whether clients have the right to list all groups
         self._ids = count(1)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str | int) -> None:

@@ -12,10 +12,16 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    KafkaError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
+from streamdedup.errors import ConfigError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka.base import Cluster, Connect, Source, Writer
+from streamdedup.kafka.base import Cluster, Connect, GroupWriter, Source, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
@@ -24,11 +30,20 @@ from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note, UndecidedError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
-from streamdedup.kafka.topics import Changes, Topic, Topology, changes, settings_like, sink_topics
+from streamdedup.kafka.topics import (
+    DELETE,
+    RIGHTS_UNKNOWN,
+    Changes,
+    Topic,
+    Topology,
+    changes,
+    settings_like,
+    sink_topics,
+)
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.log import Logged
 from streamdedup.testing.source import MemorySource
-from streamdedup.testing.writer import MemoryWriter
+from streamdedup.testing.writer import MemoryGroupWriter, MemoryWriter
 
 T = TypeVar("T")
 
@@ -57,9 +72,11 @@ class MemoryCluster:
         self._broker, self._options = broker, options
         self._connection = broker.network.connect()
 
-    def source(self, topic: str, assignor: str) -> Source:
+    def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
-        return MemorySource(self._broker, self._options, topic, self.patience, assignor)
+        return MemorySource(
+            self._broker, self._options, topic, self.patience, assignor, group=group
+        )
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
@@ -70,6 +87,18 @@ class MemoryCluster:
             partition,
             self.patience,
             exactly_once=exactly_once,
+        )
+
+    def group_writer(
+        self,
+        transactional_id: str,
+        sink: SinkOptions,  # noqa: ARG002 - this broker compresses nothing
+        *,
+        timeout_ms: int,
+    ) -> GroupWriter:
+        """Return a new writer of any partition, which may write once it is started."""
+        return MemoryGroupWriter(
+            self._broker, self._options, transactional_id, self.patience, timeout_ms=timeout_ms
         )
 
     async def describe(self, names: Sequence[str]) -> Topology:
@@ -102,6 +131,57 @@ class MemoryCluster:
         await self._broker.request(self._connection, "create_topics", act)
         return names
 
+    async def create(
+        self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
+    ) -> bool:
+        """Create a topic with these settings of its own; return False if it exists already."""
+        if replication > 1:
+            raise ConfigError(
+                f"the topic {topic} could not be created: there is 1 broker; create it yourself"
+            )
+
+        def act(_now: float) -> bool:
+            if topic in self._broker.topics:
+                return False
+            self._broker.create_topic(topic, partitions, **configs)
+            return True
+
+        return await self._broker.request(self._connection, "create_topics", act)
+
+    async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, str]:
+        """Delete the records below the offset `before` of each partition; return what failed, by partition."""
+        if min(before.values(), default=0) < 0:
+            raise ValueError(f"{topic}: an offset below which records are deleted is negative")
+
+        def delete(partition: int, offset: int) -> None:
+            log = self._broker.log(topic, partition)
+            if not self._broker.topics[topic].topic.may(DELETE):
+                raise TopicAuthorizationFailedError
+            if offset > log.end:
+                raise OffsetOutOfRangeError
+            log.trim(offset)
+
+        def act(_now: float) -> dict[int, str]:
+            failed = {}
+            for partition, offset in before.items():
+                try:
+                    delete(partition, offset)
+                except KafkaError as error:
+                    failed[partition] = type(error).__name__
+            return failed
+
+        try:
+            return await self._broker.request(self._connection, "delete_records", act)
+        except KafkaError as error:
+            return dict.fromkeys(before, type(error).__name__)
+
+    async def may_delete_records(self, topic: str) -> bool | None:
+        """Return whether we have the right Delete on `topic`; None if the broker does not report rights."""
+        found = (await self.describe([topic])).topics.get(topic)
+        if found is None:
+            raise UnknownTopicOrPartitionError(topic)
+        return None if found.rights == RIGHTS_UNKNOWN else found.may(DELETE)
+
     async def transaction_ms_max(self) -> int | None:
         """Return None: this broker takes any time-out."""
         return None
@@ -123,18 +203,35 @@ class MemoryCluster:
         self, group: str, topic: str, partition: int, *, stable: bool
     ) -> Committed | None:
         """Return the committed offset; None if there is none."""
+        return (await self._committed(group, topic, [partition], stable=stable)).get(partition)
 
-        def act(_now: float) -> tuple[int, str] | None:
-            asked, transactions = self._broker.group(group), self._broker.transactions
-            if stable and any(
-                transaction.undecided(asked, topic, partition)
-                for transaction in transactions.values()
-            ):
-                raise UndecidedError(f"the offset of {topic}/{partition} is undecided")
-            return asked.offsets.get((topic, partition))
+    async def committed_all(
+        self, group: str, topic: str, partitions: Collection[int], *, stable: bool = True
+    ) -> dict[int, Committed]:
+        """Return the committed offsets of those `partitions` that have one, in one request."""
+        return await self._committed(group, topic, partitions, stable=stable)
 
-        found = await self._ask("offset_fetch", act)
-        return Committed(found[0], Note.decode(found[1])) if found else None
+    async def topics_of(self, group: str) -> frozenset[str]:
+        """Return the topics on which the group has committed offsets."""
+
+        def act(_now: float) -> frozenset[str]:
+            return frozenset(topic for topic, _partition in self._broker.group(group).offsets)
+
+        return await self._ask("offset_fetch", act)
+
+    async def groups_on(self, topic: str, besides: Collection[str]) -> frozenset[str] | None:
+        """Return the groups, without those in `besides`, that have committed offsets on `topic`; None if not known."""
+
+        def act(_now: float) -> frozenset[str] | None:
+            if not self._broker.lists_groups:
+                return None
+            return frozenset(
+                name
+                for name, group in self._broker.groups.items()
+                if name not in besides and any(topic == on for on, _partition in group.offsets)
+            )
+
+        return await self._ask("list_groups", act)
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
@@ -156,6 +253,14 @@ class MemoryCluster:
 
         def act(_now: float) -> dict[int, int]:
             return {p: self._broker.log(topic, p).start for p in partitions}
+
+        return await self._ask("list_offsets", act)
+
+    async def end_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the high watermarks of `partitions`."""
+
+        def act(_now: float) -> dict[int, int]:
+            return {p: self._broker.log(topic, p).end for p in partitions}
 
         return await self._ask("list_offsets", act)
 
@@ -224,6 +329,19 @@ class MemoryCluster:
                 )
             else:
                 await asyncio.sleep(RETRY_S)
+
+    async def _committed(
+        self, group: str, topic: str, partitions: Collection[int], *, stable: bool
+    ) -> dict[int, Committed]:
+        def act(_now: float) -> dict[int, tuple[int, str]]:
+            asked, transactions = self._broker.group(group), self._broker.transactions
+            for partition in partitions if stable else ():
+                if any(one.undecided(asked, topic, partition) for one in transactions.values()):
+                    raise UndecidedError(f"the offset of {topic}/{partition} is undecided")
+            return {p: asked.offsets[topic, p] for p in partitions if (topic, p) in asked.offsets}
+
+        found = await self._ask("offset_fetch", act)
+        return {p: Committed(offset, Note.decode(text)) for p, (offset, text) in found.items()}
 
     async def _ask(self, call: str, act: Callable[[float], T]) -> T:
         """Return the answer; repeat the request while the broker cannot answer. The caller sets a time-out."""

@@ -19,7 +19,15 @@ from streamdedup.testing.network import outcome
 T = TypeVar("T")
 
 OF_GROUPS = frozenset(
-    ["join_group", "sync_group", "heartbeat", "leave_group", "offset_fetch", "offset_commit"]
+    [
+        "join_group",
+        "sync_group",
+        "heartbeat",
+        "leave_group",
+        "list_groups",
+        "offset_fetch",
+        "offset_commit",
+    ]
 )
 # A broker cannot distinguish a repeated one from a new one.
 REPEATED = frozenset(("end_txn", "txn_offset_commit"))

@@ -21,6 +21,7 @@ from aiokafka.errors import (
 )
 
 from streamdedup.events import EventBatch
+from streamdedup.kafka.base import Membership
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
@@ -45,8 +46,11 @@ class MemorySource:
         topic: str,
         patience: Patience,
         assignor: str,
+        *,
+        group: str | None = None,
     ) -> None:
         self._broker, self._options, self._topic = broker, options, topic
+        self._group_id = group or options.group_id
         self._patience, self._assignor = patience, assignor
         self._refused_since: float | None = None
         given = {**DEFAULTS, **options.consumer}
@@ -55,6 +59,7 @@ class MemorySource:
         self._fetching, self._keeping = broker.network.connect(), broker.network.connect()
         self._epoch = 0
         self._assigned: frozenset[int] | None = None
+        self._member: Membership | None = None
         self._name: str | None = None
         self._generation = -1
         self._partitions = 0  # the topic's number of partitions when we joined
@@ -73,6 +78,11 @@ class MemorySource:
     def assigned(self) -> frozenset[int] | None:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._assigned
+
+    @property
+    def membership(self) -> Membership | None:
+        """Who this member was to the group when `assigned` was; None while the group rebalances."""
+        return self._member
 
     @property
     def refused_since(self) -> float | None:
@@ -173,7 +183,7 @@ class MemorySource:
         name, generation = self._name or "", self._generation
 
         def act(_now: float) -> None:
-            group = self._broker.group(self._options.group_id)
+            group = self._broker.group(self._group_id)
             try:
                 group.check(name, generation)
             except (UnknownMemberIdError, IllegalGenerationError) as error:
@@ -218,7 +228,7 @@ class MemorySource:
 
     def _revoke(self) -> None:
         self._epoch += 1
-        self._assigned = None
+        self._assigned = self._member = None
 
     async def _join_again(self) -> None:
         while True:
@@ -248,9 +258,14 @@ class MemorySource:
         self._held, self._positions = set(), {}
         self._epoch += 1
         self._assigned = assigned
+        self._member = Membership(
+            member_id=self._name,
+            generation=self._generation,
+            instance_id=self._options.group_instance_id,
+        )
 
     def _enter(self, now: float) -> str:
-        group, options = self._broker.group(self._options.group_id), self._options
+        group, options = self._broker.group(self._group_id), self._options
         member = Member(
             self._topic,
             self._assignor,
@@ -263,19 +278,19 @@ class MemorySource:
     def _sync(self, now: float) -> tuple[int, frozenset[int]] | None:
         known = self._broker.topics.get(self._topic)
         self._partitions = len(known.logs) if known else 0
-        group = self._broker.group(self._options.group_id)
+        group = self._broker.group(self._group_id)
         return group.assignment(self._name or "", self._partitions, now)
 
     def _beat(self, now: float) -> None:
         known = self._broker.topics.get(self._topic)
-        group = self._broker.group(self._options.group_id)
+        group = self._broker.group(self._group_id)
         if known and len(known.logs) > self._partitions:
             group.begin_anew(now, self._broker.rebalance_s)
         group.heartbeat(self._name or "", self._generation, now)
 
     def _leave(self, now: float) -> None:
         with suppress(UnknownMemberIdError):
-            group = self._broker.group(self._options.group_id)
+            group = self._broker.group(self._group_id)
             group.leave(self._name or "", now, self._broker.rebalance_s)
 
     def _group(self, call: str, act: Callable[[float], T]) -> "asyncio.Future[T]":

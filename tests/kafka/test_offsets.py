@@ -157,7 +157,7 @@ def v3(offset: int, metadata: str | None, code: int = 0, group_code: int = 0) ->
 
 def v7(offset: int, metadata: str | None, code: int = 0, group_code: int = 0) -> Any:
     """A stable OffsetFetch answer, after a way through our schema."""
-    shape = StableOffsetFetch("group", "topic", 0).prepare({9: (7, 7)}).RESPONSE_TYPE
+    shape = StableOffsetFetch("group", "topic", [0]).prepare({9: (7, 7)}).RESPONSE_TYPE
     row: tuple[Any, ...] = (0, offset, -1, metadata, code, {})
     return shape.decode(shape(0, [("topic", [row], {})], group_code, {}).encode())
 

@@ -52,7 +52,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
         "writer not fenced again in doubt": patch.object(MemoryWriter, "fence", _fenced_once),
         "lost answer of a commit ignored": patch.object(MemoryWriter, "commit", _trusting),
-        "topic ids ignored": patch.object(resume, "_differs", lambda _one, _other: False),
+        "topic ids ignored": patch.object(resume, "differs", lambda _one, _other: False),
     }
 
 
@@ -94,10 +94,10 @@ def _ended_early(
     return _save(self, filter_, label, lambda: end, *rest, **more)
 
 
-async def _beside(self: MemoryWriter, topic: str, batch: list[Record]) -> None:
+async def _beside(self: MemoryWriter, topic: str, partition: int, batch: list[Record]) -> None:
     inside = topic == self._sink.topic
     with nullcontext() if inside else patch.object(self, "_exactly_once", new=False):
-        await _flush(self, topic, batch)
+        await _flush(self, topic, partition, batch)
 
 
 async def _without_duplicates(self: Emitter, topic: str, *events: Any) -> None:

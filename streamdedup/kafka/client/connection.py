@@ -48,7 +48,8 @@ _REFUSALS = {
     SaslAuthenticationFailed: "the credentials under kafka.sasl_*",
     GroupAuthorizationFailedError: "the right Read on the group that kafka.group_id names",
     TopicAuthorizationFailedError: "the rights on that topic",
-    TransactionalIdAuthorizationFailed: "the right Write on the transactional ids OUTPUT/PARTITION",
+    TransactionalIdAuthorizationFailed: "the right Write on the transactional ids OUTPUT/PARTITION, and with"
+    " source.repartition on MIDDLE/*",
     ClusterAuthorizationFailedError: "the right IdempotentWrite on the cluster, for brokers before 2.8",
 }
 _LIMITS = {

@@ -4,7 +4,7 @@ The three requests are those that aiokafka sends around what is written. We rely
 producer: `_txn_manager`, None without transactions, with `producer_id` and `producer_epoch`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,12 @@ def producer_id(producer: Any) -> int:
 async def end_empty(
     producer: Any,
     transactional_id: str,
-    topics: Iterable[str],
-    partition: int,
+    partitions: Mapping[str, Collection[int]],
     group: str,
     *,
     commit: bool,
 ) -> None:
-    """End a transaction of `producer` that writes nothing to `partition` of `topics` and to the offsets of `group`.
+    """End a transaction of `producer` that writes nothing to `partitions`, by topic, and to the offsets of `group`.
 
     None may be under way. This waits for the coordinator, so the caller sets a time-out.
     """
@@ -53,8 +52,9 @@ async def end_empty(
             if error is not NoError:
                 raise error
 
+    written = [(topic, list(its)) for topic, its in partitions.items()]
     for request in (
-        AddPartitionsToTxnRequest(*who, [(topic, [partition]) for topic in topics]),
+        *([AddPartitionsToTxnRequest(*who, written)] if written else []),
         AddOffsetsToTxnRequest(*who, group),
         EndTxnRequest(*who, commit),
     ):

@@ -1,12 +1,13 @@
-"""Three requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
+"""Four requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
 
-OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. Metadata v10
+OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. TxnOffsetCommit
+v3 (KIP-447) names the member and its generation, by which the group fences it; aiokafka sends v0, without. Metadata v10
 (KIP-516) returns topic ids, the only sign that a topic was deleted and created again. ConsumerGroupDescribe (KIP-848)
 returns groups with members of the new group protocol, which DescribeGroups takes for dead. Written after
 https://kafka.apache.org/protocol.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -30,6 +31,7 @@ from aiokafka.protocol.types import (
 from typing_extensions import override
 
 EARLIEST, LATEST = -2, -1
+NO_LEADER_EPOCH = -1
 _NO_TAGS: dict[int, bytes] = {}
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
@@ -113,16 +115,110 @@ class _OffsetFetchRequestV7(RequestStruct):
 
 
 class StableOffsetFetch(Request[_OffsetFetchRequestV7]):
-    """Asks for the committed offset of one partition, once no transaction on it is undecided."""
+    """Asks for the committed offsets of some partitions, of each once no transaction on it is undecided."""
 
     API_KEY = 9
 
-    def __init__(self, group: str, topic: str, partition: int) -> None:
-        self._group, self._topic, self._partition = group, topic, partition
+    def __init__(self, group: str, topic: str, partitions: Iterable[int]) -> None:
+        self._group, self._topic, self._partitions = group, topic, list(partitions)
 
     @override
     def build(self, request: type[_OffsetFetchRequestV7]) -> _OffsetFetchRequestV7:
-        return request(self._group, [(self._topic, [self._partition], {})], True, {})
+        return request(self._group, [(self._topic, self._partitions, {})], True, {})
+
+
+class _TxnOffsetCommitResponseV3(Response):
+    API_KEY = 28
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic", CompactString("utf-8")),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition", Int32), ("error_code", Int16), ("tags", TaggedFields)
+                    ),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _TxnOffsetCommitRequestV3(RequestStruct):
+    API_KEY = 28
+    API_VERSION = 3
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _TxnOffsetCommitResponseV3
+    SCHEMA = Schema(
+        ("transactional_id", CompactString("utf-8")),
+        ("group_id", CompactString("utf-8")),
+        ("producer_id", Int64),
+        ("producer_epoch", Int16),
+        ("generation_id", Int32),
+        ("member_id", CompactString("utf-8")),
+        ("group_instance_id", CompactString("utf-8")),
+        (
+            "topics",
+            CompactArray(
+                ("topic", CompactString("utf-8")),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition", Int32),
+                        ("offset", Int64),
+                        ("leader_epoch", Int32),
+                        ("metadata", CompactString("utf-8")),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class FencedOffsetCommit(Request[_TxnOffsetCommitRequestV3]):
+    """Adds offsets to a transaction, if the group knows this member in this generation.
+
+    `producer` is its transactional id, producer id and epoch; `member` its generation, member id and instance id;
+    `offsets` partition -> (offset, metadata).
+    """
+
+    API_KEY = 28
+
+    def __init__(
+        self,
+        producer: tuple[str, int, int],
+        group: str,
+        member: tuple[int, str, str | None],
+        topic: str,
+        offsets: Mapping[int, tuple[int, str]],
+    ) -> None:
+        self._producer, self._group, self._member = producer, group, member
+        self._topic, self._offsets = topic, offsets
+
+    @override
+    def build(self, request: type[_TxnOffsetCommitRequestV3]) -> _TxnOffsetCommitRequestV3:
+        transactional_id, producer_id, epoch = self._producer
+        rows = [
+            (partition, offset, NO_LEADER_EPOCH, metadata, _NO_TAGS)
+            for partition, (offset, metadata) in sorted(self._offsets.items())
+        ]
+        return request(
+            transactional_id,
+            self._group,
+            producer_id,
+            epoch,
+            *self._member,
+            [(self._topic, rows, _NO_TAGS)],
+            _NO_TAGS,
+        )
 
 
 class _MetadataResponseV10(Response):
@@ -191,17 +287,20 @@ class _MetadataRequestV10(RequestStruct):
 
 
 class TopicsWithIds(Request[_MetadataRequestV10]):
-    """Asks for the ids, the partitions and our rights of the named topics. It never creates a topic."""
+    """Asks for the ids, the partitions and our rights of the named topics; for our rights on the cluster, if wanted.
+
+    It never creates a topic.
+    """
 
     API_KEY = 3
 
-    def __init__(self, topics: list[str]) -> None:
-        self._topics = topics
+    def __init__(self, topics: list[str], *, cluster_rights: bool = False) -> None:
+        self._topics, self._cluster_rights = topics, cluster_rights
 
     @override
     def build(self, request: type[_MetadataRequestV10]) -> _MetadataRequestV10:
         named = [(UUID(int=0), topic, _NO_TAGS) for topic in self._topics]
-        return request(named, False, False, True, {})
+        return request(named, False, self._cluster_rights, True, {})
 
 
 _ASSIGNMENT = Schema(
