@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 # A run of the tests starts some 250 processes, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-fast lowest kernels test-containers check format docs chaos compat acceptance bench bench-full bench-copy bench-filters mutants environment clean
+.PHONY: run test test-fast lowest kernels test-containers check format docs chaos compat acceptance bench bench-full bench-copy bench-repartition bench-filters mutants environment clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -86,16 +86,21 @@ acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.hashes
 	$(BIN)/python -m tests.simulation --left
 
-# The worker against a plain copy and a loop by hand: a quarter of an hour.
+# The worker against a plain copy and a loop by hand: a quarter of an hour; then its stages, some minutes.
 # bench-full adds restart, snapshots, memory, latency, growth and peers: an hour or more; it goes on where it was ended.
 bench: $(VENV)/.dev $(VENV)/.bench
 	$(BIN)/python -m bench.worker
+	$(BIN)/python -m bench.worker.repartition
 
 bench-full: $(VENV)/.dev $(VENV)/.bench
 	$(BIN)/python -m bench.worker.full
 
 bench-copy: $(VENV)/.dev
 	$(BIN)/python -m bench.worker --cases base --contenders streamdedup,copy
+
+# The stages of source.repartition against a plain copy, and the second against a worker without them.
+bench-repartition: $(VENV)/.dev $(VENV)/.bench
+	$(BIN)/python -m bench.worker.repartition
 
 bench-filters: $(VENV)/.bench
 	$(BIN)/python -m bench.filters

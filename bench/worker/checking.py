@@ -70,11 +70,18 @@ async def checked(
 
 
 async def checked_anywhere(
-    log: Log, form: Form, inputs: Sequence[Part], ends: Sequence[int] | None, *, judged: bool
+    log: Log,
+    form: Form,
+    inputs: Sequence[Part],
+    ends: Sequence[int] | None,
+    *,
+    judged: bool,
+    headers: int = 0,
 ) -> Checked:
     """As `checked`, wherever in the output an event stands: what is expected is there once, and nothing else is.
 
     Without `ends`, the output itself says how far it goes: nothing may be missing before the last that is there.
+    Each event has so many `headers`, whatever they are.
     """
     ends_due = ends if ends is not None else [len(part.numbers) for part in inputs]
     starts = np.cumsum([0, *(len(part.numbers) for part in inputs)])
@@ -86,7 +93,7 @@ async def checked_anywhere(
     for partition in range(log.partitions):
         async for batch in log.committed(partition):
             records = np.frombuffer(batch.records, dtype=np.uint8)
-            fault = struck(records, batch.events, numbers, starts, due, *forms(form))
+            fault = struck(records, batch.events, numbers, starts, due, *forms(form), headers)
             if fault:
                 where = f"{log.topic}/{partition}, batch at {batch.offset}"
                 raise WrongOutputError(f"{where}: an event {FAULTS[fault]}")
@@ -162,7 +169,9 @@ def _is(records: Bytes, at: int, form: Bytes) -> bool:
 
 
 @inlined
-def _event(records: Bytes, place: int, key_form: Bytes, value_form: Bytes) -> tuple[int, int, int]:
+def _event(
+    records: Bytes, place: int, key_form: Bytes, value_form: Bytes, headers_due: int
+) -> tuple[int, int, int]:
     """The number and the position of the event at `place`, and where it ends; or a fault for its number."""
     length, place = _varint(records, place)
     stop = place + length
@@ -173,7 +182,9 @@ def _event(records: Bytes, place: int, key_form: Bytes, value_form: Bytes) -> tu
     key_size, key_at = _varint(records, place)
     value_size, value_at = _varint(records, key_at + KEY_SIZE)
     headers, end = _varint(records, value_at + len(value_form))
-    if key_size != KEY_SIZE or value_size != len(value_form) or headers != 0 or end != stop:
+    if key_size != KEY_SIZE or value_size != len(value_form) or headers != headers_due:
+        return UNREADABLE, 0, stop
+    if headers == 0 and end != stop:
         return UNREADABLE, 0, stop
     if not (_is(records, key_at, key_form) and _is(records, value_at, value_form)):
         return OTHER_BYTES, 0, stop
@@ -196,7 +207,7 @@ def matched(
     """How far the expected events go after these records, each of which must be the next or a later one; or a fault."""
     place = 0
     for _ in range(count):
-        number, position, place = _event(records, place, key_form, value_form)
+        number, position, place = _event(records, place, key_form, value_form, 0)
         if number < 0:
             return number
         while at < len(positions) and positions[at] != position:
@@ -216,11 +227,12 @@ def struck(
     due: npt.NDArray[np.bool_],
     key_form: Bytes,
     value_form: Bytes,
+    headers: int,
 ) -> int:
     """Strike these records off what is `due`, whose partitions begin at `starts`; 0, or a fault if one is not due."""
     place, partitions = 0, len(starts) - 1
     for _ in range(count):
-        number, position, place = _event(records, place, key_form, value_form)
+        number, position, place = _event(records, place, key_form, value_form, headers)
         if number < 0:
             return number
         start, stop = starts[number % partitions], starts[number % partitions + 1]

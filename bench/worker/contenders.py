@@ -1,8 +1,9 @@
-"""Who runs: the worker as its users start it, a plain copy, and a loop written by hand."""
+"""Who runs: the worker as its users start it, its stages with `source.repartition`, a plain copy, a loop by hand."""
 
+import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -21,12 +22,19 @@ class Topics:
     source: str
     sink: str
 
+    @property
+    def middle(self) -> str:
+        """The middle topic of a contender that has two stages; it makes the topic itself."""
+        return f"{self.group}-middle"
+
 
 class Clock(Enum):
     """How it is seen from outside how far a contender is in its input."""
 
     COMMITTED = "committed"  # by what its group has committed
     OUTPUT = "output"  # by the ends of its output, for one that commits nothing; transactions would blur them
+    COPIED = "copied"  # by what the group of the first stage has committed; the middle topic is what is checked
+    PASSED = "passed"  # by whether the first stage is at the end, and its group has committed all of the middle topic
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,9 @@ class Contender:
     """`command` writes what is needed into a directory and gives what is started; `seconds_max` ends a run.
 
     The clock begins once it has run for `warm_s`, or, where it is `timed_live`, once all its partitions are live. One
-    that is `placed` keeps an event in its partition and in order.
+    that is `placed` keeps an event in its partition and in order. `begins` is the line of its log that starts the
+    clock. One that `errs` may drop new events, as many as the error rate of a filter explains. `after` first runs to
+    the end of the input, with the same topics, and is not timed.
     """
 
     name: str
@@ -47,12 +57,33 @@ class Contender:
     clock: Clock = Clock.COMMITTED
     end_status: tuple[int, ...] = (0,)  # each a regular end at SIGTERM
     timed_live: bool = False  # else what it does before is timed, too
+    begins: str = "assigned"
+    errs: bool = False
+    after: "Contender | None" = None
 
 
 def worker_command(case: Case, topics: Topics, directory: Path) -> list[str]:
     """`streamdedup run -c config.yaml`."""
     settings = case.settings(topics.bootstrap, topics.group, topics.source, topics.sink)
     return run_command({**settings, "snapshot": {"directory": str(directory)}}, directory)
+
+
+def _staged(stage: str) -> Callable[[Case, Topics, Path], list[str]]:
+    """`streamdedup run --stage STAGE`, with a middle topic of as many partitions as the input has."""
+
+    def command(case: Case, topics: Topics, directory: Path) -> list[str]:
+        settings = case.settings(topics.bootstrap, topics.group, topics.source, topics.sink)
+        middle = {
+            "topic": topics.middle,
+            "partitions": case.partitions,
+            "unread_max": 2 * case.events,  # the first stage alone must not pause
+        }
+        source = {**settings["source"], "repartition": middle}
+        snapshot = {"directory": str(directory)}
+        whole = {**settings, "source": source, "snapshot": snapshot}
+        return [*run_command(whole, directory), "--stage", stage]
+
+    return command
 
 
 def run_command(settings: Mapping[str, Mapping[str, object]], directory: Path) -> list[str]:
@@ -89,10 +120,51 @@ OURS, COPY, LOOP = "streamdedup", "copy", "loop"
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender(OURS, "streamdedup", worker_command, True, OURS_S),
+        Contender(OURS, "streamdedup", worker_command, True, OURS_S, errs=True),
         Contender(COPY, "plain aiokafka copy", _asked_of("copying"), False, SLOW_S),
         Contender(
             LOOP, "loop by hand, confluent-kafka and a set", _asked_of("by_hand"), True, SLOW_S
         ),
+    )
+}
+
+STAGE, BOTH, SECOND = "stage", "both", "second"
+_STAGE = Contender(
+    STAGE,
+    "first stage alone, `--stage repartition`",
+    _staged("repartition"),
+    judges=False,
+    seconds_max=math.inf,
+    placed=False,
+    clock=Clock.COPIED,
+    begins="repartition_starts",
+)
+_BOTH = Contender(
+    BOTH,
+    "both stages in one process",
+    _staged("both"),
+    judges=True,
+    seconds_max=math.inf,
+    placed=False,
+    clock=Clock.PASSED,
+    begins="repartition_starts",
+    errs=True,
+)
+_SECOND = replace(
+    _BOTH,
+    name=SECOND,
+    what="second stage alone, `--stage deduplicate`",
+    command=_staged("deduplicate"),
+    begins="assigned",
+    after=_STAGE,
+)
+REPARTITION = {
+    contender.name: contender
+    for contender in (
+        _STAGE,
+        _BOTH,
+        _SECOND,
+        CONTENDERS[COPY],
+        replace(CONTENDERS[OURS], what="worker without `source.repartition`"),
     )
 }

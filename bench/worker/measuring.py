@@ -29,7 +29,7 @@ from bench.worker.checking import (
     checked_anywhere,
     missing_max,
 )
-from bench.worker.contenders import OURS, Clock, Contender, Topics
+from bench.worker.contenders import Clock, Contender, Topics
 from bench.worker.events import Part, parts
 from bench.worker.load import OtherLoad, Tree
 from bench.worker.progress import Ends, followed
@@ -168,8 +168,10 @@ def measured(
         followed(topics, contender, source.parts) as ends,
     ):
         directory = Path(name)
+        if contender.after is not None:
+            _ran(topics, case, contender.after, source, directory)
         with contending(contender.command(case, topics, directory), directory) as process:
-            process.wait_for("assigned")
+            process.wait_for(contender.begins)
             with beside(process.process.pid):
                 watched = _watch(process, contender, case, bootstrap, ends)
             process.end(contender.end_status)
@@ -178,6 +180,17 @@ def measured(
     _clean(topics)
     filter_bytes = int(starts[0]["filter_bytes_in_all"]) if starts else None
     return Run(**watched, emitted=found.emitted, missing=found.missing, filter_bytes=filter_bytes)
+
+
+def _ran(topics: Topics, case: Case, contender: Contender, source: Input, directory: Path) -> None:
+    """Run it to the end of the input."""
+    with (
+        followed(topics, contender, source.parts) as ends,
+        contending(contender.command(case, topics, directory), directory) as process,
+    ):
+        process.wait_for(contender.begins)
+        _watch(process, contender, case, topics.bootstrap, ends)
+        process.end(contender.end_status)
 
 
 def _watch(
@@ -238,20 +251,25 @@ def _checked(
     topics: Topics, case: Case, contender: Contender, source: Input, ends: Sequence[int]
 ) -> Checked:
     async def check() -> Checked:
-        async with log.opened(topics.bootstrap, topics.sink) as there:
+        copied = contender.clock is Clock.COPIED
+        output = topics.middle if copied else topics.sink
+        async with log.opened(topics.bootstrap, output) as there:
             if contender.placed:
                 return await checked(there, case.form, source.parts, ends, judged=contender.judges)
-            exact = ends if contender.clock is Clock.COMMITTED else None
             return await checked_anywhere(
-                there, case.form, source.parts, exact, judged=contender.judges
+                there,
+                case.form,
+                source.parts,
+                ends if contender.clock is not Clock.OUTPUT else None,
+                judged=contender.judges,
+                headers=int(copied),  # the origin
             )
 
     try:
         found = asyncio.run(check())
     except WrongOutputError as error:
         raise SystemExit(f"{case.name}, {contender.name}: {error}") from None
-    probabilistic = contender.name == OURS
-    allowed = missing_max(found.emitted + found.missing, ERROR_RATE) if probabilistic else 0
+    allowed = missing_max(found.emitted + found.missing, ERROR_RATE) if contender.errs else 0
     if found.missing > allowed:
         raise SystemExit(
             f"{case.name}, {contender.name}: {found.missing:,} events are missing, {allowed} may be"

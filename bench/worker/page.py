@@ -9,11 +9,12 @@ from bench.report import markdown
 from bench.worker import full_page, plots, results
 from bench.worker.batches import BYTES_MAX
 from bench.worker.by_hand import BATCH_EVENTS
-from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS
+from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS, REPARTITION
 from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX
 
 THROUGHPUT = results.DIRECTORY / "worker.json"
 FULL = results.DIRECTORY / "worker-full.json"
+STAGES = results.DIRECTORY / "repartition.json"
 SECTIONS = ("restart", "snapshot", "memory", "latency", "growth", "peers")
 PAGE = results.ROOT / "docs" / "benchmarks.md"
 
@@ -46,6 +47,14 @@ HOW = f"""\
 """
 
 
+HOW_STAGES = """\
+All contenders read the same input, one right after the other in each round, as [above](#how-it-is-measured). No event
+is a duplicate: a worker without `source.repartition` passes record batches on as they are, while the second stage takes
+a header off every event. The middle topic has as many partitions as the input. A run with both stages is over once the
+second group has committed the end of the middle topic; the second stage alone finds all of it there. The clock of the
+two that have the first stage starts before that joins its group.
+"""
+
 BOUNDS = """\
 Memory limits the rate. In a filter of `bloom`, a key sets as many bits as the error rate asks for, each in another
 cache line (`blocked` takes one line, see its case). And every byte of an event is copied four times: by the kernel from
@@ -58,12 +67,12 @@ small enough to stay in the cache, and a chain of one stage asks that stage dire
 def write() -> None:
     """The page and its plots."""
     throughput, full = results.read(THROUGHPUT), results.read(FULL)
-    PAGE.write_text(page(throughput, full), "utf-8")
+    PAGE.write_text(page(throughput, full, results.read(STAGES)), "utf-8")
     plots.draw(throughput, full)
 
 
-def page(throughput: Found, full: Found) -> str:
-    """The whole page, from the results of `make bench`, of `make bench-full`, or of both."""
+def page(throughput: Found, full: Found, stages: Found) -> str:
+    """The whole page, from those results of `make bench`, `make bench-full` and `make bench-repartition` there are."""
     parts = [
         "# Benchmarks\n",
         "Written by `make bench` and `make bench-full` from `bench/results/`; do not edit. Ratios carry over to other"
@@ -71,10 +80,12 @@ def page(throughput: Found, full: Found) -> str:
     ]
     if throughput:
         parts += _throughput(throughput, full.get("cells", {}))
+    if stages:
+        parts += _stages(stages)
     if full:
         parts += full_page.sections(full)
     parts.append("## What is not measured\n")
-    parts.append("".join(f"- {line}\n" for line in _absent(throughput, full)))
+    parts.append("".join(f"- {line}\n" for line in _absent(throughput, full, stages)))
     return "\n".join(parts)
 
 
@@ -105,6 +116,45 @@ def _throughput(found: Found, cells: Found) -> Iterator[str]:
     yield _quiet(cases)
     yield "### How it is measured\n"
     yield HOW.format(seconds=seconds)
+
+
+def _stages(found: Found) -> Iterator[str]:
+    rounds, case = found["rounds"], found["case"]
+    yield "## Repartition\n"
+    yield circumstances(found) + f"- `{found['command']}`, {found['minutes']} minutes\n"
+    yield stages_ratios(rounds)
+    yield (
+        f"{case['events']:,} events of {case['size']} bytes, {case['partitions']} partitions,"
+        f" {case['guarantee'].replace('_', ' ')}, no compression. Rates are in thousands of\nevents a second.\n"
+    )
+    rows = [
+        [
+            contender.what,
+            f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}",
+            f"{results.cpu_us(rounds, name):.2f}",
+            _told(results.broker_us(rounds, name)),
+            f"{results.rss_bytes(rounds, name) / 1e6:,.0f}",
+        ]
+        for name, contender in REPARTITION.items()
+    ]
+    yield markdown(["Contender", "Rate", "µs an event", "of the broker", "MB"], rows)
+    loads = [each["other_load"] for each in rounds]
+    most = "unknown" if None in loads else f"at most {max(loads):.1%}"
+    yield f"Other load was {most}, in {len(rounds)} rounds.\n\n{HOW_STAGES}"
+
+
+def stages_ratios(rounds: Sequence[Found]) -> str:
+    """The ratios of `source.repartition`, as a table."""
+    rows = [
+        [
+            told["claim"],
+            told["wanted"],
+            f"**{told['measured']:.2f}** ({', '.join(f'{one:.2f}' for one in told['rounds'])})",
+            ("met" if told["met"] else "**missed**") if told["wanted"] else "",
+        ]
+        for told in results.repartition_ratios(rounds)
+    ]
+    return markdown(["With `source.repartition`", "Wanted", "Measured (all rounds)", ""], rows)
 
 
 def circumstances(found: Found) -> str:
@@ -210,9 +260,11 @@ def _quiet(cases: Found) -> str:
     return markdown([*heads, "Missing of ours"], rows)
 
 
-def _absent(throughput: Found, full: Found) -> Iterator[str]:
+def _absent(throughput: Found, full: Found, stages: Found) -> Iterator[str]:
     if not throughput:
         yield "Throughput against others: `make bench`."
+    if not stages:
+        yield "`source.repartition`: `make bench-repartition`."
     cells = full.get("cells", {})
     there = {name.partition("/")[0] for name in cells}
     if left := [name for name in SECTIONS if name not in there]:

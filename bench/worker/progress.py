@@ -10,6 +10,7 @@ from bench.worker.events import Integers, Part
 from tests.broker.base import client_config
 
 ANSWER_S_MAX = 60.0
+UNCOMMITTED = {"isolation.level": "read_uncommitted"}  # an end is that of the log, whatever is open
 
 Ends = Callable[[], list[int]]
 """How many events of each partition of the input are done with."""
@@ -18,15 +19,25 @@ Ends = Callable[[], list[int]]
 @contextmanager
 def followed(topics: Topics, contender: Contender, inputs: Sequence[Part]) -> Iterator[Ends]:
     """A function that tells it."""
-    consumer = Consumer(client_config(topics.bootstrap) | {"group.id": topics.group})
-    if contender.clock is Clock.COMMITTED:
-        ends = _committed(consumer, topics.source, len(inputs))
-    else:
-        ends = _put_out(consumer, topics.sink, inputs, contender)
+    consumer, copier = (
+        Consumer(client_config(topics.bootstrap) | {"group.id": group} | UNCOMMITTED)
+        for group in (topics.group, f"{topics.group}-repartition")
+    )
+    copied = _committed(copier, topics.source, len(inputs))
+    match contender.clock:
+        case Clock.COMMITTED:
+            ends = _committed(consumer, topics.source, len(inputs))
+        case Clock.COPIED:
+            ends = copied
+        case Clock.PASSED:
+            ends = _passed(consumer, topics.middle, inputs, copied)
+        case Clock.OUTPUT:
+            ends = _put_out(consumer, topics.sink, inputs, contender)
     try:
         yield ends
     finally:
         consumer.close()
+        copier.close()
 
 
 def _committed(consumer: Consumer, topic: str, partitions: int) -> Ends:
@@ -36,6 +47,25 @@ def _committed(consumer: Consumer, topic: str, partitions: int) -> Ends:
     def ends() -> list[int]:
         answer = consumer.committed(asked, ANSWER_S_MAX)
         return [0 if where.offset == OFFSET_INVALID else where.offset for where in answer]
+
+    return ends
+
+
+def _passed(consumer: Consumer, middle: str, inputs: Sequence[Part], copied: Ends) -> Ends:
+    """All of the input, once both stages are through; else nothing.
+
+    The end of each partition of the middle topic is the mark of the last transaction, which has one offset.
+    """
+    whole, nothing = [len(part.numbers) for part in inputs], [0] * len(inputs)
+    committed = _committed(consumer, middle, len(inputs))
+
+    def ends() -> list[int]:
+        if copied() != whole:
+            return nothing
+        asked = [TopicPartition(middle, partition) for partition in range(len(inputs))]
+        tops = [consumer.get_watermark_offsets(each, ANSWER_S_MAX)[1] for each in asked]
+        passed = zip(committed(), tops, strict=True)
+        return whole if all(offset >= top - 1 for offset, top in passed) else nothing
 
     return ends
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import clock
-from bench.worker.contenders import COPY, LOOP, OURS
+from bench.worker.contenders import BOTH, COPY, LOOP, OURS, SECOND, STAGE
 
 ROOT = Path(__file__).parents[2]
 DIRECTORY = ROOT / "bench" / "results"
@@ -17,6 +17,16 @@ PACKAGES = ("streamdedup-kafka", "aiokafka", "confluent-kafka", "numba", "numpy"
 RATIO_MIN = {COPY: 3.0, LOOP: 3.0}
 STREAMS, STREAMS_RATIO_MIN = ("kafka-streams-memory", "kafka-streams-rocksdb"), 10.0
 STREAMS_CLAIM = "rate, as a ratio to Kafka Streams, exactly once, the faster of two stores"
+REPARTITION = (
+    ("the first stage alone, as a ratio to the plain aiokafka copy", STAGE, COPY, 2.5),
+    ("both stages in one process, as a ratio to the plain aiokafka copy", BOTH, COPY, 1.3),
+    (
+        "the second stage alone, as a ratio to a worker that reads the same events",
+        SECOND,
+        OURS,
+        None,
+    ),
+)
 CPU_US_MAX = 0.6
 RSS_BYTES_MAX = 300_000_000  # beside the filters
 
@@ -113,6 +123,18 @@ def targets(rounds: Sequence[Found]) -> list[dict[str, Any]]:
             beside <= RSS_BYTES_MAX,
         ),
     ]
+
+
+def repartition_ratios(rounds: Sequence[Found]) -> list[dict[str, Any]]:
+    """What `source.repartition` is to reach, and what its second stage loses, for which nothing is wanted."""
+    told = []
+    for claim, name, other, least in REPARTITION:
+        each = ratios(rounds, other, name)
+        ratio = statistics.median(each)
+        wanted = "" if least is None else f"at least {least:g}"
+        target = _target(claim, wanted, ratio, least is None or ratio >= least)
+        told.append({**target, "rounds": [round(one, 2) for one in each]})
+    return told
 
 
 def streams_target(cells: Found) -> dict[str, Any] | None:

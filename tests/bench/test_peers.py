@@ -140,7 +140,7 @@ def test_the_page_tells_of_each_peer() -> None:
     there, *others = PEERS.values()
     cells = {f"peers/{there.name}": _cell(there.name, 100_000)}
     cells |= {f"peers/{peer.name}": _absent(peer.name) for peer in others}
-    told = page.page({}, _full(cells))
+    told = page.page({}, _full(cells), {})
     row = next(line for line in told.splitlines() if line.startswith(f"| {there.what} "))
     assert f"| {there.version} | {there.guarantee} | 100 | **20.0** (20.0) | 0.25 |" in row
     assert told.count("left out: no such thing here") == len(others)

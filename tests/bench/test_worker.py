@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from bench.worker import latency, log, page, plots, profile, restart, results, rounds
+from bench.worker import (
+    latency,
+    log,
+    page,
+    plots,
+    profile,
+    repartition,
+    restart,
+    results,
+    rounds,
+)
 from bench.worker.batches import CODECS, encode
 from bench.worker.cases import BASE, CASES
 from bench.worker.checking import (
@@ -25,7 +35,7 @@ from bench.worker.checking import (
     matched,
     missing_max,
 )
-from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS
+from bench.worker.contenders import BOTH, CONTENDERS, COPY, LOOP, OURS, REPARTITION, STAGE
 from bench.worker.events import Form, Part, parts
 from bench.worker.log import HEAD
 from bench.worker.measuring import Input, Run
@@ -37,13 +47,14 @@ ROOT = Path(__file__).parents[2]
 FORM = Form(120)
 TINY = replace(BASE, name="base", events=5000, capacity=100_000, key="json", compression="lz4")
 THROUGHPUT, FULL = results.read(page.THROUGHPUT), results.read(page.FULL)
+STAGES = results.read(page.STAGES)
 
 
 def test_the_page_is_what_the_results_give() -> None:
     """docs/benchmarks.md is there if results are, and holds nothing that they do not give."""
-    assert page.PAGE.exists() == bool(THROUGHPUT or FULL)
+    assert page.PAGE.exists() == bool(THROUGHPUT or FULL or STAGES)
     if page.PAGE.exists():
-        assert page.PAGE.read_text("utf-8") == page.page(THROUGHPUT, FULL)
+        assert page.PAGE.read_text("utf-8") == page.page(THROUGHPUT, FULL, STAGES)
 
 
 def test_the_readme_says_what_was_measured() -> None:
@@ -79,10 +90,30 @@ def test_a_tiny_run_measures_every_contender(
         assert run["rss_bytes"] > 0
         distinct = sum(int(part.first.sum()) for part in _model(TINY.events))
         assert run["emitted"] + run["missing"] == (TINY.events if name == "copy" else distinct)
-    told = page.page(_results(found), {})
+    told = page.page(_results(found), {}, {})
     for contender in CONTENDERS.values():
         assert contender.what in told
     assert len(results.targets([found])) == 4
+
+
+def test_a_tiny_run_measures_the_stages_of_a_repartition(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a real broker each contender is through with all, with an exact output, and the page tells of each."""
+    monkeypatch.setattr(rounds, "OTHER_LOAD_MAX", math.inf)
+    monkeypatch.setattr(Rounds, "warm_up", lambda *_: None)
+    case = replace(TINY, compression="none", key="key")
+    found = repartition.measure(broker.bootstrap_servers, "the broker of the tests", case, 1)
+    (told,) = found["rounds"]
+    assert told["runs"].keys() == REPARTITION.keys()
+    distinct = sum(int(part.first.sum()) for part in _model(TINY.events))
+    for name, run in told["runs"].items():
+        assert run["events"] == TINY.events
+        assert run["emitted"] + run["missing"] == (
+            TINY.events if name in (STAGE, COPY) else distinct
+        )
+    for contender in REPARTITION.values():
+        assert contender.what in page.page({}, {}, found)
 
 
 def test_latency_is_measured_of_every_event(broker: Broker) -> None:
@@ -249,6 +280,18 @@ def test_a_target_is_met_or_missed(theirs: int, met: bool) -> None:
     runs[OURS] = _run(3000).fields()
     told = results.targets([{"runs": runs, "other_load": 0.0, "repeats": 0}])
     assert [target["met"] for target in told] == [met, met, True, True]
+
+
+@pytest.mark.parametrize(("stage", "both", "met"), [(2500, 1300, True), (2499, 1299, False)])
+def test_a_ratio_of_the_stages_is_met_or_missed(stage: int, both: int, met: bool) -> None:
+    """2.5 and 1.3 times the copy are enough; what the second stage loses is told, whatever it is."""
+    runs = {name: _run(1000).fields() for name in REPARTITION}
+    runs |= {STAGE: _run(stage).fields(), BOTH: _run(both).fields()}
+    rounds_ = [{"runs": runs, "other_load": 0.0, "repeats": 0}]
+    told = results.repartition_ratios(rounds_)
+    assert [ratio["met"] for ratio in told] == [met, met, True]
+    assert told[2]["measured"] == 1
+    assert page.stages_ratios(rounds_).count("**missed**") == (0 if met else 2)
 
 
 def test_every_case_differs_from_the_base_in_one_thing() -> None:

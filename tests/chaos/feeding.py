@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 from confluent_kafka import KafkaException, Producer
+from typing_extensions import override
 
 from tests.broker.base import DEADLINE_S, client_config
 from tests.broker.topics import unique_name
@@ -43,6 +44,10 @@ class Feeder:
         self._thread.join(JOIN_S)
         assert not self._thread.is_alive(), "the feeder cannot end its last transaction"
 
+    def _event(self, number: int) -> tuple[int, bytes | None, bytes]:
+        """The partition, record key and value of an event of key `number`."""
+        return number % self._partitions, b"user%d@example.com" % number, b"{}"
+
     def _run(self) -> None:
         """Feed, and begin with a new producer where the last one failed."""
         name = unique_name("feeder")
@@ -68,15 +73,22 @@ class Feeder:
     def _feed(self, producer: Producer) -> None:
         producer.begin_transaction()
         for _ in range(max(1, int(self._rate * TURN_S))):
-            number = next(self._keys)
-            key = b"user%d@example.com" % number
-            producer.produce(self._topic, b"{}", key, number % self._partitions)
+            partition, key, value = self._event(next(self._keys))
+            producer.produce(self._topic, value, key, partition)
         if self._chance.random() < ABORTED_SHARE:
             producer.flush(DEADLINE_S)
             producer.abort_transaction(DEADLINE_S)
         else:
             producer.commit_transaction(DEADLINE_S)
         self._ending.wait(TURN_S)
+
+
+class KeylessFeeder(Feeder):
+    """Its events have no record key, so those of one key lie in any partition."""
+
+    @override
+    def _event(self, number: int) -> tuple[int, bytes | None, bytes]:
+        return self._chance.randrange(self._partitions), None, b'{"id": "user%d"}' % number
 
 
 def draw_keys(chance: random.Random) -> Iterator[int]:

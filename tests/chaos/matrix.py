@@ -19,6 +19,8 @@ from tests.chaos.operators import (
 from tests.chaos.outages import restart_broker, starve_replicas
 from tests.chaos.pauses import pause_and_wake
 from tests.chaos.repeats import harm_at_least_once
+from tests.chaos.staged import StagedTrial
+from tests.chaos.stages import harm_stages
 from tests.chaos.storms import rebalance_storm, storm_of_kinds
 from tests.chaos.trial import PARTITIONS, Trial
 from tests.chaos.upgrades import upgrade_and_roll_back
@@ -45,6 +47,7 @@ class Scenario:
     partitions: int = PARTITIONS
     must_abort: bool = False
     """Whether a round without aborted records in the output proves too little to count."""
+    ground: type[Trial] = Trial
     at_least_once: bool = False
     """Without transactions: repeats are counted, and are no breach."""
 
@@ -170,6 +173,18 @@ SCENARIOS: Mapping[str, Scenario] = {
             rounds=2,
             size=2,
             promise="stops, by name; once accepted, a key passes once in its new partition, too",
+            must_abort=True,
+        ),
+        Scenario(
+            "repartition",
+            "two stages, apart and together, events without record keys: SIGKILL at random moments and named steps,"
+            " SIGSTOP, the broker killed, both groups' offsets moved back, groups deleted, the middle topic deleted,"
+            " trimmed, purged four times a second, partitions added",
+            harm_stages,
+            rounds=10,
+            size=20,
+            promise=f"{EXACT}, across partitions; each key in its partition",
+            ground=StagedTrial,
             must_abort=True,
         ),
         Scenario(

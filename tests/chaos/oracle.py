@@ -6,7 +6,7 @@ somebody deleted it. Each key of what was read is to be in the output once, and 
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,7 +98,12 @@ def audit_breach(config: Path) -> str | None:
 
 def aborted_in(deployment: Deployment, brokers: Brokers) -> Aborted:
     """What aborted transactions left in the output."""
-    parts = [aborted(log_batches(directory)) for directory in _logs(deployment, brokers)]
+    return aborted_within(_logs(deployment, brokers))
+
+
+def aborted_within(directories: Iterable[Path]) -> Aborted:
+    """What aborted transactions left in the partitions whose logs are in these directories."""
+    parts = [aborted(log_batches(directory)) for directory in directories]
     return Aborted(sum(part.transactions for part in parts), sum(part.records for part in parts))
 
 

@@ -44,13 +44,13 @@ What the worker promises was put to the test by real faults, on real workers and
 Each round has topics, a feeder and workers of its own. The feeder writes transactions while the faults happen,
 {ABORTED_SHARE:.0%} of them aborted; about {REPEATED_SHARE:.0%} of the events repeat an earlier key. In the end a worker
 reads all that is left, and an oracle that knows nothing of filters compares the whole input with the whole output, by
-another client library. Where no operator took a part of the topics away, `streamdedup audit` judges as well, and must
-agree. Aborted records are counted in the log files of the broker itself.
+another client library. Where no operator took a part of the topics away, and but for `repartition`, `streamdedup audit`
+judges as well, and must agree. Aborted records are counted in the log files of the broker itself.
 
-A fault is *tried* when it was done to something alive. It is a *hit* when, at that moment, records stood in the output
-of which nobody knew yet whether they would be committed: these are the faults that could break the promise. The brokers
-are asked for it right after a fault that ends or stops every worker, and right before any other; {NOT_ASKED} stands
-where nobody asks, as at least once, which has no transactions.
+A fault is *tried* when it was done to something alive. It is a *hit* when, at that moment, records stood in the output,
+or in the middle topic of `repartition`, of which nobody knew yet whether they would be committed: these are the faults
+that could break the promise. The brokers are asked for it right after a fault that ends or stops every worker, and
+right before any other; {NOT_ASKED} stands where nobody asks, as at least once, which has no transactions.
 
 {must}:
 a round of these in whose output no aborted record is found does not count, and is played again with other random

@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +56,9 @@ class Count:
 class Trial:
     """The ground on which a scenario plays one round."""
 
+    FEEDER: type[Feeder] = Feeder
+    AUDITED = True  # whether `streamdedup audit` can judge, too
+
     def __init__(
         self,
         brokers: Brokers,
@@ -75,7 +78,7 @@ class Trial:
         self.workers: list[WorkerProcess] = []
         replicas = len(brokers.nodes)
         self.deployment = Deployment(brokers.bootstrap_servers, directory, partitions)
-        for topic in (self.deployment.source, self.deployment.sink):
+        for topic in self._topics():
             create_replicated(brokers.bootstrap_servers, topic, partitions, replicas, {})
         self._rate, self._seed = rate, seed
         self._admin = admin_client(brokers.bootstrap_servers)
@@ -85,13 +88,17 @@ class Trial:
 
     def feed(self) -> None:
         """Begin to feed the input; keys come as they came the last time, if there was one."""
-        self.feeder = Feeder(
+        self.feeder = self.FEEDER(
             self.brokers.bootstrap_servers,
             self.deployment.source,
             self.partitions,
             self._rate,
             random.Random(f"{self._seed} feeder"),
         )
+
+    def _topics(self) -> Sequence[str]:
+        """The topics that are made before a worker starts."""
+        return self.deployment.source, self.deployment.sink
 
     @property
     def partitions(self) -> int:
@@ -107,6 +114,11 @@ class Trial:
         wanted = {**(wanted or {}), **self.broken}
         module = WRAPPER if wanted else "streamdedup"
         return self._launch({"PYTHONPATH": str(ROOT), **environment(wanted)}, module)
+
+    def start_with(self, wanted: Wanted, arguments: Sequence[str]) -> WorkerProcess:
+        """Start a worker in its wrapper, with more arguments to `run`."""
+        environ = {"PYTHONPATH": str(ROOT), **environment(wanted)}
+        return self._launch(environ, WRAPPER, arguments)
 
     def start_from(self, environ: Mapping[str, str]) -> WorkerProcess:
         """Start a worker of the version that `environ` names; without the wrapper, which patches today's names."""
@@ -156,13 +168,20 @@ class Trial:
 
         Asked by a consumer: the admin client's own request crashes where the group has no coordinator yet.
         """
+        there = self.deployment
+        return self.committed_by(there.group, there.source, self.partitions, stable=stable)
+
+    def committed_by(
+        self, group: str, topic: str, partitions: int, *, stable: bool = False
+    ) -> dict[int, int]:
+        """As `committed`, of any group and topic."""
         isolation = "read_committed" if stable else "read_uncommitted"
-        asked = [TopicPartition(self.deployment.source, p) for p in range(self.partitions)]
+        asked = [TopicPartition(topic, p) for p in range(partitions)]
 
         def ask() -> list[TopicPartition]:
             consumer = Consumer(
                 client_config(self.deployment.bootstrap)
-                | {"group.id": self.deployment.group, "isolation.level": isolation}
+                | {"group.id": group, "isolation.level": isolation}
             )
             try:
                 answers = consumer.committed(asked, DEADLINE_S if stable else ANSWER_S)
@@ -235,10 +254,12 @@ class Trial:
         """Remove the files, and the topics' data with the broker at its end."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _launch(self, environ: Mapping[str, str], module: str) -> WorkerProcess:
+    def _launch(
+        self, environ: Mapping[str, str], module: str, arguments: Sequence[str] = ()
+    ) -> WorkerProcess:
         self._started += 1
         log = self.directory / f"{self._started:03d}.log"
-        worker = WorkerProcess(self.deployment.write_config(), log, environ, module)
+        worker = WorkerProcess(self.deployment.write_config(), log, environ, module, arguments)
         self.workers.append(worker)
         return worker
 
@@ -270,10 +291,21 @@ class Trial:
         config["snapshot"]["interval_s"] = 0.5
 
     def _ends(self, isolation: IsolationLevel, topic: str | None = None) -> dict[int, End]:
-        asked = {
-            TopicPartition(topic or self.deployment.sink, p): _LATEST
-            for p in range(self.partitions)
-        }
+        return self.ends_of(topic or self.deployment.sink, self.partitions, isolation)
+
+    def ends_of(self, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, End]:
+        """The end of each partition, as that isolation shows it."""
+        return self._offsets_of(topic, partitions, isolation, _LATEST)
+
+    def starts_of(self, topic: str, partitions: int) -> dict[int, int]:
+        """The offset with which each partition begins."""
+        every = IsolationLevel.READ_UNCOMMITTED
+        return _offsets(self._offsets_of(topic, partitions, every, _EARLIEST))
+
+    def _offsets_of(
+        self, topic: str, partitions: int, isolation: IsolationLevel, spec: OffsetSpec
+    ) -> dict[int, End]:
+        asked = {TopicPartition(topic, p): spec for p in range(partitions)}
 
         def ask() -> dict[int, End]:
             answers = self._admin.list_offsets(
@@ -290,6 +322,7 @@ class Trial:
         return patiently(ask)
 
 
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 

@@ -41,6 +41,15 @@ SNAPSHOT_STEPS = (
     "snapshot_directory_synced",
 )
 RESTORE_STEPS = ("fenced", "folded")
+COPY_STEPS = (  # of the first stage of `source.repartition`
+    "copying_begun",
+    "copies_sent",
+    "copies_acknowledged",
+    "input_offsets_added",
+    "copied",
+    "purging",
+    "purged",
+)
 STEPS = (*TRANSACTION_STEPS, *SNAPSHOT_STEPS, *RESTORE_STEPS)
 
 
@@ -65,6 +74,11 @@ def with_disk(*, first: int, count: int, error: str | None = None, slow_s: float
 def with_unreadable_snapshots(call: str, error: str) -> Wanted:
     """Until the first save, each `call` (listdir, open, readv) to the file system of snapshots fails with `error`."""
     return {"unreadable": {"call": call, "error": error}}
+
+
+def with_purges(every_s: float) -> Wanted:
+    """The worker deletes what it has read of the middle topic so often."""
+    return {"purge_every_s": every_s}
 
 
 def broken(promise: str) -> Wanted:
@@ -112,6 +126,28 @@ def _wrap_writer(steps: _Steps) -> None:
     _around(AIOKafkaProducer, "commit_transaction", before=lambda: steps.reached("before_commit"))
     _around(KafkaWriter, "commit", after=lambda: steps.reached("committed"))
     _around(KafkaSource, "commit", after=lambda: steps.reached("committed"))  # at least once
+
+
+def _wrap_copier(steps: _Steps) -> None:
+    from streamdedup.kafka.client.fenced_offsets import FencedOffsets
+    from streamdedup.kafka.cluster import KafkaCluster
+    from streamdedup.kafka.group_sink import KafkaGroupWriter
+
+    _around(KafkaGroupWriter, "begin", after=lambda: steps.reached("copying_begun"))
+    _around(
+        KafkaGroupWriter,
+        "settle",
+        before=lambda: steps.reached("copies_sent"),
+        after=lambda: steps.reached("copies_acknowledged"),
+    )
+    _around(FencedOffsets, "add", after=lambda: steps.reached("input_offsets_added"))
+    _around(KafkaGroupWriter, "commit", after=lambda: steps.reached("copied"))
+    _around(
+        KafkaCluster,
+        "delete_records",
+        before=lambda: steps.reached("purging"),
+        after=lambda: steps.reached("purged"),
+    )
 
 
 def _wrap_connection(steps: _Steps) -> None:
@@ -224,9 +260,14 @@ def _prepare(wanted: Mapping[str, Any]) -> None:
     if "step" in wanted:
         steps = _Steps(**wanted["step"])
         _wrap_writer(steps)
+        _wrap_copier(steps)
         _wrap_connection(steps)
         _wrap_shard(steps)
         _give_snapshots(SteppingFs(steps.reached))
+    if "purge_every_s" in wanted:
+        from streamdedup.repartition import purge
+
+        purge.EVERY_S = wanted["purge_every_s"]
     if "disk" in wanted:
         _give_snapshots(BadDisk(**wanted["disk"]))
     if "unreadable" in wanted:
