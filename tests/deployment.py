@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,12 @@ class WorkerProcess:
         log: Path,
         environ: Mapping[str, str] | None = None,
         module: str = "streamdedup",
+        arguments: Sequence[str] = (),
     ) -> None:
         self._log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, "run", "-c", str(config)],
+                [sys.executable, "-m", module, "run", "-c", str(config), *arguments],
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env={**os.environ, **(environ or {})},

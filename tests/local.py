@@ -48,11 +48,12 @@ class LocalWorker:
         fs: FileSystem = os,
         now_ms: Callable[[], int] = wall_clock_ms,
         random: RandomSource = SYSTEM,
+        copies: bool = True,
     ) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
         with bound_contextvars(worker=name):
             settings = load(deployment.write_config(), options)
-            self.worker = Worker(settings, connect, now_ms, fs, random)
+            self.worker = Worker(settings, connect, now_ms, fs, random, copies=copies)
             self.task = asyncio.create_task(self.worker.run())
 
     async def __aenter__(self) -> "LocalWorker":
@@ -177,7 +178,10 @@ class LocalWorker:
 
 
 class Start(Protocol):
-    """Starts a worker of a deployment, behind a proxy if one is given."""
+    """Starts a worker of a deployment, behind a proxy if one is given.
+
+    With `source.repartition` it is the second stage alone unless it `copies`.
+    """
 
     def __call__(
         self,
@@ -188,6 +192,7 @@ class Start(Protocol):
         fs: FileSystem = os,
         now_ms: Callable[[], int] = wall_clock_ms,
         random: RandomSource = SYSTEM,
+        copies: bool = True,
     ) -> LocalWorker:
         """It is drained at the end of the test, unless it has ended by then."""
 
@@ -206,6 +211,7 @@ async def workers() -> AsyncIterator[Start]:
             fs: FileSystem = os,
             now_ms: Callable[[], int] = wall_clock_ms,
             random: RandomSource = SYSTEM,
+            copies: bool = True,
         ) -> LocalWorker:
             options = [f"kafka.bootstrap_servers={proxy.bootstrap_servers}"] if proxy else []
             worker = LocalWorker(
@@ -217,6 +223,7 @@ async def workers() -> AsyncIterator[Start]:
                 fs=fs,
                 now_ms=now_ms,
                 random=random,
+                copies=copies,
             )
             started.append(worker)
             return started[-1]

@@ -261,8 +261,8 @@ def test_a_process_with_a_thread_that_hangs_ends_with_its_status(
         if disk.hanging:
             self.stop()
 
-    def worker(settings: Any) -> Worker:
-        return Worker(settings, connected_to(broker), fs=disk)
+    def worker(settings: Any, *, copies: bool) -> Worker:
+        return Worker(settings, connected_to(broker), fs=disk, copies=copies)
 
     class ExitedError(Exception):
         """In place of the end of this process."""

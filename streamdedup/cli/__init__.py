@@ -22,7 +22,7 @@ from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import is_unread, put, say, silence_stdout
 from streamdedup.cli.trial import add_try
-from streamdedup.errors import StreamdedupError, traceback_without_messages
+from streamdedup.errors import ConfigError, StreamdedupError, traceback_without_messages
 from streamdedup.version import __version__
 
 
@@ -95,6 +95,13 @@ def _add_run(commands: Commands) -> None:
         description="Run the worker. The first SIGTERM or SIGINT drains, the second exits at once.",
     )
     add_settings(run)
+    run.add_argument(
+        "--stage",
+        choices=("both", "repartition", "deduplicate"),
+        default="both",
+        help="with source.repartition, run one of its stages alone: `repartition` copies events to the middle topic,"
+        " `deduplicate` reads that; they may run on different machines (default: both)",
+    )
     run.set_defaults(call=_run)
 
 
@@ -107,8 +114,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from streamdedup.worker import process
 
     tree = settings.load(arguments.config, arguments.overrides)
+    if arguments.stage != "both" and tree.source.repartition is None:
+        raise ConfigError(
+            f"--stage {arguments.stage} needs source.repartition, which the configuration does not set"
+        )
     logs.set_up(queued=True)
-    return process.serve(tree)
+    return process.serve(tree, arguments.stage)
 
 
 def _add_config(commands: Commands) -> None:
@@ -160,12 +171,13 @@ def _add_compile(commands: Commands) -> None:
 
 def _compile(_arguments: argparse.Namespace) -> int:
     from streamdedup import kernel
-    from streamdedup.kafka.records import encoding
+    from streamdedup.kafka.records import encoding, origin_header
     from streamdedup.rules import warm_up_all
 
     with kernel.compiling(lambda: say("streamdedup: compiling, for about 20 seconds")):
         warm_up_all()
         encoding.warm_up()
+        origin_header.warm_up()
     compiled = kernel.compiled()
     put(f"{compiled} loops were compiled\n" if compiled else "all loops were compiled already\n")
     if compiled and kernel.kept_in() is None:

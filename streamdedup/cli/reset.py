@@ -9,7 +9,7 @@ from streamdedup.cli.streams import put, say
 from streamdedup.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamdedup.commands.reset import Target
+    from streamdedup.commands.reset_plan import Target
 
 
 def add_reset(commands: Commands) -> None:
@@ -39,7 +39,7 @@ def add_reset(commands: Commands) -> None:
 
 
 def _target(text: str) -> "Target":
-    from streamdedup.commands.reset import target_of
+    from streamdedup.commands.reset_plan import target_of
     from streamdedup.delivery.services import wall_clock_ms
 
     return target_of(text, wall_clock_ms())

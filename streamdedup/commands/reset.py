@@ -2,17 +2,18 @@
 
 The moves are planned and shown first. Then every earlier writer of the output is fenced, so that no open transaction
 can end after the reset. Then all partitions are moved in one request, which the broker refuses while the group has
-members.
+members. With `source.repartition` there are two groups (`reset_stages`).
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import replace
 
 import structlog
 
+from streamdedup.commands.reset_plan import STAY, ResetPlan, Step, Target
+from streamdedup.commands.reset_stages import Stages, refuse_members
 from streamdedup.delivery.fence import (
     FENCE_S_MAX,
     beyond,
@@ -22,7 +23,7 @@ from streamdedup.delivery.fence import (
     wait_decided,
 )
 from streamdedup.delivery.lost_markers import finish_lost
-from streamdedup.delivery.resume import Found, check_output
+from streamdedup.delivery.resume import Found, check_output, differs
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX
@@ -30,101 +31,13 @@ from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.settings import Settings
+from streamdedup.settings.stages import deduplicating
 from streamdedup.snapshot.header import Log
 from streamdedup.threads import Threads
-from streamdedup.units import counted, milliseconds
 
 log = structlog.get_logger(__name__)
 
 FENCES_MAX = 16
-AGE_MS_MAX = 1 << 53
-ENDS = ("earliest", "latest")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The offset to move to: `name` is "earliest", "latest" or "time". `time_ms` is that time, in ms since 1970."""
-
-    name: str
-    time_ms: int = 0
-
-    def __str__(self) -> str:
-        if self.name != "time":
-            return self.name
-        moment = datetime.fromtimestamp(self.time_ms / 1000, UTC)
-        return f"the first event from {moment:%Y-%m-%d %H:%M:%S} UTC on"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The move of one partition: from offset `at`, None if nothing is committed, to offset `to` of the input."""
-
-    partition: int
-    at: int | None
-    to: int
-    found: Found
-
-    @property
-    def again(self) -> int:
-        """How many offsets, at most, are read again."""
-        return 0 if self.at is None else max(0, min(self.at, self.found.input_end) - self.to)
-
-    @property
-    def skipped(self) -> int:
-        """How many offsets, at most, are never read."""
-        return 0 if self.at is None else max(0, self.to - max(self.at, self.found.input_start))
-
-    @property
-    def idle(self) -> bool:
-        """Whether the offset is already there, committed for these very logs."""
-        found, note = self.found, self.found.note
-        ids = (found.input_id, found.output_id)
-        return self.at == self.to and note is not None and (note.input_id, note.output_id) == ids
-
-
-@dataclass(frozen=True, slots=True)
-class ResetPlan:
-    """What a reset will do."""
-
-    target: Target
-    forget: bool
-    steps: tuple[Step, ...]
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to do."""
-        return not self.forget and all(step.idle for step in self.steps)
-
-
-def target_of(text: str, now_ms: int) -> Target:
-    """Parse `earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or how long ago, like 2h; ValueError.
-
-    A time before 1970 becomes 1970, where Kafka's clock begins: lower numbers have another meaning there. A number
-    alone is refused: 0 could mean now, and 20260131 a day, but a user who writes a number probably means an offset.
-    """
-    if text in ENDS:
-        return Target(text)
-    if text.strip().isdecimal():
-        raise ValueError(
-            f"{_NEITHER}; offsets are not accepted, because each partition has its own"
-        )
-    try:
-        age_ms = int(milliseconds(0, AGE_MS_MAX, bare=False).parse(text))
-        return Target("time", max(0, now_ms - age_ms))
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(_NEITHER) from None
-    in_utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return Target("time", max(0, int(in_utc.timestamp() * 1000)))
-
-
-_NEITHER = (
-    "is neither earliest, latest, a time like 2026-01-31T08:00Z (UTC unless it has a zone), nor how long ago, like 2h"
-    " or 7d"
-)
 
 
 async def plan(settings: Settings, target: Target, *, forget: bool) -> ResetPlan:
@@ -149,10 +62,13 @@ async def move(settings: Settings, planned: ResetPlan) -> None:
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator["_Group"]:
+async def _opened(settings: Settings) -> AsyncIterator["_Group | Stages"]:
     unanswered = "the broker does not answer: it is not known whether offsets were moved; check it, and try again"
     async with soon(kafka_cluster, settings.kafka, unanswered) as cluster:
-        yield _Group(settings, cluster)
+        if settings.source.repartition is None:
+            yield _Group(settings, cluster)
+        else:
+            yield Stages(settings, cluster, _Group(deduplicating(settings), cluster))
 
 
 class _Group:
@@ -166,7 +82,7 @@ class _Group:
 
     async def plan(self, target: Target, forget: bool) -> ResetPlan:
         async with asyncio.timeout(ANSWER_S_MAX):
-            await self._refuse_members()
+            await refuse_members(self._cluster, self._name)
             topology = await self._topology()
             partitions = range(topology[self._input].partitions)
             steps = [await self._step(topology, partition, target) for partition in partitions]
@@ -177,7 +93,7 @@ class _Group:
 
     async def move(self, planned: ResetPlan) -> None:
         async with asyncio.timeout(ANSWER_S_MAX):
-            await self._refuse_members()
+            await refuse_members(self._cluster, self._name)
             topology = await self._topology()
         turns = asyncio.Semaphore(FENCES_MAX)
 
@@ -192,20 +108,23 @@ class _Group:
                     found = await self._found(topology, step.partition, own)
             if not planned.forget:
                 self._refuse_contradiction(step.partition, found)
-            return step.to, note_after(found, step.to, forget=planned.forget).encode()
+            to = _stays_at(found) if planned.target == STAY else step.to
+            return to, self._note(found, to, forget=planned.forget).encode()
 
         moved = await asyncio.gather(*map(fenced, planned.steps))
         offsets = {step.partition: to for step, to in zip(planned.steps, moved, strict=True)}
         async with asyncio.timeout(ANSWER_S_MAX):
             await self._cluster.move(self._name, self._input, offsets)
 
-    async def _refuse_members(self) -> None:
-        found = await self._cluster.in_force(self._name)
-        if members := found.members + found.newer:
-            raise DeliveryError(
-                f"the group {self._name} has {counted(len(members), 'member')}: stop all workers first; one that was"
-                " killed leaves after its session_timeout_ms"
-            )
+    def _note(self, found: Found, to: int, *, forget: bool) -> Note:
+        """Return the note of a move to `to`.
+
+        Behind a middle topic, another meaning or placement is refused, whatever was forgotten: that stays visible.
+        """
+        note = note_after(found, to, forget=forget)
+        if self._settings.source.repartition is None:
+            return note
+        return replace(note, meaning=found.meaning, placed=found.partitions)
 
     async def _topology(self) -> Topology:
         names = [self._input, self._output]
@@ -221,6 +140,8 @@ class _Group:
         if target.name == "time":
             young = await self._cluster.offset_of_time(self._input, partition, target.time_ms)
             to = found.input_end if young is None else young
+        elif target == STAY:
+            to = _stays_at(found)
         return Step(partition, found.committed.offset if found.committed else None, to, found)
 
     async def _found(self, topology: Topology, partition: int, own: Committed | None) -> Found:
@@ -274,6 +195,15 @@ class _Group:
             raise DeliveryError(
                 f"partition {partition}: {error}; or add --forget, to go on and forget what was emitted"
             ) from None
+
+
+def _stays_at(found: Found) -> int:
+    """Return the committed offset; the start of the input if there is none, or if it is of another log."""
+    note = found.committed.note if found.committed else None
+    is_other = note is not None and (
+        differs(note.cluster_id, found.cluster_id) or differs(note.input_id, found.input_id)
+    )
+    return found.input_start if found.committed is None or is_other else found.committed.offset
 
 
 def note_after(found: Found, to: int, *, forget: bool) -> Note:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from streamdedup.commands.reset import ResetPlan
+from streamdedup.commands.reset_plan import ResetPlan
 from streamdedup.settings import Settings
+from streamdedup.settings.stages import copying_group
 
 
 def as_text(settings: Settings, planned: ResetPlan) -> str:
@@ -12,8 +13,7 @@ def as_text(settings: Settings, planned: ResetPlan) -> str:
 
 
 def _table(settings: Settings, planned: ResetPlan) -> Iterator[str]:
-    group, topic = settings.kafka.group_id, settings.source.topic
-    yield f"group {group} on {topic}, to {planned.target}:"
+    yield f"group {_moved(settings)} on {settings.source.topic}, to {planned.target}:"
     yield ""
     rows = [("partition", "from", "to", "read again", "skipped")]
     for step in planned.steps:
@@ -28,6 +28,15 @@ def _table(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     for first, *cells in rows:
         middle = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
         yield "  ".join((first.ljust(widths[0]), *middle))
+    if settings.source.repartition:
+        yield ""
+        stays = "stays where it is" + (", with empty filters" if planned.forget else "")
+        yield f"group {settings.kafka.group_id} on {settings.source.repartition.topic}: {stays}"
+
+
+def _moved(settings: Settings) -> str:
+    """Return the group that is moved: that of the first stage, if there are two."""
+    return copying_group(settings) if settings.source.repartition else settings.kafka.group_id
 
 
 def _meaning(settings: Settings, planned: ResetPlan) -> Iterator[str]:
@@ -39,18 +48,21 @@ def _meaning(settings: Settings, planned: ResetPlan) -> Iterator[str]:
             " events that are read from then on, the first of each key is emitted, even if the output holds it already."
             " The output keeps its events; snapshots made before are refused."
         )
+        yield from _unread(settings, planned)
     elif any(step.again for step in planned.steps):
         yield f"{_judged_again(settings)} Events that pass unjudged, dead letters and duplicates are written again."
     if any(step.skipped for step in planned.steps):
         yield "Skipped events are never judged nor emitted."
-    floors = {step.partition for step in planned.steps if step.found.floor}
+    floors = {step.partition for step in planned.steps if step.found.floor} | {*planned.forgotten}
     if floors and not planned.forget:
         yield (
             f"An earlier --forget stays in force: the events that {output} held then still do not count (partitions"
             f" {', '.join(map(str, sorted(floors)))})."
         )
     unknown = [
-        s.partition for s in planned.steps if s.found.committed and not s.found.committed.note
+        s.partition
+        for s in planned.steps
+        if s.found.committed and not s.found.committed.note and not settings.source.repartition
     ]
     if unknown and not planned.forget:
         yield (
@@ -61,7 +73,7 @@ def _meaning(settings: Settings, planned: ResetPlan) -> Iterator[str]:
 
 
 def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
-    steps, group, topic = planned.steps, settings.kafka.group_id, settings.source.topic
+    steps, group, topic = planned.steps, _moved(settings), settings.source.topic
     if all(step.at is None for step in steps):
         yield (
             f"The group {group} has committed nothing on {topic}: if workers have run before, check kafka.group_id and"
@@ -76,6 +88,19 @@ def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
             f"No event is from that time or later ({'all partitions' if len(at_end) == len(steps) else which}): there"
             " reading goes on at the end, as with latest."
         )
+
+
+def _unread(settings: Settings, planned: ResetPlan) -> Iterator[str]:
+    """Yield what becomes of the events that wait in the middle topic."""
+    options = settings.source.repartition
+    waiting = sum(max(0, step.found.input_end - step.to) for step in planned.floors)
+    if options is None or not waiting:
+        return
+    yield (
+        f"{waiting:,} offsets of {options.topic} are not read yet. The events there are judged by the empty filters,"
+        f" too: the first of each key is emitted, even if {settings.sink.topic} holds it already, or if it is skipped"
+        f" in {settings.source.topic}."
+    )
 
 
 def _judged_again(settings: Settings) -> str:

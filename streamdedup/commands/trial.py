@@ -18,6 +18,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.delivery.shard import verdicts_without_rules
 from streamdedup.delivery.turns import keys_of
+from streamdedup.errors import ConfigError
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
 from streamdedup.kafka.broker_clock import Span
@@ -28,6 +29,7 @@ from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.metrics.counts import Meters
+from streamdedup.repartition.middle import other_partitions
 from streamdedup.rules.lists import Answer, ListsInForce, Match
 from streamdedup.settings import Settings
 from streamdedup.threads import Threads
@@ -35,6 +37,9 @@ from streamdedup.worker.lists import ListLoader
 
 EVENTS_MAX = 1_000_000  # some 400 MB
 STALL_S_MAX = 10.0
+REPARTITIONED = (
+    "source.repartition is set, so a key counts once, in whichever partitions its events are"
+)
 UNTESTED = (
     "keys are compared by a hash of this run's own: with filter.hash: murmur3, a worker also drops events whose keys"
     " somebody chose to collide, which is not tested here; only an audit finds them"
@@ -166,18 +171,28 @@ class _Trying:
     async def run(self, events: int) -> Trial:
         source, sink = self._settings.source.topic, self._settings.sink.topic
         async with asyncio.timeout(ANSWER_S_MAX):
-            topology = await self._cluster.describe([source, sink])
+            options = self._settings.source.repartition
+            middle = [options.topic] if options else []
+            topology = await self._cluster.describe([source, sink, *middle])
             refuse_missing(topology, source, [source])
+        if options and options.topic in topology.topics:
+            problems = other_partitions(topology[options.topic], options.partitions)
+            if problems:
+                raise ConfigError(*problems)
         count = topology[source].partitions
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
-        self._record_keys_matter = record_keys_matter(self._settings.key, count)
+        self._repartitions = self._settings.source.repartition is not None
+        matter = record_keys_matter(self._settings.key, count)
+        self._record_keys_matter = matter and not self._repartitions
         lists = ListLoader(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
         await lists.begin()
         self._limits = self._limits_of(topology)
         found = Trial(source, count)
         if self._settings.filter.remembers and self._settings.filter.hash == MURMUR3.name:
             found.notes.append(UNTESTED)
+        if self._repartitions:
+            found.notes.append(REPARTITIONED)
         for partition in range(count):
             await self._partition(found, partition, -(-events // count))
         found.under_several = sum(record is None for record in self._record_of.values())
@@ -224,7 +239,7 @@ class _Trying:
                 continue
             found.keyed += 1
             places = self._partitions_of.setdefault(digest.tobytes(), set())
-            if batch.partition in places and remembers:
+            if remembers and (batch.partition in places or (places and self._repartitions)):
                 verdicts[row] = Verdict.DUPLICATE
             elif batch.partition not in places and places and remembers:
                 found.unseen += 1

@@ -174,18 +174,20 @@ class Committer:
     async def _commit(self, topology: Topology, transaction: Transaction) -> None:
         settings, offset = self._settings, transaction.next_offset
         source = settings.source.topic
+        input_ = topology[source]
         note = Note(
             cluster_id=topology.cluster_id,
-            input_id=topology[source].topic_id,
+            input_id=input_.topic_id,
             output_id=topology[settings.sink.topic].topic_id,
             label=self._ours_end,
             watermark=transaction.watermark,
-            partitions=topology[source].partitions,
+            partitions=input_.partitions,
             born=self._ground.born,
             atomic=self._recipe.exactly_once,
             floor=self._ground.floor,
             since=self._ground.since,
             meaning=self._recipe.meaning.check,
+            placed=input_.partitions if settings.source.repartition else None,
         ).encode()
         if self._recipe.exactly_once:
             await self._writer.commit(source, offset, note, settings.kafka.group_id)

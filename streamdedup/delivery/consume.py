@@ -2,12 +2,14 @@
 
 If a fetch cannot be parsed, the events are read one at a time. So everything before the damaged event is delivered, and
 the error then names its offset. With `source.on_damaged: skip`, a record batch that cannot be read is passed on as a
-batch of no events, so the transaction that covers its offsets accounts for it.
+batch of no events, so the transaction that covers its offsets accounts for it. Of a middle topic, everything before the
+first event that is no copy of ours is delivered (`middle`).
 """
 
 import asyncio
 from dataclasses import replace
 
+from streamdedup.delivery.middle import REMEDY, Middle, StrangerError
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
@@ -26,7 +28,9 @@ class InputReader:
 
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
         self._source, self._topic = services.source, recipe.settings.source.topic
-        self._skips = recipe.settings.source.on_damaged == "skip"
+        self._middle = Middle.read_by(recipe.settings)
+        # In the middle topic are our own copies, so a damaged batch of it would be a loss.
+        self._skips = recipe.settings.source.on_damaged == "skip" and self._middle is None
         self._meters = services.meters.of(partition)
         self._partition = partition
         self._epoch = 0
@@ -34,7 +38,7 @@ class InputReader:
         self.stuck = False
         """Whether the last `read_until` met what it does not return: the next `read` does, or raises the error.
 
-        That is a large record batch, or bytes that cannot be parsed.
+        That is a large record batch, bytes that cannot be parsed, or an event of a middle topic that is not ours.
         """
         self._one_by_one = 0  # how many more events are read one at a time
         self._tries = 0
@@ -66,8 +70,8 @@ class InputReader:
         Return a large record batch as it is; its events come once it is decoded.
 
         A batch with `damage` has no events. UnreadableError if the fetched bytes cannot be parsed. DeliveryError if
-        they hold one event alone, and it cannot be parsed at the last of several tries. DoubtError if the consumer does
-        not stand where the last read ended.
+        they hold one event alone, and it cannot be parsed at the last of several tries. StrangerError if the next event
+        of a middle topic is no copy of ours. DoubtError if the consumer does not stand where the last read ended.
         """
         if not self.ours:
             return None
@@ -88,21 +92,44 @@ class InputReader:
             if reached != self.next_offset:
                 self._source.go_to(self._partition, self.next_offset)
             if is_last_try:
-                move = "move the group's offset past it"
-                remedy = move if damage is None else f"set source.on_damaged: skip, or {move}"
                 raise DeliveryError(
-                    f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read: {error}; {remedy}"
+                    f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read: {error};"
+                    f" {self._remedy(damage)}"
                 ) from None
             self._tries = self._tries + 1 if one_by_one else 0
             self._one_by_one = ONE_BY_ONE_EVENTS
             raise
         if isinstance(batch, EventBatch):
+            batch = await self._ours_of(batch)
             self._one_by_one = max(0, self._one_by_one - len(batch))
             self.next_offset = batch.next_offset
             self._meters.read(batch)
         elif self.ours:
             self.next_offset = self._source.position(self._partition)
         return batch
+
+    async def _ours_of(self, batch: EventBatch) -> EventBatch:
+        """Return the events as they lay in the input, if this is the middle topic; none from a stranger on.
+
+        If it raises, or is cancelled, or a stranger is left, the consumer stands before what is not returned.
+        """
+        if self._middle is None:
+            return batch
+        reached = self.next_offset
+        try:
+            ours = await self._middle.stripped(batch)
+            reached = ours.next_offset
+        finally:
+            if reached != batch.next_offset and self.ours:
+                self._source.go_to(self._partition, reached)
+        return ours
+
+    def _remedy(self, damage: Damage | None) -> str:
+        """Return what to do about bytes that cannot be read."""
+        if self._middle is not None:
+            return f"{self._topic} holds this deployment's own copies, of which none is skipped: {REMEDY}"
+        move = "move the group's offset past it"
+        return move if damage is None else f"set source.on_damaged: skip, or {move}"
 
     def _in_our_way(self, damage: Damage | None) -> Damage | None:
         """Return `damage` from the next offset on, before which everything was read; None if it is not there."""
@@ -136,7 +163,7 @@ class InputReader:
         ):
             try:
                 batch = await self.read(min(left_s, IDLE_WAIT_S), events_max)
-            except UnreadableError:
+            except (UnreadableError, StrangerError):
                 # Raised here, it would take back the events that were read before; so the next `read` raises it.
                 self.stuck = True
                 return None

@@ -10,6 +10,7 @@ from streamdedup.delivery.consume import IDLE_WAIT_S, InputReader
 from streamdedup.delivery.cross_partition import record_keys_matter
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.memory import Memory
+from streamdedup.delivery.middle import Middle, StrangerError
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
@@ -50,7 +51,9 @@ class Decider:
         self._memory, self._emitter = memory, emitter
         self._reader, self._pace = reader, pace
         self._extractor = recipe.extractor()
-        self._record_keys_matter = record_keys_matter(recipe.settings.key, recipe.partitions)
+        self._middle = Middle.read_by(recipe.settings)
+        matter = record_keys_matter(recipe.settings.key, recipe.partitions)
+        self._record_keys_matter = matter and self._middle is None
         self._departed_offset = 0
         self._departed_at = 0.0
 
@@ -78,7 +81,7 @@ class Decider:
             return await self._reader.read(
                 IDLE_WAIT_S, min(self._pace.events_max, self._extractor.rows_a_turn)
             )
-        except UnreadableError:
+        except (UnreadableError, StrangerError):
             await in_flight.all_committed()  # raised now, it would take back the events before it
             raise
 
@@ -160,7 +163,10 @@ class Decider:
             self.full = shard.full or not transaction.events
 
     async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[DecidedBatch, bool]:
-        """Decide the events of `batch`; also return whether all are decided. If not, the filter is full."""
+        """Decide the events of `batch`; also return whether all are decided. If not, the filter is full.
+
+        DeliveryError if an event of a middle topic lies elsewhere than its key belongs.
+        """
         present = self._services.clocks.present(shard.partition)
         letter_ms = self._emitter.letter_ms(present, self._services.now_ms())
         if batch.damage is not None:
@@ -168,6 +174,8 @@ class Decider:
         source = self._recipe.settings.source
         batch, above = await beside(is_large(batch), within_limits, batch, source)
         keys = await keys_of(batch, self._extractor)
+        if self._middle is not None:
+            await self._middle.check_placement(batch, keys.keys)
         refused = await beside(
             is_large(batch), self._emitter.rejected, batch, keys, present, self._pace.refused
         )

@@ -18,7 +18,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import Damage, EventBatch, Headers, Integers, Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.kafka import header_limits
-from streamdedup.kafka.base import Writer
+from streamdedup.kafka.base import Sender
 from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.options import BLOCKED_BY, MARK
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 class Emitter:
     """Sends the events of one shard through its writer."""
 
-    def __init__(self, settings: Settings, writer: Writer) -> None:
+    def __init__(self, settings: Settings, writer: Sender) -> None:
         self._settings, self._sink = settings, settings.sink
         self._on_malformed = "pass" if settings.sink.shadow else settings.key.on_malformed
         self._writer = writer
@@ -162,7 +162,8 @@ class Emitter:
         }
         if reasons and sink.on_rejected == "stop":
             row, reason = next(iter(reasons.items()))
-            where = f"{batch.topic}/{batch.partition} offset {batch.offsets[row]}"
+            topic, partition, offset = batch.place(row)
+            where = f"{topic}/{partition} offset {offset}"
             letters = "set sink.dead_letter_topic and on_rejected: dead_letter"
             if reason in header_limits.REASONS:
                 raise DeliveryError(f"{where} is {reason}; {letters}, or raise that limit")
@@ -182,11 +183,12 @@ class Emitter:
         With a wrong setting every event is malformed and none is judged, and nothing else shows that.
         """
         if events := self._malformed_logged.due(asyncio.get_running_loop().time(), len(rows)):
+            topic, partition, offset = part.batch.place(rows[0])
             log.warning(
                 "malformed",
-                topic=part.batch.topic,
-                partition=part.batch.partition,
-                offset=int(part.batch.offsets[rows[0]]),
+                topic=topic,
+                partition=partition,
+                offset=offset,
                 reason=part.malformed[rows[0]],
                 events=events,
                 not_judged=self._on_malformed,

@@ -44,7 +44,14 @@ async def fence(
     async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
         remembers, by_event_time = settings.filter.remembers, settings.filter.by_event_time
-        check(topology, source, settings.sink, remembers=remembers, by_event_time=by_event_time)
+        check(
+            topology,
+            source,
+            settings.sink,
+            remembers=remembers,
+            by_event_time=by_event_time,
+            is_middle=settings.source.repartition is not None,
+        )
     await finish_lost(settings, cluster, writer, topology, partition)
     # The committed offset is read before the output's end. With `at_least_once` another worker may still write and
     # commit between the two questions. In the other order its newer offset could name a label beyond the end that we

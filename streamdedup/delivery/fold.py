@@ -15,6 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from streamdedup.delivery.memory import FoldProgress, Memory
+from streamdedup.delivery.middle import Middle
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import (
     Found,
@@ -64,6 +65,7 @@ class FoldedMemory(Memory):
         self._recipe, self._services = recipe, services
         self._settings, self._partition = recipe.settings, partition
         self._extractor = recipe.extractor()
+        self._middle = Middle.read_by(recipe.settings)
         self._growth: asyncio.Task[None] | None = None
         self._folded: Identity | None = None  # of the log that the shard's filter is the fold of
         self._input_id: str | None = None  # of the input at the last fencing
@@ -361,9 +363,12 @@ class FoldedMemory(Memory):
 
         An event without a key is malformed, or a tombstone that is not judged. Marked are those that have a key:
         shadow mode emits every event, and marks those that would not have passed. Their keys were never admitted.
+        DeliveryError if an event lies elsewhere than its key belongs, behind a middle topic.
         """
         found = await keys_of(batch, self._extractor)
         keys = found.keys
+        if self._middle is not None:
+            await self._middle.check_placement(batch, keys)
         await self.ready_for(len(batch))
         marks = await beside(is_large(batch), marks_of, batch.headers)
         withheld = np.flatnonzero((marks != Verdict.PASS) & (keys.sizes >= 0))

@@ -181,6 +181,8 @@ class Delivery:
         self.trouble: str | None = None  # why the shard is full or stopped; else None
         self._meters = services.meters.of(partition)
         self._committed_offset = 0
+        self.known_commit: int | None = None
+        """The input offset of the last commit of this shard that was confirmed; None while there is none."""
         self._input_end: int | None = None  # as last read from the broker
         self._recipe, self._services, self._settings = recipe, services, settings
         self._log = log.bind(
@@ -387,7 +389,7 @@ class Delivery:
         resume = self._memory.resume(found)
         outlives = settings.filter.by_event_time and bool(found.beyond)
         warned = self._check_partitions(replace(found, beyond=()) if outlives else found)
-        self._warn_keys_changed(found)
+        self._check_meaning(found)
         self._committed_offset, self._input_end = resume.offset, found.input_end
         self.state = State.FOLDING
         foreign = self._committer.foreign if self._committer else None
@@ -449,24 +451,34 @@ class Delivery:
             ]
         return replace(found, beyond=left)
 
-    def _warn_keys_changed(self, found: Found) -> None:
+    def _check_meaning(self, found: Found) -> None:
         """Warn if the last commit was made by a worker of another meaning, until the next commit is ours.
+
+        DeliveryError with `source.repartition`: the output may be spread over partitions by another rule.
 
         The filter is the fold of the output all the same, because a snapshot or a memory of other keys has another
         identity. Events of the output that have no key by our meaning are in no filter.
         """
         ours = self._recipe.meaning.check
-        if found.meaning not in (None, ours):
-            self._log.warning(
-                "keys_changed",
-                theirs=shown_check(found.meaning),
-                ours=shown_check(ours),
-                reason="the offset was committed by a worker with another key, input, output, or with or without a"
-                " filter: its log line worker_starts has a meaning that begins with `theirs`",
-                remedy="none if that was changed on purpose: the output is folded by the new key. If not, events were"
-                " dropped that are new by the right key: stop all workers, set the key back, run `streamdedup audit`,"
-                " then `streamdedup reset --to earliest`, and start (docs/operate.md)",
+        if found.meaning in (None, ours):
+            return
+        if self._settings.source.repartition:
+            raise DeliveryError(
+                f"the offset was committed by a worker of another meaning ({shown_check(found.meaning)}, ours is"
+                f" {shown_check(ours)}): with another key, output, middle topic or number of its partitions. So what"
+                " was emitted may be in other partitions than its key's; set that back, or begin with a new"
+                " kafka.group_id, middle and output (docs/partitioning.md)"
             )
+        self._log.warning(
+            "keys_changed",
+            theirs=shown_check(found.meaning),
+            ours=shown_check(ours),
+            reason="the offset was committed by a worker with another key, input, output, or with or without a"
+            " filter: its log line worker_starts has a meaning that begins with `theirs`",
+            remedy="none if that was changed on purpose: the output is folded by the new key. If not, events were"
+            " dropped that are new by the right key: stop all workers, set the key back, run `streamdedup audit`,"
+            " then `streamdedup reset --to earliest`, and start (docs/operate.md)",
+        )
 
     def _committer_on(self, found: Found, shard: Shard) -> Committer:
         """Return what commits the transactions of `shard` until the next fencing, on the ground of what was `found`."""
@@ -511,7 +523,7 @@ class Delivery:
 
     def _passed(self, transaction: Transaction) -> None:
         """Note that `transaction` is committed and admitted."""
-        self._committed_offset = transaction.next_offset
+        self._committed_offset = self.known_commit = transaction.next_offset
         self._meters.commit(transaction.next_offset)
         self._pace.passed(transaction.next_offset)
         self._reader.passed()

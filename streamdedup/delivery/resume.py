@@ -44,7 +44,7 @@ class Found:
         """The notes from the group's past on this very input: the partition's own, or else those of the others."""
         own = self.committed.note if self.committed else None
         notes = [own] if own else self.others.values()
-        return [note for note in notes if not _differs(note.input_id, self.input_id)]
+        return [note for note in notes if not differs(note.input_id, self.input_id)]
 
     @property
     def counts(self) -> list[int]:
@@ -53,12 +53,12 @@ class Found:
         The partition's own note decides; without one its newest snapshot; else all that is known of other partitions.
         """
         own = self.committed.note if self.committed else None
-        if own and own.partitions and not _differs(own.output_id, self.output_id):
+        if own and own.partitions and not differs(own.output_id, self.output_id):
             return [own.partitions]
         of_output = [log.identity for log in self.snapshots if self._is_of_output(log)]
         if mine := [of.partitions for of in of_output if of.partition == self.partition]:
             return mine
-        notes = [n for n in self.others.values() if not _differs(n.output_id, self.output_id)]
+        notes = [n for n in self.others.values() if not differs(n.output_id, self.output_id)]
         return [
             *(note.partitions for note in notes if note.partitions),
             *(of.partitions for of in of_output),
@@ -71,13 +71,13 @@ class Found:
         note = self.committed.note if self.committed else None
         logs = () if self.committed else filter(self._is_of_output, self.snapshots)
         ids = [note.input_id] if note else [log.input_id for log in logs]
-        return any(_differs(known, self.input_id) for known in ids)
+        return any(differs(known, self.input_id) for known in ids)
 
     def _is_of_output(self, log: Log) -> bool:
         """Return whether a snapshot is of this very output topic, as far as ids are known."""
         of = log.identity
-        elsewhere = _differs(of.cluster_id, self.cluster_id)
-        return not elsewhere and not _differs(of.topic_id, self.output_id)
+        elsewhere = differs(of.cluster_id, self.cluster_id)
+        return not elsewhere and not differs(of.topic_id, self.output_id)
 
     @property
     def born(self) -> int:
@@ -88,13 +88,13 @@ class Found:
     def floor(self) -> int | None:
         """The output offset below which everything is forgotten, if `reset --forget` has noted one; else None."""
         note = self.note
-        return note.floor if note and not _differs(note.output_id, self.output_id) else None
+        return note.floor if note and not differs(note.output_id, self.output_id) else None
 
     @property
     def since(self) -> int | None:
         """The input offset from which reading began again when the floor was set; None if that is not known."""
         note = self.note
-        if note is None or self.floor is None or _differs(note.input_id, self.input_id):
+        if note is None or self.floor is None or differs(note.input_id, self.input_id):
             return None
         return note.since
 
@@ -107,7 +107,7 @@ class Found:
     def note(self) -> Note | None:
         """The committed offset's note, if it is of this cluster."""
         note = self.committed.note if self.committed else None
-        return None if note and _differs(note.cluster_id, self.cluster_id) else note
+        return None if note and differs(note.cluster_id, self.cluster_id) else note
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,12 @@ def input_offset(
         return _without_offset(found, source, remembers)
     note = committed.note
     if note is not None:
-        if _differs(note.cluster_id, found.cluster_id):
+        if differs(note.cluster_id, found.cluster_id):
             return Resume(found.input_start, False, _ELSEWHERE, anew=True)
         check_output(found, sink)
-        if _differs(note.input_id, found.input_id):
+        if differs(note.input_id, found.input_id):
             return Resume(found.input_start, False, INPUT_MADE_AGAIN, anew=True)
-    return _within_bounds(committed.offset, found, source)
+    return within_bounds(committed.offset, found.input_start, found.input_end, source)
 
 
 def check_output(found: Found, sink: SinkOptions) -> None:
@@ -169,7 +169,7 @@ def check_output(found: Found, sink: SinkOptions) -> None:
     note = found.note
     if note is None:
         return
-    if _differs(note.output_id, found.output_id):
+    if differs(note.output_id, found.output_id):
         raise DeliveryError(
             f"{sink.topic} is not the topic that offsets were committed with: it was deleted and made again, or"
             " sink.topic was changed, and what was emitted is not in it; use another kafka.group_id to begin anew"
@@ -239,7 +239,7 @@ def is_complete(label: int, found: Found) -> bool:
 def noted_end(found: Found) -> int | None:
     """Return the output offset after our last event, from a note in the same transaction; None without such a note."""
     note = found.committed.note if found.committed else None
-    if note is None or not note.atomic or _differs(note.cluster_id, found.cluster_id):
+    if note is None or not note.atomic or differs(note.cluster_id, found.cluster_id):
         return None
     ours = note.output_id is not None and note.output_id == found.output_id
     return note.label if ours else None
@@ -300,17 +300,28 @@ def _without_offset(found: Found, source: SourceOptions, remembers: bool) -> Res
     return Resume(start, True, f"born at {source.start}")
 
 
-def _within_bounds(offset: int, found: Found, source: SourceOptions) -> Resume:
-    if found.input_start <= offset <= found.input_end:
+def within_bounds(offset: int, start: int, end: int, source: SourceOptions) -> Resume:
+    """Return where reading goes on from the committed `offset`, if the input holds offsets from `start` to `end`.
+
+    DeliveryError if events were deleted unread, and `source.on_gap` is `stop`.
+    """
+    if start <= offset <= end:
         return Resume(offset, False, "the committed offset")
-    held = f"{found.input_start} to {found.input_end}"
+    held = f"{start} to {end}"
+    if source.repartition and source.topic == source.repartition.topic:
+        raise DeliveryError(
+            f"the committed offset {offset} is outside of the middle topic, which holds {held}: events were deleted"
+            " before they were read, and source.on_gap is about the input alone; move the offset of this group to"
+            f" {start}, and those of GROUP-repartition back, so that they are copied again (docs/partitioning.md)"
+        )
     lost = f"the committed offset {offset} is outside of the input, which holds {held}"
     if source.on_gap == "stop":
         raise DeliveryError(
             f"{lost}: events were deleted before they were read; set source.on_gap: skip to go on without them"
         )
-    return Resume(found.input_start, False, lost, anew=True, skipped_from=offset)
+    return Resume(start, False, lost, anew=True, skipped_from=offset)
 
 
-def _differs(one: str | None, other: str | None) -> bool:
+def differs(one: str | None, other: str | None) -> bool:
+    """Return whether two ids of a topic or cluster differ. What is not known differs from nothing."""
     return one is not None and other is not None and one != other

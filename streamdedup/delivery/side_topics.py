@@ -5,7 +5,7 @@ names the event that it is about.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import structlog
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.delivery.turns import beside, is_large
 from streamdedup.events import Damage, EventBatch, Headers, Integers
-from streamdedup.kafka.base import Writer
+from streamdedup.kafka.base import Sender
 from streamdedup.kafka.limits import ENVELOPE_BYTES_MAX, Limits
 from streamdedup.kafka.records.cuts import emptied, without_values
 from streamdedup.kafka.records.marks import appended
@@ -60,7 +60,7 @@ class _Form(NamedTuple):
     places: Integers
 
 
-async def send(writer: Writer, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
+async def send(writer: Sender, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
     """Send letters about events of `part`, in their order, to the topic that `limits` belong to."""
     for turn in letters.turns(OBJECTS_A_TURN if part.batch.bodies is None else LETTERS_A_TURN):
         forms = await beside(is_large(part.batch), _forms, part, turn, limits)
@@ -74,7 +74,7 @@ async def send(writer: Writer, limits: Limits, part: DecidedBatch, letters: Lett
             await asyncio.sleep(0)
 
 
-async def send_skipped(writer: Writer, limits: Limits, part: DecidedBatch, damage: Damage) -> None:
+async def send_skipped(writer: Sender, limits: Limits, part: DecidedBatch, damage: Damage) -> None:
     """Send a letter about a record batch that was skipped: as much of its bytes as the topic takes, up to a limit."""
     batch, numbers = part.batch, {"offset": damage.first_offset, "last-offset": damage.last_offset}
     headers = (
@@ -106,23 +106,41 @@ def _forms(part: DecidedBatch, letters: Letters, limits: Limits) -> list[_Form]:
 
 def _lettered(few: EventBatch, time_ms: int, letters: Letters, cut: Sequence[str]) -> EventBatch:
     """Return the events as letters: stamped with `time_ms`, with headers for origin, reason and what was cut."""
-    place = _place(few)
     every = np.arange(len(few))
+    tails, which, numbers = _told(few, letters)
     lettered = appended(
         replace(few, timestamps=np.full(len(few), time_ms, dtype=np.int64)),
         every,
-        [(*place, *why) for why in letters.whys],
-        letters.which,
-        {"streamdedup.offset": few.offsets, "streamdedup.timestamp": few.timestamps},
+        tails,
+        which,
+        {**numbers, "streamdedup.timestamp": few.timestamps},
     )
     cuts = [_cut(cut, headerless=at in letters.headerless) for at in range(len(letters.whys))]
     return appended(lettered, every, cuts, letters.which) if any(cuts) else lettered
 
 
+def _told(
+    few: EventBatch, letters: Letters
+) -> tuple[Sequence[Headers], Integers, Mapping[str, Integers]]:
+    """Return what says where each event lay and why this letter is sent, as the arguments of `appended`.
+
+    An event of a middle topic is named by its place in the input.
+    """
+    if few.places is None:
+        tails = [(*_place(few), *why) for why in letters.whys]
+        return tails, letters.which, {"streamdedup.offset": few.offsets}
+    topics, index = list(few.places.topics), dict[bytes | None, int]()
+    of_row = [index.setdefault(topic, len(index)) for topic in topics]
+    tails = [((_TOPIC, topic), *why) for topic in index for why in letters.whys]
+    which = np.array(of_row, dtype=np.int64) * len(letters.whys) + letters.which
+    numbers = {_PARTITION: few.places.partitions, "streamdedup.offset": few.places.offsets}
+    return tails, which, numbers
+
+
 def _place(batch: EventBatch) -> Headers:
     return (
-        ("streamdedup.topic", batch.topic.encode()),
-        ("streamdedup.partition", b"%d" % batch.partition),
+        (_TOPIC, batch.topic.encode()),
+        (_PARTITION, b"%d" % batch.partition),
     )
 
 
@@ -143,11 +161,12 @@ def _in_order(forms: Sequence[_Form], count: int) -> Iterator[tuple[EventBatch, 
 def _log_cut(part: DecidedBatch, letters: Letters, limits: Limits, forms: Sequence[_Form]) -> None:
     places = np.concatenate([letters.rows[:0], *(form.places for form in forms[1:])])
     if len(places):
+        topic, partition, offset = part.batch.place(int(letters.rows[places.min()]))
         log.warning(
             f"{letters.what}_cut",
-            topic=part.batch.topic,
-            partition=part.batch.partition,
-            first_offset=int(part.batch.offsets[letters.rows[places.min()]]),
+            topic=topic,
+            partition=partition,
+            first_offset=offset,
             events=len(places),
             remedy=f"raise max.message.bytes of {limits.topic}",
         )
@@ -157,7 +176,7 @@ def _whole(few: EventBatch) -> EventBatch:
     return few
 
 
-_CUT = "streamdedup.cut"
+_TOPIC, _PARTITION, _CUT = "streamdedup.topic", "streamdedup.partition", "streamdedup.cut"
 _FORMS: Sequence[tuple[Sequence[str], Callable[[EventBatch], EventBatch]]] = (
     ((), _whole),
     (("value",), without_values),

@@ -53,6 +53,9 @@ TASKS: Mapping[str, str] = {
     "lists": "loads lists that were replaced",
     "changes": "follows `blocklist.control_topic`",
     "group": "watches whether the group refuses this worker",
+    "unread": "watches how much of the middle topic waits for the second stage",
+    "middle": "watches whether another group reads the middle topic",
+    "purge": "deletes from the middle topic what was read",
     "shard": "a partition's own task, which handles errors of delivery by itself",
 }
 """What runs beside the events; an error there is tried again."""
@@ -195,6 +198,56 @@ KEYS_IN_SEVERAL_SHARE = Metric(
     "gauge",
     "ratio",
     "The share of the keys of that sample that came in several partitions of this worker.",
+)
+
+# --- the first stage of source.repartition ---
+
+COPIED = Metric(
+    "streamdedup_repartition_events_total",
+    "counter",
+    "events",
+    "Events that the first stage of `source.repartition` has copied to the middle topic; `topic` and `partition` are"
+    " those of the input.",
+    SHARD,
+)
+COPY_LAG = Metric(
+    "streamdedup_repartition_lag_offsets",
+    "gauge",
+    "offsets",
+    "Offsets of the input that the first stage has not read yet, of the partitions that it is assigned.",
+)
+COPY_STOPPED = Metric(
+    "streamdedup_repartition_stopped_partitions",
+    "gauge",
+    "partitions",
+    "Partitions of the input that the first stage has stopped to read; `/readyz` and the log give the reasons.",
+)
+COPY_PAUSED = Metric(
+    "streamdedup_repartition_paused",
+    "gauge",
+    "0 or 1",
+    "Whether the first stage copies nothing, because more than `source.repartition.unread_max` events of a partition"
+    " of the middle topic wait for the second stage.",
+)
+MIDDLE_UNREAD = Metric(
+    "streamdedup_repartition_unread_offsets",
+    "gauge",
+    "offsets",
+    "Offsets of the middle topic, in all of its partitions, that the second stage has not committed yet. Every process"
+    " of the first stage reports the same.",
+)
+PURGE_FAILED = Metric(
+    "streamdedup_repartition_purge_failed_partitions",
+    "gauge",
+    "partitions",
+    "Partitions of the middle topic from which the last purge could not delete what was read: their disks fill up.",
+)
+LAG_OF_ALL = Metric(
+    "streamdedup_pipeline_lag_offsets",
+    "gauge",
+    "offsets",
+    "Offsets that this process has not committed yet, over both stages of `source.repartition`; without it, those of"
+    " all shards.",
 )
 
 # --- events ---

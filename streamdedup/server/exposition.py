@@ -137,6 +137,25 @@ class WorkerCollector(Collector):
         yield _family(catalogue.UNSEEN_SHARE, [((), watch.unseen_share)])
         yield _family(catalogue.KEYS_IN_SEVERAL_SHARE, [((), watch.in_several_share)])
 
+        yield _family(catalogue.LAG_OF_ALL, [((), self._status.lag)])
+        purge = self._status.purge
+        yield _family(catalogue.PURGE_FAILED, [((), len(purge.failed))] if purge else [])
+        yield from self._of_copying()
+
+    def _of_copying(self) -> Iterator[Family]:
+        """Yield the metrics of the first stage of `source.repartition`; without it they have no samples."""
+        copying = self._status.copying
+        stage = copying.stage if copying else None
+        unread = copying.unread if copying else None
+        shards = copying.status.meters.shards if copying else {}
+        topic = copying.status.topic if copying else ""
+        copied = (((topic, str(p)), meters.ledger.consumed) for p, meters in shards.items())
+        yield _family(catalogue.COPIED, copied)
+        yield _family(catalogue.COPY_LAG, [((), stage.lag)] if stage else [])
+        yield _family(catalogue.COPY_STOPPED, [((), copying.stopped)] if copying and stage else [])
+        yield _family(catalogue.COPY_PAUSED, [((), stage.paused is not None)] if stage else [])
+        yield _family(catalogue.MIDDLE_UNREAD, [((), unread.events)] if unread else [])
+
     def _lists(self) -> Family:
         family = InfoMetricFamily(
             catalogue.LIST.name.removesuffix("_info"), catalogue.LIST.meaning, labels=["list"]

@@ -1,7 +1,7 @@
 """The pages: /metrics, /livez, /readyz. No page holds a key."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -12,7 +12,7 @@ from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.status import Phase, Status
+from streamdedup.server.status import Copying, Phase, Status
 from streamdedup.units import counted
 
 STALL_S_MAX = 10.0
@@ -51,6 +51,7 @@ def _readyz(status: Status, pulse: Pulse) -> Page:
 
 
 def _warnings(status: Status) -> Iterator[str]:
+    yield from _stage_warnings(status)
     if status.phase is not Phase.SERVING or not (assigned := status.assigned):
         return
     if status.clocks:
@@ -60,12 +61,7 @@ def _warnings(status: Status) -> Iterator[str]:
         yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of this group"
     for topic, partition in sorted(status.leaderless):
         yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
-    for partition, held in sorted(status.held.items()):
-        if partition in assigned:
-            yield (
-                f"warning: {status.topic}/{partition}: a transaction{held.whose} is open on the input from offset"
-                f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends"
-            )
+    yield from _held(status, assigned)
     for which, reason in status.lists.refused.items():
         yield f"warning: the {which} as its file is now is refused, and the one before is in force: {reason}"
     deliveries = dict(status.deliveries)
@@ -80,6 +76,35 @@ def _warnings(status: Status) -> Iterator[str]:
     for where, prevailing in status.meters.prevailing():
         place = status.topic if where is None else f"{status.topic}/{where}"
         yield f"warning: {place}: {prevailing}"
+
+
+def _held(status: Status, assigned: Collection[int]) -> Iterator[str]:
+    """Yield the partitions of the input at which a transaction stays open."""
+    for partition, held in sorted(status.held.items()):
+        if partition in assigned:
+            yield (
+                f"warning: {status.topic}/{partition}: a transaction{held.whose} is open on the input from offset"
+                f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends"
+            )
+
+
+def _stage_warnings(status: Status) -> Iterator[str]:
+    """Yield what is wrong around the middle topic of `source.repartition`."""
+    if status.purge and (failed := status.purge.failed):
+        yield (
+            f"warning: {status.topic}: what was read could not be deleted from {counted(len(failed), 'partition')}"
+            f" ({', '.join(sorted(set(failed.values())))})"
+        )
+    if (copying := status.copying) is None:
+        return
+    if (stage := copying.stage) and (paused := stage.paused):
+        yield f"warning: {copying.status.topic}: {paused}"
+    yield from _held(copying.status, copying.status.assigned or ())
+    for topic, partition in sorted(copying.status.leaderless - status.leaderless):
+        yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
+    if copying.status.group_shared_with:
+        shared = counted(copying.status.group_shared_with, "member")
+        yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of the first stage's group"
 
 
 def _unverified(status: Status) -> Iterator[str]:
@@ -98,6 +123,9 @@ def _unlive(pulse: Pulse) -> Iterator[str]:
 
 def _ready(status: Status) -> str:
     assigned = status.assigned
+    if not status.judges and (copying := status.copying):
+        count = len(copying.status.assigned or ())
+        return f"ready: {counted(count, 'partition')} of {copying.status.topic} copied to {copying.middle}"
     if assigned:
         return f"ready: {len(assigned)} of {status.topic} live"
     return "ready: no partition is assigned, because the group has more workers than partitions"
@@ -108,11 +136,15 @@ def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
     yield from _unlive(pulse)
     if (away_s := status.broker_away_s) > AWAY_S_MAX:
         yield f"the broker has been away for {away_s:.0f} s"
+    if status.copying and status.phase is not Phase.DRAINING:
+        yield from _not_copying(status.copying)
+    if not status.judges:
+        return
     phase, assigned, refusal = status.phase, status.assigned, status.refusal
     if refusal is not None and phase is not Phase.DRAINING:
         yield refusal
     elif phase is not Phase.SERVING:
-        yield _PHASES[phase]
+        yield status.waits or _PHASES[phase]
     elif assigned is None:
         yield "waiting for the group to assign partitions"
     else:
@@ -120,6 +152,27 @@ def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
         for partition in sorted(assigned):
             if reason := _not_live(deliveries.get(partition)):
                 yield f"{status.topic}/{partition}: {reason}"
+
+
+def _not_copying(copying: Copying) -> Iterator[str]:
+    """Yield why some events of the input would not be copied now."""
+    status, stage = copying.status, copying.stage
+    of = f"{status.topic} to {copying.middle}"
+    if (refusal := status.refusal) is not None:
+        yield refusal
+    elif status.phase is not Phase.SERVING or stage is None:
+        yield f"{of}: {_PHASES[status.phase]}"
+    elif stage.trouble:
+        yield f"{of}: stopped: {stage.trouble}"
+    elif status.assigned is None:
+        yield f"{of}: waiting for the group to assign partitions"
+    elif stage.waits:
+        yield f"{of}: {stage.waits}"
+    elif status.assigned and not stage.copying:
+        yield f"{of}: asking where to go on"
+    if stage:
+        for partition, why in sorted(dict(stage.stopped).items()):
+            yield f"{status.topic}/{partition}: stopped: {why}"
 
 
 _PHASES = {

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Protocol
 
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.leader_clocks import LeaderClocks
@@ -39,6 +40,97 @@ class Held:
     whose: str
 
 
+class StageView(Protocol):
+    """What is shown of the first stage of `source.repartition`."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the whole stage is stopped; None if it is not."""
+
+    @property
+    def stopped(self) -> Mapping[int, str]:
+        """The partitions of the input that are stopped, and why."""
+
+    @property
+    def waits(self) -> str | None:
+        """For what it waits before it can begin; None if it does not."""
+
+    @property
+    def paused(self) -> str | None:
+        """Why nothing is copied now; None if something may be."""
+
+    @property
+    def copying(self) -> bool:
+        """Whether the partitions that are assigned are read."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets of its partitions of the input are not read yet."""
+
+
+class UnreadView(Protocol):
+    """What is shown of the middle topic."""
+
+    @property
+    def events(self) -> int:
+        """How many offsets of it are not read yet, in all partitions."""
+
+
+class PurgeView(Protocol):
+    """What is shown of the purge."""
+
+    @property
+    def failed(self) -> Mapping[int, str]:
+        """The partitions that could not be purged the last time, and the errors."""
+
+
+@dataclass
+class Copying:
+    """The first stage of `source.repartition`, which copies to the topic `middle`.
+
+    `status` is that of its group; it has no deliveries. `stage` and `unread` are None before it joins.
+    """
+
+    status: "Status"
+    middle: str
+    stage: StageView | None = None
+    unread: UnreadView | None = None
+
+    @property
+    def copied(self) -> int:
+        """How many events were copied since the start."""
+        return sum(meters.ledger.consumed for meters in self.status.meters.shards.values())
+
+    @property
+    def lag(self) -> int:
+        """How many offsets of its partitions of the input are not read yet."""
+        return self.stage.lag if self.stage else 0
+
+    @property
+    def stopped(self) -> int:
+        """How many of its partitions of the input are stopped, each by itself or all with the stage."""
+        if self.stage is None:
+            return 0
+        return len(self.status.assigned or ()) if self.stage.trouble else len(self.stage.stopped)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What a line of progress says of it."""
+        stage = self.stage
+        return {
+            "copied": self.copied,
+            "input_lag": self.lag,
+            "middle_unread": self.unread.events if self.unread else 0,
+            **({"input_stopped": sorted(stage.stopped)} if stage and stage.stopped else {}),
+            **({"repartition_stopped": stage.trouble} if stage and stage.trouble else {}),
+            **({"repartition_paused": stage.paused} if stage and stage.paused else {}),
+        }
+
+
+# A line of progress that has one of these is a warning.
+COPYING_TROUBLE = frozenset({"input_stopped", "repartition_stopped", "repartition_paused"})
+
+
 @dataclass
 class Status:
     """The state of a worker. `deliveries`, the worker's own dictionary, has its present or most recent partitions.
@@ -65,6 +157,10 @@ class Status:
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes
+    waits: str | None = None  # for what a worker waits before it can join its group
+    judges: bool = True  # whether there are shards; not in a process that only copies
+    copying: Copying | None = None
+    purge: PurgeView | None = None
     began_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -72,6 +168,12 @@ class Status:
         """The partitions that it serves; None during a rebalance, while the group assigns them and shards move."""
         source = self.source
         return source.assigned if source and source.epoch == self.epoch else None
+
+    @property
+    def lag(self) -> int:
+        """How many offsets of its partitions are not committed yet: of the input, and of a middle topic."""
+        shards = sum(delivery.lag or 0 for delivery in dict(self.deliveries).values())
+        return shards + (self.copying.lag if self.copying else 0)
 
     @property
     def refusal(self) -> str | None:

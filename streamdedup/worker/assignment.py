@@ -130,6 +130,14 @@ class Assignment:
         """Return the shards of our partitions, and those that are still being saved for other members."""
         return list(dict.fromkeys((*self._deliveries.values(), *self._apart)))
 
+    def committed(self) -> dict[int, int]:
+        """Return the input offsets below which we know that everything is committed, by partition."""
+        return {
+            partition: offset
+            for partition, delivery in self._deliveries.items()
+            if (offset := delivery.known_commit) is not None
+        }
+
     async def end(self, within_s: float) -> None:
         """Let live shards finish their batches in hand, cancel all others, and close the producers.
 

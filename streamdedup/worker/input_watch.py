@@ -5,13 +5,12 @@ it after the time-out that the producer chose, unless it hangs.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
 import structlog
 
-from streamdedup.delivery.lifecycle import State
 from streamdedup.events import Fingerprint
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.server import Status
@@ -26,9 +25,17 @@ ANSWER_S_MAX = 5.0
 class InputWatch:
     """Watches at which offsets open transactions hold our partitions; those of `after_s` seconds are in `status`."""
 
-    def __init__(self, cluster: Cluster, source: Source, status: Status, after_s: float) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        source: Source,
+        status: Status,
+        after_s: float,
+        partitions: Callable[[], Mapping[int, bool]],
+    ) -> None:
+        """`partitions` returns ours, each with whether it is read now."""
         self._cluster, self._source, self._status = cluster, source, status
-        self._after_s = after_s
+        self._after_s, self._partitions = after_s, partitions
         self._since: Mapping[int, tuple[int, float]] = {}  # by partition: offset, and loop's time
 
     async def run(self) -> None:
@@ -40,15 +47,15 @@ class InputWatch:
     async def look(self) -> None:
         """Compare where our partitions stand with the last look."""
         now, known = asyncio.get_running_loop().time(), self._status.held
-        deliveries = dict(self._status.deliveries)
+        partitions = self._partitions()
         since: dict[int, tuple[int, float]] = {}
-        for partition, delivery in deliveries.items():
-            if delivery.state is not State.LIVE:  # it fetches nothing, so nothing is known
+        for partition, is_read in partitions.items():
+            if not is_read:  # nothing is fetched, so nothing is known
                 since |= {partition: self._since[partition]} if partition in self._since else {}
             elif (offset := self._source.held_at(partition)) is not None:
                 since[partition] = self._begun(partition, offset, now)
         for partition, held in known.items():
-            if partition in deliveries and since.get(partition, (None,))[0] != held.offset:
+            if partition in partitions and since.get(partition, (None,))[0] != held.offset:
                 log.info(
                     "input_transaction_ended",
                     topic=self._status.topic,

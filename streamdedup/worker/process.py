@@ -14,18 +14,24 @@ import structlog
 from streamdedup import logs
 from streamdedup.errors import StreamdedupError, traceback_without_messages
 from streamdedup.settings import Settings
+from streamdedup.worker.staged import CopyingWorker, Stages
 from streamdedup.worker.worker import Worker
 
 log = structlog.get_logger(__name__)
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: Settings, stages: Stages = "both") -> int:
     """Run a worker until it is interrupted, and return the exit status of the process. Errors are logged.
+
+    With `source.repartition`, `stages` says which of its stages to run.
 
     If a thread hangs, for example in a call to a dead disk, the process exits here: Python's own exit would wait for
     the thread.
     """
-    worker, status = Worker(settings), 0
+    worker: Worker | CopyingWorker
+    alone = stages == "repartition"
+    worker = CopyingWorker(settings) if alone else Worker(settings, copies=stages == "both")
+    status = 0
 
     async def main() -> None:
         loop, interrupts = asyncio.get_running_loop(), count(1)
@@ -53,7 +59,7 @@ def serve(settings: Settings) -> int:
     return status
 
 
-def _interrupt(worker: Worker, number: int, interrupts: Iterator[int]) -> None:
+def _interrupt(worker: Worker | CopyingWorker, number: int, interrupts: Iterator[int]) -> None:
     """Drain at the first interrupt; exit at once at the second, with 128 + the signal, as shells report it."""
     if next(interrupts) > 1:
         logs.exit_at_once(128 + number)

@@ -1,6 +1,7 @@
 """What a worker does before it joins the group: it checks or creates the topics, and logs what its settings mean."""
 
 import asyncio
+from dataclasses import replace
 
 import structlog
 
@@ -9,7 +10,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.options import MARK
-from streamdedup.kafka.records import encoding
+from streamdedup.kafka.records import encoding, origin_header
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import (
     FOREVER,
@@ -18,6 +19,7 @@ from streamdedup.kafka.topics import (
     sink_topics,
 )
 from streamdedup.kernel import compiling
+from streamdedup.keys import placement
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
@@ -42,17 +44,23 @@ _COMPILING = (
 )
 
 
-async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
+async def prepared_topics(
+    settings: Settings, cluster: Cluster, *, like: str | None = None
+) -> Topology:
     """Return the topics; missing ones are created if `sink.create_topics` is set. ConfigError if one does not fit.
 
-    The control topic of the block list is not among them: `list_changes` watches it, and it holds up nothing.
+    They keep events as long as the topic `like`, if it is given; else as long as the topic that is read. The control
+    topic of the block list is not among them: `list_changes` watches it, and it holds up nothing.
     """
     names = [settings.source.topic, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
+        model = source
+        if like is not None:
+            model = replace((await cluster.describe([like]))[like], partitions=source.partitions)
         created = await cluster.create_missing(
-            settings.sink, source, topology, settings.filter.window_ms
+            settings.sink, model, topology, settings.filter.window_ms
         )
         async with asyncio.timeout(TOPIC_WAIT_S):
             while created and not set(names) <= set(topology.topics):
@@ -66,6 +74,7 @@ async def prepared_topics(settings: Settings, cluster: Cluster) -> Topology:
         settings.sink,
         remembers=settings.filter.remembers,
         by_event_time=settings.filter.by_event_time,
+        is_middle=settings.source.repartition is not None,
     )
     await _check_guarantee(settings, cluster)
     await _check_transaction_timeout(settings, cluster)
@@ -81,6 +90,18 @@ def try_filter(recipe: Recipe, topology: Topology) -> None:
         recipe.common_hash.warm_up()
         recipe.extractor().warm_up()
         encoding.warm_up()
+        if recipe.settings.source.repartition is not None:
+            placement.warm_up()
+            origin_header.warm_up()
+
+
+def compile_copying(recipe: Recipe) -> None:
+    """Compile the kernels of the first stage of `source.repartition`. This blocks, for seconds at first."""
+    with compiling(lambda: log.info("compiling", note=_COMPILING)):
+        encoding.warm_up()
+        recipe.extractor().warm_up()
+        placement.warm_up()
+        origin_header.warm_up()
 
 
 def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:

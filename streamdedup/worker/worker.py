@@ -25,38 +25,44 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Cluster, Connect, Source
 from streamdedup.kafka.broker_clock import BrokerClock
-from streamdedup.kafka.client.connection import describe_error, refusal
-from streamdedup.kafka.client.patience import is_away, start_patiently
+from streamdedup.kafka.client.connection import refusal
+from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
+from streamdedup.repartition.purge import Purge
+from streamdedup.repartition.startup import (
+    await_middle,
+    check_groups,
+    check_not_staged,
+    check_purge,
+)
 from streamdedup.server import Phase, Status, serving
+from streamdedup.server.status import COPYING_TROUBLE
 from streamdedup.settings import Settings
+from streamdedup.settings.stages import deduplicating
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
-from streamdedup.worker.leader_watch import LeaderWatch
 from streamdedup.worker.lists import ListLoader
+from streamdedup.worker.membership import Membership
+from streamdedup.worker.staged import Copier
 from streamdedup.worker.startup import COMPILING_REMEDY, prepared_topics, try_filter
 from streamdedup.worker.tasks import beside, enduring
+from streamdedup.worker.topic_watch import TopicWatch
 
 log = structlog.get_logger(__name__)
 
-TURN_S = 0.2
-TOPICS_EVERY_S = 10.0
-MISSING_S = 10.0
-AWAY_EVERY_S = 1.0
-TROUBLE_S = 1.0
 ENDS_EVERY_S = 10.0
 PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
 ACROSS = "share_of_duplicates_across_partitions"
+TROUBLE = {State.FULL.value, State.STOPPED.value, "beyond_capacity", ACROSS} | COPYING_TROUBLE
 
 
 class Worker:
@@ -69,20 +75,28 @@ class Worker:
         now_ms: Callable[[], int] = wall_clock_ms,
         fs: FileSystem = os,
         random: RandomSource = SYSTEM,
+        *,
+        copies: bool = True,
     ) -> None:
-        self._settings, self._connect = settings, connect
+        self._settings = deduplicating(settings) if settings.source.repartition else settings
+        self._connect = connect
         self._now_ms, self._fs, self._random = now_ms, fs, random
         self._source: Source | None = None
         self._lists: ListLoader | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._threads = Threads()
         self._suspicion_said, self._unseen_share_said = False, -1.0
-        self._trouble, self._prevailing = RateLimit(), RateLimit()
+        self._prevailing = RateLimit()
         self._saves_at = 0.0  # by the loop's clock
-        self._missing_since: dict[str, float] = {}  # by topic, by the loop's clock
-        shadow = settings.sink.shadow
-        self._status = Status(settings.source.topic, self._deliveries, Meters(), shadow=shadow)
-        self._leaders = LeaderWatch(self._status)
+        self._status = Status(
+            self._settings.source.topic, self._deliveries, Meters(), shadow=settings.sink.shadow
+        )
+        self._written = settings
+        self._copier: Copier | None = None
+        if settings.source.repartition and copies:
+            self._copier = Copier(settings, self._status.meters, now_ms, self._threads)
+            self._status.copying = self._copier.copying
+        self._purge: Purge | None = None
         self._shards = Assignment(self._deliveries, self._status.meters)
         self._stop = asyncio.Event()
 
@@ -128,8 +142,11 @@ class Worker:
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
+            drain_s = self._settings.delivery.drain_s
+            drains_until = asyncio.get_running_loop().time() + drain_s
+            if self._copier and not work.done():
+                await self._copier.drain(drain_s / 4)
             work.cancel()
-            drains_until = asyncio.get_running_loop().time() + self._settings.delivery.drain_s
             try:
                 await work
             except asyncio.CancelledError:
@@ -155,7 +172,7 @@ class Worker:
         status = self._status
         cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(
-            lambda: prepared_topics(self._settings, cluster), "the topics", cluster.patience
+            lambda: self._prepared(cluster), "the topics", cluster.patience
         )
         recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
         broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
@@ -197,21 +214,49 @@ class Worker:
         status.clocks = clocks
         status.phase = Phase.JOINING
         watch = GroupWatch(cluster, services.source, kafka.group_id, recipe.meaning.name, status)
-        async with beside(enduring("group", watch.run, status.meters)):
+        async with beside(
+            enduring("group", watch.run, status.meters),
+            *([self._copier.run()] if self._copier else []),
+        ):
             await services.source.start()
             status.phase = Phase.SERVING
             await self._supervise(recipe, services, topology)
+
+    async def _prepared(self, cluster: Cluster) -> Topology:
+        """Return the topics that the shards read and write; missing ones are made as the settings allow."""
+        if self._settings.source.repartition is None:
+            await check_not_staged(self._settings, cluster)
+            return await prepared_topics(self._settings, cluster)
+        if self._copier:
+            await self._copier.prepare(cluster)
+        else:
+            await check_groups(self._written, cluster)
+            await await_middle(self._written, cluster, self._note_wait)
+        topology = await prepared_topics(self._settings, cluster, like=self._written.source.topic)
+        await check_purge(cluster, self._settings.source.topic)
+        return topology
+
+    def _note_wait(self, waits: str | None) -> None:
+        self._status.waits = waits
+
+    def _purge_of(self, services: Services, topology: Topology) -> Purge:
+        topic = self._settings.source.topic
+        return Purge(services.cluster, topic, topology[topic].topic_id, self._shards.committed)
 
     async def _supervise(self, recipe: Recipe, services: Services, topology: Topology) -> None:
         loop, patience = asyncio.get_running_loop(), services.cluster.patience
         progress_at = loop.time()
         self._saves_at = loop.time() + self._settings.snapshot.interval_s
         meters, lists = services.meters, self._lists
-        watch_topics = partial(self._watch_topics, services.cluster, topology)
+        topics = TopicWatch(services.cluster, topology, self._status)
+        membership = Membership(services.source, patience, "the consumer")
+        if self._settings.source.repartition:
+            self._purge = self._status.purge = self._purge_of(services, topology)
         async with beside(
+            *([enduring("purge", self._purge.run, meters)] if self._purge else []),
             enduring("snapshots", partial(self._save_periodically, services), meters),
             enduring("ends", self._look_up_ends, meters),
-            enduring("topics", watch_topics, meters, ends_by=(DeliveryError,)),
+            enduring("topics", topics.run, meters, ends_by=(DeliveryError,)),
             enduring("input", self._input_watch(services).run, meters),
             enduring("clocks", services.clocks.run, meters),
             *([enduring("lists", lists.run, meters)] if lists else []),
@@ -223,7 +268,7 @@ class Worker:
                         recipe, services, self._settings.delivery.drain_s
                     )
                 self._shards.revive(self._status.epoch)
-                await self._keep_alive(services)
+                await membership.keep_alive()
                 patience.check()
                 self._warn_cross_partition()
                 services.clocks.check(self._deliveries)
@@ -231,37 +276,16 @@ class Worker:
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     progress = self._progress()
-                    trouble = {State.FULL.value, State.STOPPED.value, "beyond_capacity", ACROSS}
-                    log_progress = log.warning if trouble & progress.keys() else log.info
+                    log_progress = log.warning if TROUBLE & progress.keys() else log.info
                     log_progress("progress", **progress)
 
     def _input_watch(self, services: Services) -> InputWatch:
         after_s = self._settings.delivery.open_transaction_s
-        return InputWatch(services.cluster, services.source, self._status, after_s)
 
-    async def _keep_alive(self, services: Services) -> None:
-        patience, what = services.cluster.patience, "the consumer"
-        try:
-            await services.source.keep_alive(TURN_S)
-        except ConsumerDiedError as error:
-            raise DeliveryError(f"{error}; restart the worker") from error
-        except DeliveryError:
-            raise
-        except Exception as error:
-            if refusal(error):
-                raise
-            if is_away(error):
-                patience.away(what, error)
-            else:
-                self._log_trouble(error)
-            await asyncio.sleep(TROUBLE_S)
-        else:
-            patience.back(what)
+        def partitions() -> dict[int, bool]:
+            return {p: d.state is State.LIVE for p, d in dict(self._deliveries).items()}
 
-    def _log_trouble(self, error: Exception) -> None:
-        if self._trouble.due(asyncio.get_running_loop().time()):
-            remedy = "still trying; if this goes on, restart the worker, and report a bug"
-            log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
+        return InputWatch(services.cluster, services.source, self._status, after_s, partitions)
 
     def _warn_cross_partition(self) -> None:
         """Warn, once, if record keys say that one key may come in two partitions; and if one does.
@@ -320,37 +344,6 @@ class Worker:
             await asyncio.sleep(ENDS_EVERY_S)
             await self._shards.look_up_ends(ENDS_EVERY_S)
 
-    async def _watch_topics(self, cluster: Cluster, topology: Topology) -> None:
-        while True:
-            in_doubt = cluster.patience.away_s > 0 or self._missing_since
-            await asyncio.sleep(AWAY_EVERY_S if in_doubt else TOPICS_EVERY_S)
-            await self._check_topics(cluster, topology)
-
-    async def _check_topics(self, cluster: Cluster, topology: Topology) -> None:
-        """Raise DeliveryError if a topic was deleted, or deleted and created again.
-
-        A topic that was created again has the same name, and may have the same offsets: only its id differs. One that
-        is missing is deleted if it stays so: a broker with ZooKeeper that starts does not know its topics at first.
-        """
-        patience, what = cluster.patience, "the cluster"
-        try:
-            changes = await cluster.changed(topology)
-        except Exception as error:
-            if not is_away(error):
-                raise
-            patience.away(what, error)
-            return
-        patience.back(what)
-        now = asyncio.get_running_loop().time()
-        self._leaders.look(changes.leaderless, now)
-        self._missing_since = {name: self._missing_since.get(name, now) for name in changes.missing}
-        gone = [name for name, since in self._missing_since.items() if now - since >= MISSING_S]
-        if wrong := [*gone, *changes.remade]:
-            raise DeliveryError(
-                f"deleted, or deleted and created again, while the worker ran: {', '.join(wrong)}; find out why, then"
-                " restart the worker"
-            )
-
     async def _shut_down(self, ends_at: float) -> None:
         """Drain until the loop's time is `ends_at`."""
         self._status.phase = Phase.DRAINING
@@ -359,6 +352,8 @@ class Worker:
         def left_s() -> float:
             return max(0.1, ends_at - loop.time())
 
+        if self._copier:
+            await self._copier.end(left_s() / 4)
         await self._shards.end(left_s())
         if self._source and not await self._source.stop(left_s() / 2):
             log.warning(
@@ -392,7 +387,8 @@ class Worker:
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             **({"late": tally.late} if tally.late else {}),
-            "lag": sum(delivery.lag or 0 for delivery in self._deliveries.values()),
+            "lag": self._status.lag,
+            **(self._copier.copying.progress if self._copier else {}),
             "partitions": self._shards.running,
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},

@@ -381,7 +381,7 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
     report = json.loads(broken.stdout)
     assert set(report) == {
         *("group", "source", "sink", "guarantee", "error_rate", "fine", "breaches", "notes"),
-        *("across", "total", "partitions"),
+        *("across", "total", "partitions", "repartition"),
     }
     assert set(report["partitions"][0]) == {
         *("partition", "input_start", "committed", "output_start", "output_end", "floor"),

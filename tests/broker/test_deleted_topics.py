@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import DeliveryError
-from streamdedup.worker import worker as worker_module
+from streamdedup.worker import topic_watch
 from tests.broker.base import admin_client, wait_until
 from tests.broker.plugin import _found
 from tests.broker.process import ProcessBroker
@@ -45,8 +45,8 @@ def deployment(
     generous: ProcessBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Deployment:
     """Three partitions, and clients that look at their topics all the time."""
-    monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 0.2)
-    monkeypatch.setattr(worker_module, "MISSING_S", 3.0)
+    monkeypatch.setattr(topic_watch, "EVERY_S", 0.2)
+    monkeypatch.setattr(topic_watch, "MISSING_S", 3.0)
     made = Deployment(generous.bootstrap_servers, tmp_path, partitions=3).create()
     made.create_side_topic("duplicates_topic")
     made.config["delivery"]["drain_s"] = 5

@@ -19,7 +19,7 @@ from streamdedup.commands.demo import MockBroker
 from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.source import KafkaSource
-from streamdedup.worker import worker as worker_module
+from streamdedup.worker import topic_watch
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, client_config
 from tests.broker.proxy import Action, Api, Delay, Frame, Hold, Proxy, Replace
 from tests.broker.topics import (
@@ -253,7 +253,7 @@ async def test_a_topic_made_again_under_a_running_worker_is_noticed(
     private_broker: OwnedBroker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Name and offsets are those of before, and all below would be missed: the id shows it, and the worker ends."""
-    monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 0.2)
+    monkeypatch.setattr(topic_watch, "EVERY_S", 0.2)
     deployment = single(private_broker, tmp_path).create()
     worker = start(deployment)
     deployment.feed(keyed(range(10), 1))

@@ -8,8 +8,7 @@ import pytest
 
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
-from streamdedup.worker import leader_watch
-from streamdedup.worker import worker as worker_module
+from streamdedup.worker import leader_watch, topic_watch
 from tests.broker.base import DEADLINE_S, admin_client
 from tests.chaos.brokers import ThreeBrokers
 from tests.deployment import Deployment, keyed, lost_and_doubled
@@ -29,7 +28,7 @@ async def test_a_partition_without_a_leader_is_named(
 ) -> None:
     """In the log and at `/readyz`; nothing is lost or doubled when its broker is back."""
     monkeypatch.setattr(leader_watch, "AFTER_S", 2.0)
-    monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_watch, "EVERY_S", 1.0)
     deployment = Deployment(three.bootstrap_servers, tmp_path, partitions=3).create()
     deployment.feed(keyed(range(300), 3))
     listed = admin_client(three.bootstrap_servers).list_topics(timeout=DEADLINE_S)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from streamdedup.commands.reset import Target, plan
+from streamdedup.commands.reset import plan
+from streamdedup.commands.reset_plan import Target
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.server.pulse import Pulse

@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,8 @@ import pytest
 
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
-from tests.broker.base import DEADLINE_S
+from streamdedup.repartition import purge
+from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.plugin import _found
 from tests.broker.secure import (
     HOST,
@@ -33,7 +35,7 @@ from tests.broker.topics import Event, create_topic, produce, read_all, unique_n
 from tests.broker.versions import wanted
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.files import list_file
-from tests.local import Start, run_to_the_end, until
+from tests.local import LocalWorker, Start, run_to_the_end, until
 from tests.oauth_provider import SUBJECT
 
 pytestmark = [
@@ -102,9 +104,20 @@ def come_by(deployment: Deployment, secure: SecureBroker, mechanism: str) -> dic
     return kafka
 
 
-def documented(deployment: Deployment) -> list[Right]:
+PLAIN, REPARTITION = 0, 1  # which of the lists of rights in docs/security.md
+
+
+def lines_of(which: int) -> list[str]:
+    """The lines of one list of rights."""
+    section = PAGE.read_text("utf-8").split("### Rights for repartition\n")[which]
+    return re.findall(r"^allow --.*$", section, re.MULTILINE)
+
+
+def documented(deployment: Deployment, which: int = PLAIN) -> list[Right]:
     """The rights that docs/security.md lists, for the names of this deployment."""
     sink = deployment.config["sink"]
+    middle = deployment.config["source"].get("repartition", {}).get("topic")
+    has_controllers = wanted().has_controllers
     names = {
         "events": deployment.source,
         "events-unique": deployment.sink,
@@ -113,10 +126,13 @@ def documented(deployment: Deployment) -> list[Right]:
         "events-blocked": sink.get("blocked_topic"),
         "dedup": deployment.group,
         # With ZooKeeper, the name of a resource is a path, so it has no slash.
-        "events-unique/": f"{deployment.sink}/" if wanted().has_controllers else deployment.sink,
+        "events-unique/": f"{deployment.sink}/" if has_controllers else deployment.sink,
+        "events-by-key": middle,
+        "dedup-repartition": f"{deployment.group}-repartition",
+        "events-by-key/": f"{middle}/" if has_controllers else middle,
     }
     rights: list[Right] = []
-    for line in re.findall(r"^allow --.*$", PAGE.read_text("utf-8"), re.MULTILINE):
+    for line in lines_of(which):
         _, resource, name, *rest = line.split()
         if used := names[name]:
             operations = re.findall(r"--operation (\w+)", line)
@@ -124,11 +140,15 @@ def documented(deployment: Deployment) -> list[Right]:
     return rights
 
 
-NEEDED = [
-    f"{use} on {what}"
-    for what, uses in re.findall(r"^allow --(.*?) --(.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
-    for use in re.findall(r"operation (\w+)", uses)
-]
+def needed_by(which: int) -> list[str]:
+    """One name for each right of a list, in its order."""
+    cut = [re.findall(r"^allow --(.*?) --(.*)$", line)[0] for line in lines_of(which)]
+    return [
+        f"{use} on {what}" for what, uses in cut for use in re.findall(r"operation (\w+)", uses)
+    ]
+
+
+NEEDED, NEEDED_MORE = needed_by(PLAIN), needed_by(REPARTITION)
 
 
 async def refused(deployment: Deployment, start: Start) -> str:
@@ -321,12 +341,78 @@ async def test_a_missing_right_is_named(
         lambda: worker.task.done() or worker.lines("shard_stopped"),
         lambda: f"{needed} is not missed: {worker.lines()[-3:]}",
     )
+    check_named(worker, missing)
+
+
+def check_named(worker: LocalWorker, missing: Right) -> None:
+    """The `missing` right is named by what ended or stopped `worker`, and nothing was in doubt."""
     ended = worker.task.exception() if worker.task.done() else None
     assert isinstance(ended, ConfigError | DeliveryError | None)
     text = f"{ended} {worker.lines()}"
     assert ("kafka.group_id" if missing.resource == "group" else missing.name) in text
-    assert missing.operation in text or "may not be seen" in text
-    assert worker.lines("doubt") == worker.lines("broker_away") == []
+    named = (missing.operation, "may not be seen", "could not be created")
+    assert any(text_of in text for text_of in named)
+    for event in ("doubt", "repartition_doubt", "broker_away"):
+        assert worker.lines(event) == []
+
+
+@pytest.fixture
+def staged(deployment: Deployment) -> Deployment:
+    """A deployment with `source.repartition`, whose middle topic is not there yet."""
+    middle = {"topic": unique_name("middle"), "partitions": 2}
+    deployment.config["source"]["repartition"] = middle
+    return deployment
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+async def test_repartition_needs_the_documented_rights_alone(
+    secure: SecureBroker,
+    staged: Deployment,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: str,
+) -> None:
+    """Both stages run by them, and purge; that groups are not listed is said, and changes nothing."""
+    monkeypatch.setattr(purge, "EVERY_S", 0.5)
+    middle = staged.config["source"]["repartition"]["topic"]
+    staged.config["delivery"]["guarantee"] = guarantee
+    secure.allow([*documented(staged), *documented(staged, REPARTITION)])
+    events = list(keyed([*range(200), *range(100)], 2))
+    await asyncio.to_thread(staged.feed, events)
+    async with start(staged) as worker:
+        await worker.consumed(len(events))
+        await asyncio.to_thread(
+            wait_until,
+            lambda: not read_all(staged.bootstrap, middle),
+            DEADLINE_S,
+            lambda: f"not purged: {worker.lines()[-3:]}",
+        )
+    assert len(worker.lines("groups_not_listed")) == 1
+    for event in ("doubt", "repartition_doubt", "middle_not_purged"):
+        assert worker.lines(event) == []
+    passed = [
+        event.key for event in await asyncio.to_thread(read_all, staged.bootstrap, staged.sink)
+    ]
+    assert Counter(passed) == Counter({key for _, key, *_ in events})
+
+
+@pytest.mark.parametrize("needed", [use for use in NEEDED_MORE if "DescribeConfigs" not in use])
+async def test_a_right_that_repartition_lacks_is_named(
+    secure: SecureBroker, staged: Deployment, start: Start, needed: str
+) -> None:
+    """With one right less, the worker ends or its first stage stops, by name; without Delete, before it begins."""
+    rights = documented(staged, REPARTITION)
+    missing = rights.pop(NEEDED_MORE.index(needed))
+    secure.allow([*documented(staged), *rights])
+    await asyncio.to_thread(staged.feed, keyed(range(10), 2))
+    worker = start(staged)
+    await until(
+        lambda: worker.task.done() or worker.lines("repartition_stopped"),
+        lambda: f"{needed} is not missed: {worker.lines()[-3:]}",
+    )
+    check_named(worker, missing)
+    if missing.operation == "Delete":
+        assert not worker.lines("joining")
 
 
 def test_settings_that_may_not_be_seen_are_told_of(

@@ -18,7 +18,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streamdedup.commands.audit import audit
-from streamdedup.commands.reset import ResetPlan, Step, Target, move, note_after, plan, target_of
+from streamdedup.commands.reset import move, note_after, plan
+from streamdedup.commands.reset_plan import ResetPlan, Step, Target, target_of
 from streamdedup.commands.reset_text import as_text
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.services import wall_clock_ms

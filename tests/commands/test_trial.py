@@ -12,6 +12,8 @@ import pytest
 from streamdedup.cli import main
 from streamdedup.commands import trial
 from streamdedup.delivery.cross_partition import REMEDY
+from streamdedup.errors import ConfigError
+from streamdedup.events import Verdict
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.deployment import Deployment
@@ -116,3 +118,28 @@ def test_without_a_filter_nothing_is_missed(stage: Stage, tmp_path: Path) -> Non
     assert found.in_several
     assert found.evidence is None
     assert found.suspicion is None
+
+
+def test_with_repartition_a_key_counts_once_wherever_it_is(stage: Stage) -> None:
+    """Nothing is missed, so nobody is warned; a note says why."""
+    stream = spread(3000, 948)
+    stage.feed(stream.events)
+    repartition = {"topic": "middle", "partitions": 4}
+    stage.deployment.config["source"]["repartition"] = repartition
+    found = stage.tried()
+    assert (found.distinct, found.verdicts[Verdict.DUPLICATE]) == (948, 2052)
+    assert found.evidence is None
+    assert found.suspicion is None
+    assert trial.REPARTITIONED in found.as_text()
+    assert "warning" not in found.as_text()
+
+
+def test_another_number_of_places_is_refused(stage: Stage) -> None:
+    """As the worker refuses it: what it found would not hold."""
+    stage.feed(spread(300, 94).events)
+    stage.broker.create_topic("middle", 4)
+    stage.deployment.config["source"]["repartition"] = {"topic": "middle", "partitions": 5}
+    with pytest.raises(
+        ConfigError, match=r"has 4 partitions, and source\.repartition\.partitions is 5"
+    ):
+        stage.tried()

@@ -5,6 +5,7 @@ from typing import Any
 
 from streamdedup.errors import MalformedError
 from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules
@@ -25,6 +26,7 @@ NOTES = {
         cluster_id=None, input_id="input", output_id=None, label=2**62, floor=7, since=9
     ),
     "with a meaning": Note(**_IDS, label=5, partitions=8, born=8, atomic=True, meaning=0xFFFF_FFFF),
+    "with placed events": Note(**_IDS, label=5, partitions=8, atomic=True, placed=8),
     "other scripts": Note(cluster_id="日本", input_id='a"b', output_id="", label=1),
 }
 OLD_NOTES = (
@@ -75,6 +77,9 @@ def meanings() -> Any:
     }
     made = {name: Meaning(each, "in", "out", True) for name, each in extractors.items()}
     made["without a filter"] = Meaning(plain, "in", "out", False)
+    middle = RepartitionOptions(topic="middle", partitions=12)
+    made["repartition"] = Meaning(plain, "in", "middle", False, middle)
+    made["deduplicate"] = Meaning(plain, "middle", "out", True, middle)
     return {name: [each.name, each.check, each.parts] for name, each in made.items()}
 
 

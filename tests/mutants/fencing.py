@@ -130,9 +130,10 @@ async def _undecided(
 
 
 def _compacted_taken(
-    topology: Topology, source: Topic, sink: SinkOptions, _remembers: bool
+    topology: Topology, source: Topic, sink: SinkOptions, _remembers: bool, is_middle: bool
 ) -> list[str]:
-    return _misfits(topology, source, sink.model_copy(update={"shadow": False}), remembers=False)
+    cleared = sink.model_copy(update={"shadow": False})
+    return _misfits(topology, source, cleared, remembers=False, is_middle=is_middle)
 
 
 async def _started_without_a_fence(self: KafkaWriter, **identity: Any) -> Any:

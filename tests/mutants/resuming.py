@@ -7,13 +7,13 @@ from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.delivery.resume import (
     Found,
     Resume,
-    _within_bounds,
     _without_offset,
     check_memory,
     check_output,
     growth,
     input_offset,
     is_outlived,
+    within_bounds,
 )
 from streamdedup.kafka.options import SinkOptions, SourceOptions
 from streamdedup.kafka.topics import FOREVER, Topic
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "unread-passed-over",
         "what the input deleted unread stops the shard (rule 5)",
-        lambda: replaced(_within_bounds, _unread_skipped),
+        lambda: replaced(within_bounds, _unread_skipped),
         ("test_an_offset_outside_of_the_input_stops_or_skips",),
     ),
     Mutant(
@@ -108,8 +108,8 @@ def _gap_accepted(label: int, found: Found, sink: SinkOptions, **more: Any) -> s
     return check_memory(label, found, sink.model_copy(update={"on_gap": "accept"}), **more)
 
 
-def _unread_skipped(offset: int, found: Found, source: SourceOptions) -> Resume:
-    return _within_bounds(offset, found, source.model_copy(update={"on_gap": "skip"}))
+def _unread_skipped(offset: int, start: int, end: int, source: SourceOptions) -> Resume:
+    return within_bounds(offset, start, end, source.model_copy(update={"on_gap": "skip"}))
 
 
 def _outlived_by_any_retention(

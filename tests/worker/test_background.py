@@ -12,11 +12,14 @@ import streamdedup.worker.lists as lists_module
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.metrics.catalogue import TASKS
+from streamdedup.repartition.purge import Purge
+from streamdedup.repartition.unread import Unread
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.worker import list_files
+from streamdedup.worker import staged as staged_module
 from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
@@ -38,15 +41,24 @@ BROKEN: dict[str, tuple[object, str]] = {
     "lists": (lists_module.ListLoader, "_stamp"),
     "changes": (ControlTopic, "log_state"),
     "group": (GroupWatch, "_look"),
+    "unread": (Unread, "look"),
+    "middle": (staged_module, "check_owner"),
+    "purge": (Purge, "once"),
     "shard": (Delivery, "_live"),
 }
+STAGED = {"unread", "middle", "purge"}  # those that only `source.repartition` has
 
 
 def play(
     directory: Path,
     scene: Callable[[LocalWorker, MemoryBroker, Deployment], Coroutine[Any, Any, None]],
+    *,
+    staged: bool = False,
 ) -> None:
-    """Run `scene` with a worker of one partition that has a control topic, on a virtual clock."""
+    """Run `scene` with a worker of one partition that has a control topic, on a virtual clock.
+
+    `staged`: it has both stages of `source.repartition`.
+    """
 
     async def main() -> None:
         async with workers() as start:
@@ -57,6 +69,9 @@ def play(
             broker.create_topic("control", 1, cleanup_policy="compact")
             block = list_file(directory / "block.list", [b"nobody"])
             deployment.config["blocklist"] = {"file": str(block), "control_topic": "control"}
+            if staged:
+                repartition = {"topic": "middle", "partitions": 1}
+                deployment.config["source"]["repartition"] = repartition
             await scene(_started(start, deployment, broker), broker, deployment)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -123,7 +138,7 @@ def test_a_task_that_meets_an_unknown_error_goes_on(
         await asyncio.sleep(120)
         assert len(worker.lines("task_failed")) == len(lines)
 
-    play(tmp_path, scene)
+    play(tmp_path, scene, staged=task in STAGED)
 
 
 def test_a_shard_that_dies_at_once_is_revived_with_back_off(

@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
 from typing import Any
 
-from streamdedup.delivery.lifecycle import State
 from streamdedup.events import Fingerprint
 from streamdedup.metrics.counts import Meters
 from streamdedup.server.status import Status
@@ -22,11 +20,10 @@ class Input:
     def __init__(self) -> None:
         self.held: int | None = None
         self.first: Fingerprint | Exception | None = FIRST
-        self.delivery = SimpleNamespace(state=State.LIVE)
-        self.deliveries: Any = {0: self.delivery}
-        self.status = Status("events", self.deliveries, Meters())
+        self.partitions = {0: True}  # whether it is read
+        self.status = Status("events", {}, Meters())
         this: Any = self
-        self.watch = InputWatch(this, this, self.status, AFTER_S)
+        self.watch = InputWatch(this, this, self.status, AFTER_S, lambda: self.partitions)
 
     def held_at(self, partition: int) -> int | None:
         """As a source."""
@@ -82,7 +79,7 @@ def test_a_shard_that_does_not_read_is_not_held() -> None:
     """What its last fetch showed is old by then."""
 
     async def scene(of: Input) -> None:
-        of.held, of.delivery.state = 5, State.FOLDING
+        of.held, of.partitions[0] = 5, False
         await asyncio.sleep(3 * AFTER_S)
 
     assert watched(scene) == []
@@ -94,11 +91,11 @@ def test_a_doubt_in_between_is_no_end() -> None:
     async def scene(of: Input) -> None:
         of.held = 5
         await asyncio.sleep(2 * AFTER_S)
-        of.delivery.state, of.held = State.FENCING, None
+        of.partitions[0], of.held = False, None
         await asyncio.sleep(10)
-        of.delivery.state, of.held = State.LIVE, 5
+        of.partitions[0], of.held = True, 5
         await asyncio.sleep(2 * AFTER_S)
-        of.deliveries.clear()  # it went to another member
+        of.partitions.clear()  # it went to another member
         await asyncio.sleep(10)
         assert of.status.held == {}
 

@@ -13,7 +13,6 @@ from aiokafka.errors import (
     RequestTimedOutError,
 )
 
-import streamdedup.worker.worker as worker_module
 from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka import topics
@@ -21,6 +20,7 @@ from streamdedup.kafka.topics import Changes, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.testing.writer import MemoryWriter
+from streamdedup.worker import topic_watch
 from tests.broker.topics import Event
 from tests.deployment import Deployment, keyed
 from tests.local import LocalWorker, Start, on_virtual_clock
@@ -126,7 +126,7 @@ def test_a_broker_that_hangs_holds_up_no_assignment(
 
     async def scene(stage: Stage) -> None:
         monkeypatch.setattr(MemoryCluster, "changed", hang)
-        monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 0.1)
+        monkeypatch.setattr(topic_watch, "EVERY_S", 0.1)
         first = stage.start()
         await first.live(2)
         await asked.wait()
@@ -149,7 +149,7 @@ def test_a_topic_is_deleted_if_it_stays_missing(
 
     async def scene(stage: Stage) -> None:
         monkeypatch.setattr(MemoryCluster, "changed", changed)
-        monkeypatch.setattr(worker_module, "TOPICS_EVERY_S", 1.0)
+        monkeypatch.setattr(topic_watch, "EVERY_S", 1.0)
         worker = stage.start()
         await worker.live(2)
         for _ in range(2):

@@ -15,7 +15,7 @@ from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
 from streamdedup.settings import Settings
 
-_WHOSE = "of another producer, or of a worker that was killed,"
+WHOSE = "of another producer, or of a worker that was killed,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partit
     An audit fences nobody. A transaction that a killed worker left open ends by its time-out.
     """
     within_s = settings.delivery.open_transaction_s + transaction_timeout_s(settings.kafka)
-    committed = await committed_offset(settings, cluster, partition, within_s, whose=_WHOSE)
+    committed = await committed_offset(settings, cluster, partition, within_s, whose=WHOSE)
     async with asyncio.timeout(ANSWER_S_MAX):
         ends = {
             name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)
         }
     for name, end in ends.items():
-        await wait_decided(cluster, name, partition, end, within_s, whose=_WHOSE)
+        await wait_decided(cluster, name, partition, end, within_s, whose=WHOSE)
     async with asyncio.timeout(ANSWER_S_MAX):
         found = await look(
             settings,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from streamdedup.commands.audit.rows import (
     KNOWN,
     UNLETTERED,
     WITHHELD,
-    Sorter,
+    Rows,
     rows_of,
 )
 from streamdedup.commands.audit.time_check import Claim, TimeCheck
@@ -36,7 +37,7 @@ from streamdedup.keys.hashing import Digests, Hash
 
 STALL_S_MAX = 60.0
 # The headers of a letter that name its event.
-_PLACE = ("streamdedup.topic", "streamdedup.partition", "streamdedup.offset")
+PLACE = ("streamdedup.topic", "streamdedup.partition", "streamdedup.offset")
 OnProgress = Callable[[str, int], None]  # gets the topic and how many more of its events were read
 
 
@@ -54,19 +55,32 @@ class Sorts:
     duplicates: int = 0
 
 
+class TakesRows(Protocol):
+    """Something that rows are added to."""
+
+    def add(self, rows: Rows) -> None:
+        """Take rows."""
+
+
 @dataclass
-class _Letters:
-    """The input offsets that the letters of one side topic name, one bit for each."""
+class Offsets:
+    """Some offsets of the input, one bit for each from `start` on; the letters of a side topic name them."""
 
     start: int
     bits: "np.typing.NDArray[np.uint8]" = field(default_factory=lambda: np.zeros(0, np.uint8))
 
+    def reach(self, until: int) -> None:
+        """Make room for the offsets below `until`. Others are left out."""
+        self.bits = np.zeros(max(0, until - self.start + 7) // 8, np.uint8)
+
     def add(self, offsets: Integers) -> None:
+        """Add offsets."""
         at = offsets - self.start
         at = at[(at >= 0) & (at < 8 * len(self.bits))]
         np.bitwise_or.at(self.bits, at >> 3, (1 << (at & 7)).astype(np.uint8))
 
     def of(self, offsets: Integers) -> Mask:
+        """Return which of `offsets` were added."""
         at = offsets - self.start
         within = at < 8 * len(self.bits)
         at = np.where(within, at, 0)
@@ -85,7 +99,7 @@ class PartitionReader:
         cluster: Cluster,
         extent: Extent,
         *,
-        sorter: Sorter,
+        sorter: TakesRows,
         clock: Clock | None,
         time_check: TimeCheck | None,
         watch: Watch | None,
@@ -99,7 +113,9 @@ class PartitionReader:
             on_progress,
         )
         self._extractor = recipe.extractor()
-        self._letters, self._blocked = (_Letters(extent.found.input_start) for _ in range(2))
+        self.lettered, self.blocked, self.under_way = (
+            Offsets(extent.found.input_start) for _ in range(3)
+        )
         self._remembers = self._settings.filter.remembers
         self._watch = watch
         self._time_check, self._claims = time_check, list[Claim]()
@@ -108,15 +124,25 @@ class PartitionReader:
 
     async def read(self, until: int) -> None:
         """Read everything that is compared. Input events below `until` are due."""
-        found, sink = self._extent.found, self._settings.sink
+        sink = self._settings.sink
         for topic, letters in (
-            (sink.dead_letter_topic, self._letters),
-            (sink.blocked_topic, self._blocked),
+            (sink.dead_letter_topic, self.lettered),
+            (sink.blocked_topic, self.blocked),
         ):
             if topic:
-                letters.bits = np.zeros(max(0, until - found.input_start + 7) // 8, np.uint8)
+                letters.reach(until)
                 await self._each(topic, 0, partial(self._letter, letters))
-        await self._each(self._settings.source.topic, found.input_start, self._due, until)
+        await self.read_input(until)
+        await self.read_output()
+
+    async def read_input(self, until: int) -> None:
+        """Read the input. Its events below `until` are due, unless they are `lettered`, `blocked` or `under_way`."""
+        start = self._extent.found.input_start
+        await self._each(self._settings.source.topic, start, self._due, until)
+
+    async def read_output(self) -> None:
+        """Read the output and the duplicates."""
+        found, sink = self._extent.found, self._settings.sink
         window = WindowTime(self._clock) if self._clock else None
         await self._each(sink.topic, found.floor or 0, lambda batch: self._emitted(batch, window))
         if sink.duplicates_topic:
@@ -151,11 +177,11 @@ class PartitionReader:
         finally:
             await batches.aclose()
 
-    def _letter(self, letters: _Letters, batch: EventBatch) -> None:
+    def _letter(self, letters: Offsets, batch: EventBatch) -> None:
         origin = self._settings.source.topic.encode(), b"%d" % self._extent.partition
-        places = zip(*(headers_of(batch.headers, name) for name in _PLACE), strict=True)
+        places = zip(*(headers_of(batch.headers, name) for name in PLACE), strict=True)
         offsets = []
-        check = self._time_check if letters is self._letters else None
+        check = self._time_check if letters is self.lettered else None
         for row, (topic, partition, offset) in enumerate(places):
             if offset is not None and offset.isdigit() and (topic, partition) == origin:
                 offsets.append(int(offset))
@@ -165,8 +191,10 @@ class PartitionReader:
 
     def _due(self, batch: EventBatch) -> None:
         keys, offsets = self._extractor.extract(batch), batch.offsets
-        lettered, blocked = self._letters.of(offsets), self._blocked.of(offsets)
-        due = ~(lettered | blocked) & (offsets >= (self._extent.found.since or 0))
+        lettered, blocked = self.lettered.of(offsets), self.blocked.of(offsets)
+        due = ~(lettered | blocked | self.under_way.of(offsets)) & (
+            offsets >= (self._extent.found.since or 0)
+        )
         if self._late is not None:
             due &= ~self._late.may_be_late(batch.timestamps)
         judged, passes = self._judged(keys)

@@ -57,6 +57,37 @@ class PartitionCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Staged:
+    """What is special with `source.repartition`: the `middle` topic, and what was found over all partitions.
+
+    `under_way` counts the events of the input that wait in the middle topic. `misplaced` counts the events of the
+    output in another partition than that of their key. `places`: finding -> its first events, by partition and offset.
+    """
+
+    middle: str
+    under_way: int
+    misplaced: int
+    places: Mapping[str, Sequence[tuple[int, int]]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values; names are stable."""
+        return {
+            "middle": self.middle,
+            "under_way": self.under_way,
+            "misplaced": self.misplaced,
+            "first": {
+                name: [{"partition": at, "offset": offset} for at, offset in places]
+                for name, places in self.places.items()
+            },
+        }
+
+    def where(self, topic: str, name: str) -> str:
+        """Return the first few events of a finding, in words."""
+        places = (f"{topic}/{at} at offset {offset}" for at, offset in self.places.get(name, ()))
+        return f"first: {'; '.join(places)}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The result. `breaches` are sentences; without any, the promise holds as far as is known."""
 
@@ -70,6 +101,7 @@ class Report:
     breaches: tuple[str, ...]
     notes: tuple[str, ...]
     across: Across | None = None
+    repartition: Staged | None = None
 
     @property
     def fine(self) -> bool:
@@ -93,13 +125,15 @@ class Report:
             "breaches": list(self.breaches),
             "notes": list(self.notes),
             "across": self.across.as_json() if self.across else None,
+            "repartition": self.repartition.as_json() if self.repartition else None,
             "total": self.total.as_json(),
             "partitions": [counts.as_json() for counts in self.partitions],
         }
 
     def as_text(self) -> str:
         """Return it as text for people."""
-        head = f"{self.group}: {self.source} -> {self.sink}, {self.guarantee}, up to the committed offsets"
+        middle = f"{self.repartition.middle} -> " if self.repartition else ""
+        head = f"{self.group}: {self.source} -> {middle}{self.sink}, {self.guarantee}, up to the committed offsets"
         verdict = "breach of the promise" if self.breaches else "the promise holds"
         if self.evidence and not self.breaches:
             verdict += " within each partition only"
@@ -107,6 +141,10 @@ class Report:
         lines = [head, "", *_table((*self.partitions, self.total)), ""]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"across partitions: {self.across.text}"] if self.across else []
+        if self.repartition:
+            lines.append(
+                f"under way in {self.repartition.middle}: {self.repartition.under_way:,} events"
+            )
         lines += [f"breach: {breach}" for breach in self.breaches]
         return "\n".join((*lines, f"{verdict}{known}")) + "\n"
 
@@ -116,10 +154,12 @@ def judged(
     capacity: int,
     partitions: Sequence[PartitionCounts],
     across: Across | None = None,
+    staged: Staged | None = None,
 ) -> Report:
     """Draw the conclusions from the counts of all partitions, whose filters are for `capacity` keys each.
 
-    `across` is what was found across partitions, if there are several.
+    `across` is what was found across partitions, if there are several. With `staged`, the only element of `partitions`
+    is of all partitions together.
     """
     rate = settings.filter.error_rate
     if settings.filter.kind == "exact":  # its error rate is n / 2^64
@@ -132,11 +172,16 @@ def judged(
         sink=settings.sink.topic,
         guarantee=settings.delivery.guarantee,
         error_rate=settings.filter.error_rate,
-        partitions=tuple(bounded),
+        partitions=() if staged else tuple(bounded),
         total=total,
-        breaches=(*_breaches(settings, bounded, total), *_breaches_across(settings, across)),
-        notes=(*_notes(settings, bounded, total), *_notes_across(across)),
+        breaches=(
+            *_breaches(settings, bounded, total, staged),
+            *_breaches_across(settings, across),
+            *_misplaced(settings, staged),
+        ),
+        notes=(*_notes(settings, bounded, total, staged), *_notes_across(across)),
         across=across,
+        repartition=staged,
     )
 
 
@@ -172,11 +217,17 @@ _PLACES = ("partition", "input_start", "committed", "output_start", "output_end"
 
 
 def _breaches(
-    settings: Settings, partitions: Sequence[PartitionCounts], total: PartitionCounts
+    settings: Settings,
+    partitions: Sequence[PartitionCounts],
+    total: PartitionCounts,
+    staged: Staged | None,
 ) -> Iterator[str]:
+    def where(topic: str, name: str) -> str:
+        return staged.where(topic, name) if staged else _where(topic, partitions, name)
+
     source, sink = settings.source.topic, settings.sink.topic
     if total.lost:
-        yield f"{counted(total.lost, 'event')} lost; {_where(source, partitions, 'lost')}"
+        yield f"{counted(total.lost, 'event')} lost; {where(source, 'lost')}"
     if excess := _beyond_chance(partitions, total):
         name, found = excess
         count = getattr(found, name)
@@ -186,21 +237,21 @@ def _breaches(
             what = "in the input but not in the output: lost, dropped as false duplicates, or skipped by moved offsets"
         yield (
             f"{counted(count, 'key')} {what}; an error rate of {settings.filter.error_rate:g} explains at most"
-            f" {found.explained_max:,} of {counted(found.keys, 'key')}; {_where(source, partitions, name)}"
+            f" {found.explained_max:,} of {counted(found.keys, 'key')}; {where(source, name)}"
         )
     if total.doubled and settings.delivery.exactly_once:
-        yield f"{counted(total.doubled, 'event')} emitted again; {_where(sink, partitions, 'doubled')}"
+        yield f"{counted(total.doubled, 'event')} emitted again; {where(sink, 'doubled')}"
     if total.foreign:
         yield (
             f"{counted(total.foreign, 'event')} in the output that no event of the input explains;"
-            f" {_where(sink, partitions, 'foreign')}"
+            f" {where(sink, 'foreign')}"
         )
 
     if total.wrongly_rejected:
         yield (
             f"{counted(total.wrongly_rejected, 'event')} rejected for their time, although {sink} takes them by the"
             f" broker's clock: the worker's clock was wrong, or the limits of {sink} were changed since;"
-            f" {_where(source, partitions, 'wrongly_rejected')}"
+            f" {where(source, 'wrongly_rejected')}"
         )
 
 
@@ -210,6 +261,15 @@ def _breaches_across(settings: Settings, across: Across | None) -> Iterator[str]
         yield (
             f"{counted(across.doubled, 'event')} emitted again in another partition, of"
             f" {counted(across.in_several, 'key')} in several partitions; first: {'; '.join(places)}"
+        )
+
+
+def _misplaced(settings: Settings, staged: Staged | None) -> Iterator[str]:
+    if staged and staged.misplaced:
+        sink = settings.sink.topic
+        yield (
+            f"{counted(staged.misplaced, 'event')} in another partition of the output than that of their key: somebody"
+            f" else writes there, or it was emitted by another rule; {staged.where(sink, 'misplaced')}"
         )
 
 
@@ -250,7 +310,10 @@ def _where(topic: str, partitions: Sequence[PartitionCounts], name: str) -> str:
 
 
 def _notes(
-    settings: Settings, partitions: Sequence[PartitionCounts], total: PartitionCounts
+    settings: Settings,
+    partitions: Sequence[PartitionCounts],
+    total: PartitionCounts,
+    staged: Staged | None,
 ) -> Iterator[str]:
     limits: dict[str, list[int]] = {}
     for counts in partitions:
@@ -259,7 +322,7 @@ def _notes(
     for text, where in limits.items():
         every = len(where) == len(partitions)
         named = "all partitions" if every else f"partition {', '.join(map(str, where))}"
-        yield f"{named}: {text}"
+        yield text if staged else f"{named}: {text}"
     if total.missing and not _beyond_chance(partitions, total):
         told = _dropped_by(total) == "wrongly_dropped"
         apart = "" if told else "; without sink.duplicates_topic, a lost key looks the same"
@@ -272,9 +335,10 @@ def _notes(
             "a window forgets: a key that was emitted once does not count as missing, even if it was due again later"
         )
     if total.doubled and not settings.delivery.exactly_once:
+        sink = settings.sink.topic
         yield (
             f"{counted(total.doubled, 'event')} emitted again, as at_least_once allows:"
-            f" {_where(settings.sink.topic, partitions, 'doubled')}"
+            f" {staged.where(sink, 'doubled') if staged else _where(sink, partitions, 'doubled')}"
         )
 
 

@@ -7,18 +7,14 @@ letters.
 from collections.abc import Callable
 
 from streamdedup.commands.audit.across import EmittedKeys, sampled
+from streamdedup.commands.audit.counts import counts_of
 from streamdedup.commands.audit.extents import Extent, fixed, topology_of
-from streamdedup.commands.audit.limits import (
-    FINDINGS,
-    Limit,
-    began_at_latest,
-    limits_of,
-    limits_of_times,
-)
-from streamdedup.commands.audit.match import Matches, first_read, match
-from streamdedup.commands.audit.read import PartitionReader, Sorts
+from streamdedup.commands.audit.limits import began_at_latest, limits_of, limits_of_times
+from streamdedup.commands.audit.match import first_read, match
+from streamdedup.commands.audit.read import PartitionReader
 from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
+from streamdedup.commands.audit.staged import StagedAudit
 from streamdedup.commands.audit.time_check import TimeCheck
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
@@ -45,11 +41,14 @@ async def audit(
     """Compare input and output, up to the committed offsets. `on_progress` gets the progress after each batch.
 
     Each partition is judged by itself, and a sample of the keys is compared across partitions; all of them if `across`.
+    With `source.repartition` the whole input is compared with the whole output.
     ConfigError if a topic is missing, or if the group has committed nothing on the input. DeliveryError if the broker
     refuses us or does not answer, or if a transaction stays open.
     """
     unanswered = "the broker does not answer; check it, and run the audit again"
     async with soon(connect, settings.kafka, unanswered) as cluster:
+        if settings.source.repartition is not None:
+            return await StagedAudit(settings, cluster, size_bytes, on_progress).run()
         return await _Audit(settings, cluster, across, size_bytes, on_progress).run()
 
 
@@ -176,47 +175,3 @@ class _Audit:
         if not began_at_latest(self._settings, extent):
             return 0
         return first_read(sorter.parts())
-
-
-def counts_of(
-    settings: Settings, extent: Extent, sorts: Sorts, matches: Matches, limits: tuple[Limit, ...]
-) -> PartitionCounts:
-    """Return the counts of a partition. Findings that its limits hide are None."""
-    sink, found = settings.sink, extent.found
-    duplicates_visible = sink.duplicates_topic or sink.shadow
-    distinguishable = duplicates_visible and not {limit.name for limit in limits} & {
-        "duplicates_incomplete",
-        "duplicates_trimmed",
-        "blocked_unknown",
-    }
-    findings: dict[str, int | None] = {name: getattr(matches, name) for name in FINDINGS}
-    offsets = dict(matches.examples)
-    if distinguishable:
-        findings["lost"] = matches.lost + matches.missing - matches.wrongly_dropped
-        if matches.missing > matches.wrongly_dropped:
-            both = {*offsets["missing"]} - {*offsets.get("wrongly_dropped", ())}
-            offsets["lost"] = sorted({*offsets.get("lost", ()), *both})
-    elif not duplicates_visible:
-        findings["wrongly_dropped"] = None
-    findings |= dict.fromkeys(name for limit in limits for name in limit.hides)
-    return PartitionCounts(
-        partition=extent.partition,
-        input_start=found.input_start,
-        committed=extent.committed,
-        output_start=found.output_start,
-        output_end=found.output_end,
-        floor=found.floor,
-        read=sorts.read,
-        emitted=sorts.emitted,
-        duplicates=sorts.duplicates if duplicates_visible else None,
-        malformed=sorts.malformed,
-        rejected=sorts.rejected,
-        blocked=sorts.blocked if sink.blocked_topic or sink.shadow else None,
-        dropped=sorts.dropped,
-        unjudged=sorts.unjudged,
-        keys=matches.keys,
-        **findings,
-        explained_max=None,
-        offsets={name: offsets[name] for name in FINDINGS if offsets.get(name) and findings[name]},
-        limits=limits,
-    )

@@ -1,0 +1,52 @@
+"""From the findings of a comparison to the counts of a report: what the limits hide is not known."""
+
+from streamdedup.commands.audit.extents import Extent
+from streamdedup.commands.audit.limits import FINDINGS, Limit
+from streamdedup.commands.audit.match import Matches
+from streamdedup.commands.audit.read import Sorts
+from streamdedup.commands.audit.report import PartitionCounts
+from streamdedup.settings import Settings
+
+
+def counts_of(
+    settings: Settings, extent: Extent, sorts: Sorts, matches: Matches, limits: tuple[Limit, ...]
+) -> PartitionCounts:
+    """Return the counts of a partition. Findings that its limits hide are None."""
+    sink, found = settings.sink, extent.found
+    duplicates_visible = sink.duplicates_topic or sink.shadow
+    distinguishable = duplicates_visible and not {limit.name for limit in limits} & {
+        "duplicates_incomplete",
+        "duplicates_trimmed",
+        "blocked_unknown",
+    }
+    findings: dict[str, int | None] = {name: getattr(matches, name) for name in FINDINGS}
+    offsets = dict(matches.examples)
+    if distinguishable:
+        findings["lost"] = matches.lost + matches.missing - matches.wrongly_dropped
+        if matches.missing > matches.wrongly_dropped:
+            both = {*offsets["missing"]} - {*offsets.get("wrongly_dropped", ())}
+            offsets["lost"] = sorted({*offsets.get("lost", ()), *both})
+    elif not duplicates_visible:
+        findings["wrongly_dropped"] = None
+    findings |= dict.fromkeys(name for limit in limits for name in limit.hides)
+    return PartitionCounts(
+        partition=extent.partition,
+        input_start=found.input_start,
+        committed=extent.committed,
+        output_start=found.output_start,
+        output_end=found.output_end,
+        floor=found.floor,
+        read=sorts.read,
+        emitted=sorts.emitted,
+        duplicates=sorts.duplicates if duplicates_visible else None,
+        malformed=sorts.malformed,
+        rejected=sorts.rejected,
+        blocked=sorts.blocked if sink.blocked_topic or sink.shadow else None,
+        dropped=sorts.dropped,
+        unjudged=sorts.unjudged,
+        keys=matches.keys,
+        **findings,
+        explained_max=None,
+        offsets={name: offsets[name] for name in FINDINGS if offsets.get(name) and findings[name]},
+        limits=limits,
+    )

@@ -1,0 +1,154 @@
+"""What an audit cannot know with `source.repartition`; the names are those of `limits` where they mean the same."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from streamdedup.commands.audit.extents import Extent
+from streamdedup.commands.audit.limits import Limit
+from streamdedup.commands.audit.match import Matches
+from streamdedup.delivery.resume import Found, differs
+from streamdedup.settings import Settings
+
+ABSENT = ("lost", "missing", "wrongly_dropped")
+
+
+def is_of_these_logs(found: Found) -> bool:
+    """Return whether an offset of the first stage was committed for this input and this middle topic."""
+    note = found.committed.note if found.committed else None
+    return note is None or not (
+        differs(note.cluster_id, found.cluster_id)
+        or differs(note.input_id, found.input_id)
+        or differs(note.output_id, found.output_id)
+    )
+
+
+def limits_of_input(settings: Settings, inputs: Sequence[Found]) -> Iterator[Limit]:
+    """Yield the limits by what was `found` of each partition of the input."""
+    if of := [f.partition for f in inputs if f.committed is None]:
+        yield Limit(
+            "not_committed", f"no offset is committed on the input ({_named(of)}): nothing is due"
+        )
+    if of := [f.partition for f in inputs if not is_of_these_logs(f)]:
+        yield Limit(
+            "other_input",
+            "the offset was committed for another input or middle topic (made again, or on another cluster): no event"
+            f" of this input is due ({_named(of)}), and the emitted events may come from the other",
+            ("foreign",),
+        )
+    if of := [f.partition for f in inputs if f.committed and f.committed.note is None]:
+        yield Limit(
+            "moved_by_a_tool",
+            f"the offset on the input was committed by another tool ({_named(of)}): events that it skipped look lost",
+        )
+    at_start = [f for f in inputs if f.committed and f.committed.offset < f.input_start]
+    if of := [f.partition for f in at_start]:
+        yield Limit(
+            "deleted_unread",
+            f"the input begins after the committed offset ({_named(of)}): the events between were deleted before they"
+            " were read",
+        )
+    if of := [f.partition for f in inputs if f.input_start > 0]:
+        yield Limit(
+            "input_trimmed",
+            f"the beginning of the input was deleted ({_named(of)}): it is not known whether every emitted event was"
+            " in it",
+            ("foreign",),
+        )
+    if settings.source.start == "latest":
+        yield Limit(
+            "began_at_latest",
+            "source.start is latest, so it is not known where reading began, and which keys are due",
+            ABSENT,
+        )
+
+
+def limits_of_output(
+    settings: Settings,
+    outputs: Sequence[Extent],
+    starts: Mapping[str, int],
+    matches: Matches,
+    unexplained: Sequence[str],
+) -> Iterator[Limit]:
+    """Yield the limits by each partition of the output.
+
+    `starts` is the greatest first offset of each side topic. `unexplained` names the first events of the middle topic
+    that are no copies of ours.
+    """
+    sink, window = settings.sink, settings.filter.kind == "window"
+    found = [extent.found for extent in outputs]
+    if of := [f.partition for f in found if f.floor]:
+        yield Limit(
+            "forgotten",
+            f"after reset --forget the output counts from there on ({_named(of)}), and it is not noted from which event"
+            " of the input on keys are due again",
+            ABSENT,
+        )
+    if of := [f.partition for f in found if f.committed and f.committed.note is None]:
+        yield Limit(
+            "moved_by_a_tool",
+            f"the offset on the middle topic was committed by another tool ({_named(of)}): events that it skipped look"
+            f" lost; and after an earlier reset --forget, its floor is not known, so events that {sink.topic} held"
+            " then look doubled",
+        )
+    if of := [f.partition for f in found if f.note and differs(f.note.output_id, f.output_id)]:
+        yield Limit(
+            "other_output",
+            f"the offset was committed with another {sink.topic} ({_named(of)}): the events emitted then are not in"
+            " this one",
+        )
+    if of := [f.partition for f in found if f.output_start > (f.floor or 0)]:
+        yield Limit(
+            "output_trimmed",
+            f"the beginning of {sink.topic} was deleted ({_named(of)}): it is not known whether a key that is not in it"
+            " was emitted" + (", nor how far the window's time had come" if window else ""),
+            (*ABSENT, *(("doubled",) if window else ())),
+        )
+    if sink.dead_letter_topic and starts.get(sink.dead_letter_topic):
+        yield Limit(
+            "dead_letters_trimmed",
+            f"the beginning of {sink.dead_letter_topic} was deleted: it is not known whether missing events were"
+            " rejected",
+            ABSENT,
+        )
+    if sink.blocked_topic and starts.get(sink.blocked_topic):
+        yield Limit(
+            "blocked_trimmed",
+            f"the beginning of {sink.blocked_topic} was deleted: it is not known whether missing events were blocked",
+            ABSENT,
+        )
+    if sink.duplicates_topic and starts.get(sink.duplicates_topic):
+        yield Limit(
+            "duplicates_trimmed",
+            f"the beginning of {sink.duplicates_topic} was deleted, so a missing key that is not in it may be lost or"
+            " wrongly dropped",
+        )
+    if matches.unaccounted and (sink.duplicates_topic or sink.shadow):
+        yield Limit(
+            "duplicates_incomplete",
+            f"{sink.duplicates_topic or sink.topic} does not hold all duplicates (perhaps it was configured later), so"
+            " a missing key that is not in it may be lost or wrongly dropped",
+        )
+    if matches.missing and settings.blocklist.file and not sink.blocked_topic:
+        yield Limit(
+            "blocked_unknown",
+            "blocked events are written nowhere (sink.blocked_topic is not set), so it is not known whether an event"
+            f" that is not in {sink.topic} was blocked",
+            ("missing",),
+        )
+    if settings.filter.refresh:
+        yield Limit(
+            "refresh",
+            "with filter.refresh, duplicates move the window on, and they are not in the output: it is not known"
+            " whether a key was emitted again too soon",
+            ("doubled",),
+        )
+    if unexplained:
+        yield Limit(
+            "stranger",
+            "the middle topic holds events that this deployment has not copied, at which its second stage stops; first:"
+            f" {', '.join(unexplained)}",
+        )
+
+
+def _named(partitions: Sequence[int]) -> str:
+    few = ", ".join(map(str, partitions[:8]))
+    return f"partition {few}{' and more' if len(partitions) > 8 else ''}"

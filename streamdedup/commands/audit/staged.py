@@ -1,0 +1,445 @@
+"""The audit of a worker with `source.repartition`: the whole input is compared with the whole output.
+
+A key may lie in any partition of the input, and belongs in one of the output. So all rows go through one sorter,
+whichever partition they are from, and each key is compared once, over all partitions. What the first stage has copied
+and the second has not read yet is under way: the origins in the middle topic name those events of the input.
+
+The order of the questions matters while workers run. First the offsets of the first stage: all copies of the events
+below them are in the middle. Then, for each partition of the middle, its end, and after that the offset of the second
+stage: what is below that offset has been judged. Last the ends of the written topics, which hold what came of it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, replace
+from typing import TypeVar
+
+import numpy as np
+from typing_extensions import override
+
+from streamdedup.commands.audit.counts import counts_of
+from streamdedup.commands.audit.extents import WHOSE, Extent
+from streamdedup.commands.audit.limits import Limit, limits_of_times
+from streamdedup.commands.audit.limits_staged import (
+    is_of_these_logs,
+    limits_of_input,
+    limits_of_output,
+)
+from streamdedup.commands.audit.match import EXAMPLES_MAX, Matches, match
+from streamdedup.commands.audit.read import PLACE, STALL_S_MAX, Offsets, PartitionReader, Sorts
+from streamdedup.commands.audit.report import Report, Staged, judged
+from streamdedup.commands.audit.rows import Rows, Sorter
+from streamdedup.commands.audit.time_check import TimeCheck
+from streamdedup.delivery.fence import committed_offset, look, wait_decided
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.resume import Found, differs
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.events import EventBatch, Integers
+from streamdedup.filters.base import Mask
+from streamdedup.filters.window.clock import Clock
+from streamdedup.filters.window.rules import rules_for
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.records.marks import headers_of
+from streamdedup.kafka.records.origin_header import unmarked
+from streamdedup.kafka.sink import transaction_timeout_s
+from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
+from streamdedup.keys.extract import Keys
+from streamdedup.keys.hashing import Hash
+from streamdedup.keys.placement import partitions_of
+from streamdedup.repartition.middle import options_of
+from streamdedup.repartition.offsets import decided, found_in, topology_of
+from streamdedup.settings import Settings
+from streamdedup.settings.stages import copying, deduplicating
+
+R = TypeVar("R", bound=PartitionReader)
+
+_OFFSET_BITS = 48  # of a place: the partition, above the offset
+_TRIES = 5  # to read a partition of the middle that a worker purges meanwhile
+_APART = 1 << 62  # a generation that no window reaches
+
+
+class StagedAudit:
+    """One audit. `settings` are those as written."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        size_bytes: int,
+        on_progress: Callable[[str], None],
+    ) -> None:
+        self._settings, self._cluster = settings, cluster
+        self._first, self._second = copying(settings), deduplicating(settings)
+        self._input, self._sink = settings.source.topic, settings.sink
+        options = options_of(settings)
+        self._middle, self._places = options.topic, options.partitions
+        self._size_bytes, self._on_progress = size_bytes, on_progress
+        self._within_s = settings.delivery.open_transaction_s + transaction_timeout_s(
+            settings.kafka
+        )
+        self._read = 0
+        self._strangers: list[str] = []
+
+    async def run(self) -> Report:
+        """Return the report. ConfigError if a topic is missing, or if nothing is committed on the input."""
+        cluster, settings = self._cluster, self._settings
+        async with asyncio.timeout(ANSWER_S_MAX):
+            of_input = await topology_of(self._first, cluster)
+            topology = await cluster.describe([self._middle, *sink_topics(self._sink)])
+            refuse_missing(topology, self._middle, sink_topics(self._sink))
+        recipe, hash_ = Recipe(settings, self._places), Hash.draw()
+        inputs = await self._inputs(of_input)
+        clock = _clock(recipe)
+        with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
+
+            def reader(extent: Extent, kind: type[R]) -> R:
+                return kind(
+                    recipe,
+                    hash_,
+                    cluster,
+                    extent,
+                    sorter=_Placed(sorter, extent.partition),
+                    clock=clock,
+                    time_check=None,
+                    watch=None,
+                    on_progress=self._tell,
+                )
+
+            readers = [reader(Extent(found.partition, found, {}), _InputReader) for found in inputs]
+            until = [_until(found) for found in inputs]
+            for each, end in zip(readers, until, strict=True):
+                for offsets in (each.under_way, each.lettered, each.blocked):
+                    offsets.reach(end)
+            under_way = [each.under_way for each in readers]
+            own = [await self._waiting(topology, p, under_way) for p in range(self._places)]
+            outputs = [await self._output(topology, p, its) for p, its in enumerate(own)]
+            checks = await self._letters(topology, readers)
+            for each, end in zip(readers, until, strict=True):
+                await each.read_input(end)
+            writers = [reader(extent, _OutputReader) for extent in outputs]
+            for writer in writers:
+                await writer.read_output()
+            generations = clock.generations if clock else None
+            matches = match(sorter.parts(), generations=generations)
+            if matches.foreign:
+                # A worker may have emitted events from beyond the offsets. The input's ends are asked for now, so
+                # all of these events stand below them.
+                for each, found, start in zip(readers, inputs, until, strict=True):
+                    end = await cluster.stable_offset(self._input, found.partition)
+                    await each.read_on(start, end)
+                matches = match(sorter.parts(), generations=generations)
+        for check in checks:
+            matches.note("wrongly_rejected", len(check.wrong), check.wrong_offsets)
+        starts = await self._starts(topology)
+        limits = (
+            *limits_of_input(settings, inputs),
+            *limits_of_output(settings, outputs, starts, matches, self._strangers),
+            *(limit for check in checks for limit in limits_of_times(settings, check)),
+        )
+        return self._report(recipe, matches, readers, writers, limits)
+
+    async def _inputs(self, topology: Topology) -> list[Found]:
+        """Return what is found in each partition of the input. ConfigError if nothing is committed there."""
+        partitions = range(topology[self._input].partitions)
+        committed = await decided(self._first, self._cluster, len(partitions))
+        if not committed:
+            raise ConfigError(
+                f"the group {self._first.kafka.group_id} has committed nothing on {self._input}, so there is nothing to"
+                " audit; check kafka.group_id and source.topic, or run the worker first"
+            )
+        async with asyncio.timeout(ANSWER_S_MAX):
+            return [
+                await found_in(self._first, self._cluster, topology, p, committed.get(p))
+                for p in partitions
+            ]
+
+    async def _waiting(
+        self, topology: Topology, partition: int, under_way: Sequence[Offsets]
+    ) -> Committed | None:
+        """Mark what waits in `partition` of the middle; return the second stage's offset there.
+
+        A worker may purge what it has judged meanwhile. Then its offset has moved on, and is asked for again.
+        """
+        cluster, middle = self._cluster, self._middle
+        for attempt in range(_TRIES):
+            async with asyncio.timeout(ANSWER_S_MAX):
+                end = await cluster.end_offset(middle, partition)
+            await wait_decided(cluster, middle, partition, end, self._within_s, whose=WHOSE)
+            own = await committed_offset(
+                self._second, cluster, partition, self._within_s, whose=WHOSE
+            )
+            async with asyncio.timeout(ANSWER_S_MAX):
+                first = await cluster.first_offset(middle, partition)
+            note = own.note if own else None
+            is_other = note is not None and differs(note.input_id, topology[middle].topic_id)
+            start = first if own is None or is_other else own.offset
+            if start < first and attempt + 1 < _TRIES:
+                continue
+            try:
+                async with aclosing(
+                    self._batches(middle, partition, max(start, first), end)
+                ) as batches:
+                    async for batch in batches:
+                        self._mark(batch, under_way)
+            except TrimmedError:
+                continue
+            return own
+        raise DeliveryError(
+            f"{middle}/{partition} was trimmed again and again during the audit; run the audit again"
+        )
+
+    def _mark(self, batch: EventBatch, under_way: Sequence[Offsets]) -> None:
+        """Note which events of the input the copies in `batch` are of."""
+        left = batch
+        while len(left):
+            ours, stranger = unmarked(left, self._settings.kafka.group_id)
+            if (places := ours.places) is not None and len(ours):
+                name = self._input.encode()
+                is_input = np.fromiter((topic == name for topic in places.topics), np.bool_)
+                for of in np.unique(places.partitions[is_input]).tolist():
+                    if of < len(under_way):
+                        under_way[of].add(places.offsets[is_input & (places.partitions == of)])
+            if stranger is None:
+                return
+            if len(self._strangers) < EXAMPLES_MAX:
+                self._strangers.append(f"{batch.topic}/{batch.partition} offset {stranger}")
+            left = left.take(np.arange(len(ours) + 1, len(left)))
+
+    async def _output(self, topology: Topology, partition: int, own: Committed | None) -> Extent:
+        """Return how far to read `partition` of the output, and of the duplicates."""
+        ends = {
+            topic: await self._decided_end(topic, partition)
+            for topic in (self._sink.topic, self._sink.duplicates_topic)
+            if topic
+        }
+        async with asyncio.timeout(ANSWER_S_MAX):
+            found = await look(
+                self._second,
+                self._cluster,
+                topology,
+                partition,
+                own,
+                output_end=ends[self._sink.topic],
+                input_end_of=self._cluster.end_offset,
+                others={},
+            )
+        return Extent(partition, found, ends)
+
+    async def _decided_end(self, topic: str, partition: int) -> int:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            end = await self._cluster.end_offset(topic, partition)
+        await wait_decided(self._cluster, topic, partition, end, self._within_s, whose=WHOSE)
+        return end
+
+    async def _letters(
+        self, topology: Topology, readers: Sequence[PartitionReader]
+    ) -> list[TimeCheck]:
+        """Mark the events of the input that letters name; return the checks of those rejected for their time.
+
+        Both stages write letters: the first in the partition of the input, the second in that of the middle.
+        """
+        checks = list[TimeCheck]()
+        output = topology[self._sink.topic]
+        for topic, is_blocked in (
+            (self._sink.dead_letter_topic, False),
+            (self._sink.blocked_topic, True),
+        ):
+            if topic is None:
+                continue
+            for partition in range(topology[topic].partitions):
+                end = await self._decided_end(topic, partition)
+                marks = [each.blocked if is_blocked else each.lettered for each in readers]
+                check = None
+                if not is_blocked:
+                    check = TimeCheck(
+                        self._settings,
+                        self._cluster,
+                        output,
+                        topology[topic],
+                        partition=partition,
+                        end=end,
+                    )
+                    checks.append(check)
+                first = await self._cluster.first_offset(topic, partition)
+                async with aclosing(self._batches(topic, partition, first, end)) as batches:
+                    async for batch in batches:
+                        await self._take_letters(batch, marks, check)
+        return checks
+
+    async def _take_letters(
+        self, batch: EventBatch, marks: Sequence[Offsets], check: TimeCheck | None
+    ) -> None:
+        name, named = self._input.encode(), dict[int, list[int]]()
+        places = zip(*(headers_of(batch.headers, header) for header in PLACE), strict=True)
+        claims = []
+        for row, (topic, partition, offset) in enumerate(places):
+            if topic != name or not (partition or b"").isdigit() or not (offset or b"").isdigit():
+                continue
+            at, of = int(offset or b""), int(partition or b"")
+            if of < len(marks):
+                named.setdefault(of, []).append(at)
+                if check and (claim := check.claim(batch, row, at | of << _OFFSET_BITS)):
+                    claims.append(claim)
+        for of, offsets in named.items():
+            marks[of].add(np.array(offsets, dtype=np.int64))
+        if check and claims:
+            await check.check(claims)
+
+    async def _batches(
+        self, topic: str, partition: int, start: int, end: int
+    ) -> AsyncGenerator[EventBatch]:
+        events = self._cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
+        async with aclosing(events) as batches:
+            async for batch in batches:
+                yield batch
+                self._tell(topic, len(batch))
+
+    def _tell(self, topic: str, events: int) -> None:
+        self._read += events
+        self._on_progress(f"{self._read:,} events read, now {topic}")
+
+    async def _starts(self, topology: Topology) -> dict[str, int]:
+        """Return the greatest first offset of each side topic."""
+        async with asyncio.timeout(ANSWER_S_MAX):
+            return {
+                topic: max(
+                    [
+                        await self._cluster.first_offset(topic, partition)
+                        for partition in range(topology[topic].partitions)
+                    ]
+                )
+                for topic in sink_topics(self._sink)[1:]
+            }
+
+    def _report(
+        self,
+        recipe: Recipe,
+        matches: Matches,
+        readers: Sequence["_InputReader"],
+        writers: Sequence["_OutputReader"],
+        limits: tuple[Limit, ...],
+    ) -> Report:
+        sorts = _summed([each.sorts for each in (*readers, *writers)])
+        counts = replace(
+            counts_of(self._settings, writers[0].extent, sorts, matches, limits),
+            partition=None,
+            input_start=None,
+            committed=None,
+            output_start=None,
+            output_end=None,
+            floor=None,
+        )
+        misplaced = sum(each.misplaced for each in writers)
+        packed = {**counts.offsets, "misplaced": sorted(o for w in writers for o in w.first)}
+        staged = Staged(
+            middle=self._middle,
+            under_way=sum(each.waiting for each in readers),
+            misplaced=misplaced,
+            places={
+                name: [_place(at) for at in offsets[:EXAMPLES_MAX]]
+                for name, offsets in packed.items()
+                if offsets
+            },
+        )
+        # Each partition has a filter of its own. One above its capacity explains any number of missing keys.
+        fullest = max(each.sorts.emitted for each in writers)
+        capacity = recipe.shard_capacity
+        capacity = 0 if fullest > capacity else max(capacity, counts.keys)
+        return judged(self._settings, capacity, [replace(counts, offsets={})], staged=staged)
+
+
+class _InputReader(PartitionReader):
+    """Reads a partition of the input; `waiting` counts its events that are under way."""
+
+    waiting = 0
+
+    @override
+    def _due(self, batch: EventBatch) -> None:
+        self.waiting += int(np.count_nonzero(self.under_way.of(batch.offsets)))
+        super()._due(batch)
+
+
+class _OutputReader(PartitionReader):
+    """Reads a partition of the output; `misplaced` counts its events whose key belongs in another one."""
+
+    misplaced = 0
+    first: Sequence[int] = ()
+    """The first places of these events."""
+
+    @property
+    def extent(self) -> Extent:
+        """What is read."""
+        return self._extent
+
+    @override
+    def _add_judged(
+        self,
+        batch: EventBatch,
+        keys: Keys,
+        kind: int,
+        which: Mask,
+        times: tuple[Integers, Integers] | None = None,
+    ) -> None:
+        rows = np.flatnonzero(which)
+        if batch.topic == self._settings.sink.topic and len(rows):
+            options = options_of(self._settings)
+            places = partitions_of(keys.keys.take(rows), options.partitions)
+            elsewhere = places != batch.partition
+            self.misplaced += int(np.count_nonzero(elsewhere))
+            found = batch.offsets[rows[elsewhere]][:EXAMPLES_MAX] | batch.partition << _OFFSET_BITS
+            self.first = [*self.first, *found.tolist()][:EXAMPLES_MAX]
+            if times is not None:  # a window by count knows no time of another partition
+                times = (
+                    np.where(elsewhere, -_APART, times[0]),
+                    np.where(elsewhere, _APART, times[1]),
+                )
+        super()._add_judged(batch, keys, kind, which, times)
+
+
+class _Placed:
+    """Adds the rows of `partition` to a sorter, with the partition in their offsets."""
+
+    def __init__(self, sorter: Sorter, partition: int) -> None:
+        self._sorter, self._bits = sorter, partition << _OFFSET_BITS
+
+    def add(self, rows: Rows) -> None:
+        """Take rows."""
+        for name in ("first", "last"):
+            rows[name] |= self._bits
+        self._sorter.add(rows)
+
+
+def _until(found: Found) -> int:
+    """Return the offset below which the events of a partition of the input are due."""
+    if found.committed is None or not is_of_these_logs(found):
+        return found.input_start
+    return min(max(found.committed.offset, found.input_start), found.input_end)
+
+
+def _clock(recipe: Recipe) -> Clock | None:
+    options = recipe.settings.filter
+    if options.kind != "window":
+        return None
+    return rules_for(
+        recipe.shard_capacity,
+        options.retention,
+        options.generations,
+        options.late,
+        options.refresh,
+        options.max_jump,
+    ).clock
+
+
+def _summed(all_sorts: Sequence[Sorts]) -> Sorts:
+    summed = Sorts()
+    for sorts in all_sorts:
+        for name, count in asdict(sorts).items():
+            setattr(summed, name, getattr(summed, name) + count)
+    return summed
+
+
+def _place(packed: int) -> tuple[int, int]:
+    return packed >> _OFFSET_BITS, packed & (1 << _OFFSET_BITS) - 1

@@ -1,0 +1,183 @@
+"""The middle topic: made to suit the stage, or refused by name if it is otherwise.
+
+It belongs to one deployment. Nothing in it may be deleted before the second stage has read it, so only the purge
+(`purge`) deletes, and the copies keep their timestamps, so no limit on them may apply.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import structlog
+
+from streamdedup.errors import ConfigError
+from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.options import RepartitionOptions
+from streamdedup.kafka.topics import (
+    FOREVER,
+    READ,
+    WRITE,
+    Topic,
+    Topology,
+    settings_like,
+    sink_topics,
+)
+from streamdedup.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+TOPIC_WAIT_S = 30.0
+TOPIC_POLL_S = 0.1
+ENVELOPE_BYTES = 1 << 16  # for the origin of each event, and the frame of a record batch
+SEGMENT_BYTES = 64 << 20  # a purge frees whole segments
+ANY_MS = (1 << 63) - 1  # Kafka's way to say that a limit on timestamps does not apply
+
+_REMADE = "delete that topic, which this worker then makes itself, or name another source.repartition.topic"
+
+
+def bytes_max(input_: Topic) -> int:
+    """Return the size of the largest record batch that the middle must take.
+
+    A record batch of the input may be compressed better than ours, and each event gets one more header.
+    """
+    return 2 * input_.bytes_max + ENVELOPE_BYTES
+
+
+def settings_for(input_: Topic) -> dict[str, str]:
+    """Return the settings of a new middle topic for `input_`. Those that its broker does not know are left out."""
+    wanted = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": str(ANY_MS),
+        "message.timestamp.after.max.ms": str(ANY_MS),
+        "message.timestamp.difference.max.ms": str(ANY_MS),
+        "segment.bytes": str(SEGMENT_BYTES),
+        "unclean.leader.election.enable": "false",
+        "max.message.bytes": str(bytes_max(input_)),
+    }
+    if least := input_.settings.get("min.insync.replicas"):
+        wanted["min.insync.replicas"] = least
+    if "message.timestamp.after.max.ms" in input_.settings:  # Kafka 3.6 deprecates the third
+        del wanted["message.timestamp.difference.max.ms"]
+    else:
+        del wanted["message.timestamp.before.max.ms"], wanted["message.timestamp.after.max.ms"]
+    return wanted
+
+
+def other_partitions(middle: Topic, partitions: int) -> list[str]:
+    """Return what is wrong if the `middle` topic has other than so many `partitions`; else nothing."""
+    problems = list[str]()
+    if middle.partitions != partitions:
+        problems.append(
+            f"the middle topic {middle.name} has {middle.partitions} partitions, and source.repartition.partitions is"
+            f" {partitions}: keys would be in other partitions than before; set that option back, or begin with a new"
+            " kafka.group_id, middle and output"
+        )
+    return problems
+
+
+def misfits(middle: Topic, input_: Topic | None, partitions: int) -> list[str]:
+    """Return what does not suit in the `middle` topic of `input_`, which shall have so many `partitions`.
+
+    If the input may not be seen, None, what depends on it is not looked at.
+    """
+    problems = other_partitions(middle, partitions)
+    if input_ and middle.replicas < input_.replicas:
+        problems.append(
+            f"the middle topic {middle.name} has {middle.replicas} replicas, fewer than {input_.name}, which has"
+            f" {input_.replicas}: give it as many (kafka-reassign-partitions.sh), or name another"
+            " source.repartition.topic"
+        )
+    if middle.settings:
+        for setting, must_be, found in _wrong_settings(middle, input_):
+            problems.append(
+                f"the middle topic {middle.name} has {setting}={found}, and must have {must_be}; set that, or {_REMADE}"
+            )
+    return problems
+
+
+def _wrong_settings(middle: Topic, input_: Topic | None) -> Iterator[tuple[str, str, str]]:
+    """Yield each setting that is wrong: its name, what it must be, and what it is."""
+    known = middle.settings
+    if middle.compacted or not middle.deletes_by_age:
+        yield "cleanup.policy", "delete", known["cleanup.policy"]
+    for setting in ("retention.ms", "retention.bytes"):
+        if middle.number(setting, -1) >= 0:
+            yield setting, "-1", known[setting]
+    if not middle.stamped_by_producer:
+        yield "message.timestamp.type", "CreateTime", known["message.timestamp.type"]
+    else:
+        for side, limit in (("before", middle.behind_ms_max), ("after", middle.ahead_ms_max)):
+            if limit < FOREVER:
+                yield f"message.timestamp.{side}.max.ms", str(ANY_MS), str(limit)
+    if known.get("unclean.leader.election.enable", "false") != "false":
+        yield "unclean.leader.election.enable", "false", "true"
+    if input_ is None:
+        return
+    if middle.bytes_max < bytes_max(input_):
+        yield "max.message.bytes", f"{bytes_max(input_)} at least", str(middle.bytes_max)
+    least = input_.number("min.insync.replicas", 1)
+    if middle.number("min.insync.replicas", least) < least:
+        yield "min.insync.replicas", f"{least} at least", known["min.insync.replicas"]
+
+
+async def prepared(settings: Settings, cluster: Cluster) -> Topology:
+    """Return the input, the middle topic and the dead letters' topic; the middle is made if it is missing.
+
+    `settings` are those of the first stage. ConfigError if a topic is missing or does not suit.
+    """
+    source, middle, partitions = _names(settings)
+    names = [source, *sink_topics(settings.sink)]
+    topology = await cluster.describe(names)
+    if input_ := topology.topics.get(source):
+        wanted = {middle: settings_for(input_)}
+        if settings.sink.create_topics:
+            wanted |= {name: settings_like(input_, 0) for name in sink_topics(settings.sink)[1:]}
+        for name in wanted.keys() - topology.topics.keys():
+            if await cluster.create(name, partitions, input_.replicas, wanted[name]):
+                log.info("topic_created", topic=name, partitions=partitions)
+        async with asyncio.timeout(TOPIC_WAIT_S):
+            while wanted.keys() - topology.topics.keys():
+                await asyncio.sleep(TOPIC_POLL_S)
+                topology = await cluster.describe(names)
+    check(topology, settings)
+    return topology
+
+
+def check(topology: Topology, settings: Settings) -> None:
+    """Raise one ConfigError that lists everything that does not suit the first stage, whose `settings` these are."""
+    source, middle, partitions = _names(settings)
+    names = [source, *sink_topics(settings.sink)]
+    problems = [
+        f"the topic {name} does not exist or may not be seen; create it"
+        for name in names
+        if name not in topology.topics
+    ]
+    problems += [
+        f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
+        for name, operation, right in _rights(names, middle)
+        if name in topology.topics and not topology[name].may(operation)
+    ]
+    if source in topology.topics and middle in topology.topics:
+        problems += misfits(topology[middle], topology[source], partitions)
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _rights(names: Sequence[str], middle: str) -> Iterator[tuple[str, int, str]]:
+    source, *written = names
+    yield from ((name, READ, "Read") for name in (source, middle))
+    yield from ((name, WRITE, "Write") for name in written)
+
+
+def options_of(settings: Settings) -> RepartitionOptions:
+    """Return the options of the stage whose `settings` these are."""
+    if (options := settings.source.repartition) is None:
+        raise ValueError("these settings are of no stage: source.repartition is not set")
+    return options
+
+
+def _names(settings: Settings) -> tuple[str, str, int]:
+    options = options_of(settings)
+    return settings.source.topic, options.topic, options.partitions

@@ -1,0 +1,406 @@
+"""The first stage: it copies each event, byte for byte, to the partition of the middle topic that its key chooses.
+
+It has no memory. Copies and input offsets are one transaction, so its way back from any doubt is the committed offset.
+"""
+
+# Theory of operation
+# ===================
+#
+# One process has one transactional producer, `MIDDLE/INSTANCE`, and reads those partitions of the input that the group
+# GROUP-repartition assigned to it. It is fenced by the generation of that group (KIP-447): a commit names the member,
+# and the generation under which its events were read, and the coordinator refuses any other. Whoever gets a partition
+# next asks for the committed offset in a way that waits for open transactions on it (stable OffsetFetch). So no event
+# is copied twice, and none is left out, whatever dies when.
+#
+# An assignment is served in three steps (`_serve`):
+#   1. The producer is started if it is not: that ends what an earlier transaction of it has left open.
+#   2. `_starts` reads the committed offsets, and `resume` decides where to go on. Where a partition has none, or one
+#      that counts no more, the start is committed before anything is read, so that a crash cannot move it.
+#   3. One reader for each partition makes pieces (`pieces`), and `Transfer` copies them, one transaction after the
+#      other. Readers go on while a transaction commits; what they may hold is bounded.
+# It ends when the group rebalances or the stage leaves: readers end, and what is queued is still committed if the
+# generation lasts. Every failure is a doubt: the producer is dropped, and the assignment is served again.
+#
+# Nothing waits inside a transaction, because an open one holds back the last stable offset of all partitions of the
+# middle: nothing would be read there, and nothing purged. So the stage pauses for `unread_max` between two
+# transactions.
+#
+# A partition of the input stops by itself if only an operator can settle what is wrong with it (damage, a gap, another
+# meaning); the others go on. The stage as a whole stops if the middle topic does not suit any more.
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+import structlog
+
+from streamdedup.delivery.consume import IDLE_WAIT_S, InputReader
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.resume import Resume
+from streamdedup.delivery.services import Services
+from streamdedup.delivery.transactions import run_together
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.events import EventBatch
+from streamdedup.kafka.base import ANSWER_S_MAX, GroupWriter, Membership
+from streamdedup.kafka.client.connection import describe_error, refusal
+from streamdedup.kafka.client.patience import Backoff, is_away
+from streamdedup.kafka.doubt_causes import doubt_cause
+from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.records.decoding import PendingDecode
+from streamdedup.kafka.sink import RefusedError
+from streamdedup.kafka.source import UnreadableError
+from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.repartition.lost_markers import finish_copies, finish_offsets
+from streamdedup.repartition.middle import check, options_of
+from streamdedup.repartition.offsets import decided
+from streamdedup.repartition.pieces import Piece, Pieces, piece_of
+from streamdedup.repartition.resume import Found, input_offset
+from streamdedup.repartition.transfer import LeavesError, PartitionStoppedError, Transfer
+from streamdedup.repartition.unread import Unread
+
+log = structlog.get_logger(__name__)
+
+BACKOFF_S, BACKOFF_S_MAX = 0.1, 10.0
+TURN_S = 0.2
+IDLE_COMMIT_S = 5.0
+POLL_S = 0.2
+
+
+class Stage:
+    """Copies the partitions of the input that the group assigns to this process."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        services: Services,
+        writer: GroupWriter,
+        unread: Unread,
+        *,
+        deployment: str,
+    ) -> None:
+        """`deployment` is the group of the second stage, which the origins name."""
+        self._deployment = deployment
+        self._recipe, self._services, self._settings = recipe, services, recipe.settings
+        options = options_of(self._settings)
+        self._input, self._middle = self._settings.source.topic, options.topic
+        self._partitions = options.partitions
+        self.trouble: str | None = None
+        """Why the whole stage is stopped; else None."""
+        self.stopped: dict[int, str] = {}
+        """The partitions of the input that are stopped, and why."""
+        self.waits: str | None = None
+        """For what it waits before it can begin; None if it does not."""
+        self._writer, self._unread = writer, unread
+        self._transfer = Transfer(recipe, services, writer, unread)
+        self._readers: dict[int, InputReader] = {}
+        self._extractor = recipe.extractor()
+        self._leaving = asyncio.Event()
+        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        self._in_doubt = True
+        self._epoch = -1  # the last that was served
+        self._copies = False  # whether an assignment is served, from its start on
+        self._log = log.bind(topic=self._input, middle=self._middle)
+
+    @property
+    def lag(self) -> int:
+        """How many offsets of the input are not read yet, of the partitions that are assigned."""
+        assigned = self._services.source.assigned or ()
+        return sum(self._services.source.lag(partition) for partition in assigned)
+
+    @property
+    def paused(self) -> str | None:
+        """Why it copies nothing now, as text; None if it copies."""
+        return self._unread.reason
+
+    @property
+    def copying(self) -> bool:
+        """Whether the partitions that are assigned are read, apart from those that are stopped."""
+        return self._copies
+
+    def leave(self) -> None:
+        """Ask `run` to end after the transaction in hand."""
+        self._leaving.set()
+        self._transfer.leave()
+
+    async def run(self) -> None:
+        """Serve each assignment until `leave` is called."""
+        source = self._services.source
+        while not self._leaving.is_set():
+            epoch, assigned = source.epoch, source.assigned
+            if not assigned or self.trouble:
+                await self._pause(TURN_S)
+                continue
+            commits = self._transfer.commits
+            try:
+                await self._serve(epoch, assigned)
+            except LeavesError:
+                self._in_doubt = True
+            except PartitionStoppedError as error:
+                self._in_doubt = True
+                self.stop_partition(error.partition, error)
+            except Exception as error:
+                self._in_doubt = True
+                final = error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
+                if final is not None:
+                    self._stop(final)
+                    continue
+                if self._transfer.commits > commits or source.epoch != epoch:
+                    self._backoff.reset()
+                if source.epoch != epoch:
+                    continue  # the group has gone on, and refuses what is of the time before
+                self._note_doubt(error)
+                if not isinstance(error, RefusedError):  # then fewer events are taken at once
+                    await (
+                        self._writer.give_up()
+                    )  # an open transaction would hold back the second stage
+                    await self._pause(self._backoff.next_s())
+            finally:
+                self._copies = False
+                for partition in assigned:
+                    self._services.meters.of(partition).take_back("left")
+            if source.epoch == epoch and not self._in_doubt:  # every partition has stopped
+                await self._pause(TURN_S)
+        await self._end()
+
+    async def _end(self) -> None:
+        if self._in_doubt:
+            await self._writer.drop()
+        else:
+            await self._writer.give_up()
+
+    async def drop(self) -> None:
+        """Release the producer, whatever it is doing."""
+        await self._writer.drop()
+
+    def _stop(self, error: Exception) -> None:
+        self.trouble = str(error)
+        for partition in self._services.source.assigned or ():
+            self._services.source.hold(partition)
+        self._log.error(
+            "repartition_stopped", error=str(error), remedy="resolve that, then restart the worker"
+        )
+
+    def _note_doubt(self, error: Exception) -> None:
+        name = "repartition"
+        if is_away(error):
+            self._services.cluster.patience.away(name, error)
+        else:
+            self._log.warning(
+                "repartition_doubt", cause=doubt_cause(error), **describe_error(error)
+            )
+
+    async def _serve(self, epoch: int, assigned: Collection[int]) -> None:
+        """Copy the partitions of this assignment until it ends. Any error but those that stop is a doubt."""
+        source, cluster = self._services.source, self._services.cluster
+        if epoch != self._epoch:  # a new assignment tries every partition again
+            self._epoch, self.stopped = epoch, {}
+        for partition in assigned:
+            source.hold(partition)
+        if self._in_doubt:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self._writer.start()
+            await finish_copies(
+                cluster,
+                self._writer,
+                self._middle,
+                range(self._partitions),
+                self._settings.kafka.group_id,
+            )
+            self._in_doubt = False
+        async with asyncio.timeout(ANSWER_S_MAX):
+            topology = await cluster.describe([self._input, *sink_topics(self._settings.sink)])
+        check(topology, self._settings)
+        membership = source.membership
+        if membership is None or source.epoch != epoch:
+            return
+        starts = await self._starts(topology, epoch, assigned, membership)
+        if starts is None or source.epoch != epoch:
+            return
+        cluster.patience.back("repartition")
+        left = {p: start for p, start in starts.items() if p not in self.stopped}
+        for partition, start in left.items():
+            self._reader(partition).begin(epoch, start.offset)
+        self._copies = True
+        if not left:
+            while source.epoch == epoch and not self._leaving.is_set():
+                await self._pause(TURN_S)
+            return
+        self._log.info("repartition_live", partitions=sorted(left))
+        self._transfer.begin(epoch, topology, membership, self._readers, len(left))
+        pieces = Pieces()
+        await run_together(self._read_all(left, pieces), self._transfer.run(pieces))
+
+    async def _read_all(self, partitions: Collection[int], pieces: Pieces) -> None:
+        await run_together(*(self._read(partition, pieces) for partition in partitions))
+        await pieces.close()
+
+    def _reader(self, partition: int) -> InputReader:
+        known = self._readers.get(partition)
+        if known is None:
+            known = InputReader(self._recipe, self._services, partition)
+            self._readers[partition] = known
+        return known
+
+    async def _read(self, partition: int, pieces: Pieces) -> None:
+        """Make pieces of one partition until the epoch ends, the stage leaves, or the partition stops."""
+        reader, loop = self._reader(partition), asyncio.get_running_loop()
+        moved_at, put_to = loop.time(), reader.next_offset
+        while reader.ours and not self._leaving.is_set() and partition not in self.stopped:
+            try:
+                batch = await self._next(reader)
+            except UnreadableError:
+                await pieces.settled()  # raised now, it would take back the events before it
+                raise
+            except DeliveryError as error:
+                await pieces.settled()
+                self.stop_partition(partition, error)
+                return
+            if isinstance(batch, PendingDecode):
+                await self._read_large(partition, batch, pieces)
+            elif batch is not None:
+                await self._put(batch, pieces)
+            elif reader.next_offset > put_to and loop.time() - moved_at >= IDLE_COMMIT_S:
+                await pieces.put(Piece(partition=partition, next_offset=reader.next_offset))
+            else:
+                continue
+            moved_at, put_to = loop.time(), reader.next_offset
+
+    async def _next(self, reader: InputReader) -> EventBatch | PendingDecode | None:
+        delivery = self._settings.delivery
+        most = min(
+            self._transfer.events_max, delivery.batch_events_max, self._extractor.rows_a_turn
+        )
+        return await reader.read(IDLE_WAIT_S, most)
+
+    async def _put(self, batch: EventBatch, pieces: Pieces) -> None:
+        piece = await piece_of(
+            batch, self._extractor, partitions=self._partitions, group=self._deployment
+        )
+        await pieces.put(piece)
+        await asyncio.sleep(0)  # prefetched events come without a wait
+
+    async def _read_large(self, partition: int, large: PendingDecode, pieces: Pieces) -> None:
+        """Make pieces of a large record batch, and hold its place in memory until they are committed."""
+        await pieces.settled()
+        places, name = self._services.cluster.large, f"{self._input}/{partition}"
+        reader, last_offset = self._reader(partition), large.last_offset
+        async with places.decoded(name, large, self._leaving) as is_decoded:
+            while is_decoded and reader.ours and reader.next_offset <= last_offset:
+                batch = await self._next(reader)
+                if not isinstance(batch, EventBatch):  # it is fetched again
+                    break
+                await self._put(batch, pieces)
+                del batch  # it would keep `large` in memory
+                await pieces.settled()
+
+    def stop_partition(self, partition: int, error: Exception) -> None:
+        """Read nothing more of `partition`: only an operator can settle what is wrong with it."""
+        self.stopped[partition] = str(error)
+        self._services.source.hold(partition)
+        self._log.error(
+            "repartition_partition_stopped",
+            partition=partition,
+            error=str(error),
+            remedy="resolve that, then restart the worker; the other partitions go on",
+        )
+
+    async def _starts(
+        self, topology: Topology, epoch: int, assigned: Collection[int], membership: Membership
+    ) -> Mapping[int, Resume] | None:
+        """Return where to go on in each partition, committed where it was not; None if the assignment ended.
+
+        A partition that cannot go on is stopped, and left out.
+        """
+        input_, middle = topology[self._input], topology[self._middle]
+        committed = await self._committed(input_.partitions)
+        is_birth = not committed and not await self._was_used()
+        if is_birth and self._settings.source.start == "latest":
+            # Resolved once for all partitions, by one member: else a later one could no longer tell a birth.
+            if 0 not in assigned:
+                await self._wait_for_birth(epoch, input_.partitions)
+                return None
+            assigned = range(input_.partitions)
+        starts = dict[int, Resume]()
+        for partition in (p for p in assigned if p not in self.stopped):
+            async with asyncio.timeout(ANSWER_S_MAX):
+                found = Found(
+                    committed=committed.get(partition),
+                    cluster_id=topology.cluster_id,
+                    input_id=input_.topic_id,
+                    middle_id=middle.topic_id,
+                    input_start=await self._services.cluster.first_offset(self._input, partition),
+                    input_end=await self._services.cluster.end_offset(self._input, partition),
+                    is_birth=is_birth,
+                    meaning=self._recipe.meaning.check,
+                )
+            try:
+                starts[partition] = input_offset(found, self._settings.source, self._middle)
+            except DeliveryError as error:
+                self.stop_partition(partition, error)
+        changed = {p: start for p, start in starts.items() if start.birth or start.anew}
+        if changed:
+            note = self._transfer.note(topology)
+            offsets = {p: (start.offset, note) for p, start in changed.items()}
+            await self._transfer.commit_offsets(offsets, membership)
+            self._report(changed)
+        ours = self._services.source.assigned or ()
+        return {p: start for p, start in starts.items() if p in ours}
+
+    def _report(self, changed: Mapping[int, Resume]) -> None:
+        for partition, start in changed.items():
+            line = self._log.bind(partition=partition, reason=start.why, offset=start.offset)
+            if start.skipped_from is not None:
+                self._services.meters.of(partition).gap_offsets += start.skipped
+                line.warning(
+                    "input_gap_skipped",
+                    from_offset=start.skipped_from,
+                    to_offset=start.offset,
+                    offsets=start.skipped,
+                    remedy="none: source.on_gap is skip; keep the input longer (retention.ms) than the worker may be"
+                    " down",
+                )
+            elif start.anew:
+                line.warning(
+                    "input_begun_anew",
+                    remedy="none if that was meant: the input is read from its earliest event",
+                )
+            else:
+                line.info("repartition_begins")
+
+    async def _committed(self, partitions: int) -> dict[int, Committed]:
+        """Return the group's offsets on the input, once no transaction on one of them is open any more."""
+        group = self._settings.kafka.group_id
+        return await decided(
+            self._settings,
+            self._services.cluster,
+            partitions,
+            lambda: finish_offsets(self._writer, group),
+        )
+
+    async def _was_used(self) -> bool:
+        """Return whether the middle topic ever held an event. Events that were purged count, too."""
+        cluster = self._services.cluster
+        async with asyncio.timeout(ANSWER_S_MAX):
+            ends = await asyncio.gather(
+                *(cluster.end_offset(self._middle, p) for p in range(self._partitions))
+            )
+        return any(ends)
+
+    async def _wait_for_birth(self, epoch: int, partitions: int) -> None:
+        """Wait until the member that has the first partition has committed where all begin, or the epoch ends."""
+        source = self._services.source
+        self.waits = (
+            "waits for the member that has partition 0 to commit where all partitions begin"
+        )
+        try:
+            while source.epoch == epoch and not self._leaving.is_set():
+                if await self._committed(partitions):
+                    return
+                await self._pause(POLL_S)
+        finally:
+            self.waits = None
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()

@@ -1,0 +1,127 @@
+"""What is checked before a stage begins: that the middle topic is this deployment's alone, and the groups fit it."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from streamdedup.errors import ConfigError
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.repartition.middle import misfits, options_of
+from streamdedup.settings import Settings
+from streamdedup.settings.stages import copying_group
+
+log = structlog.get_logger(__name__)
+
+MIDDLE_POLL_S = 1.0
+TOPICS_MAX = 10  # of other topics that are looked at
+
+_ANEW = "use a new kafka.group_id, middle topic and output, and feed them from the old output and the input"
+
+
+async def check_groups(settings: Settings, cluster: Cluster) -> None:
+    """ConfigError if the broker is too old, or a group has offsets where it should have none.
+
+    `settings` are those as written.
+
+    A group that has read another topic has an output that is spread by another rule: keys would be in other partitions
+    than their filters.
+    """
+    options = options_of(settings)
+    group, middle = settings.kafka.group_id, options.topic
+    copies = copying_group(settings)
+    async with asyncio.timeout(ANSWER_S_MAX):
+        if not await cluster.supports_stable_offsets(group, settings.source.topic):
+            raise ConfigError(
+                "source.repartition needs a broker of Kafka 2.5 or later (stable OffsetFetch), whatever"
+                " delivery.guarantee says; upgrade the broker, or remove the option"
+            )
+        for name, own in ((group, middle), (copies, settings.source.topic)):
+            if others := sorted(await cluster.topics_of(name) - {own}):
+                raise ConfigError(
+                    f"the group {name} has offsets on {', '.join(others[:3])}, and with source.repartition it reads"
+                    f" {own} alone: what it has emitted is spread over partitions by another rule; {_ANEW}"
+                    " (docs/partitioning.md)"
+                )
+        if not await check_owner(cluster, middle, group):
+            log.info(
+                "groups_not_listed",
+                topic=middle,
+                reason="the broker lists no groups for us, so whether others read the middle topic is not checked",
+                remedy="grant Describe on groups, or make sure that nobody else reads or writes this topic",
+            )
+
+
+async def await_middle(
+    settings: Settings, cluster: Cluster, on_wait: Callable[[str | None], None]
+) -> None:
+    """Wait until the middle topic is there: without a first stage, this process does not make it.
+
+    ConfigError if the topic does not suit, as far as it and the input may be seen. `settings` are those as written.
+    `on_wait` gets for what it waits, as text, and then None.
+    """
+    options, source = options_of(settings), settings.source.topic
+    told = False
+    while True:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            topics = (await cluster.describe([options.topic, source])).topics
+        if options.topic in topics:
+            on_wait(None)
+            break
+        if not told:
+            told = True
+            on_wait(f"waits for the first stage, which makes the middle topic {options.topic}")
+            log.warning(
+                "middle_missing",
+                middle=options.topic,
+                remedy="start the first stage (run --stage repartition), which makes this topic; do not make it"
+                " yourself. If it is there, grant Describe on it",
+            )
+        await asyncio.sleep(MIDDLE_POLL_S)
+    input_ = topics.get(source)
+    if problems := misfits(topics[options.topic], input_, options.partitions):
+        raise ConfigError("\n".join(problems))
+
+
+async def check_owner(cluster: Cluster, middle: str, group: str) -> bool:
+    """Return whether the broker lets us see which groups have offsets on the middle topic.
+
+    ConfigError if a group other than `group` has.
+    """
+    strangers = await cluster.groups_on(middle, {group})
+    if strangers:
+        raise ConfigError(
+            f"the group {', '.join(sorted(strangers)[:3])} has offsets on the middle topic {middle}: it belongs to the"
+            f" group {group} alone, whose workers delete what they have read; stop that group and delete its offsets,"
+            " or name another source.repartition.topic"
+        )
+    return strangers is not None
+
+
+async def check_purge(cluster: Cluster, middle: str) -> None:
+    """ConfigError if we may not delete what was read from the middle topic, as far as the broker says."""
+    async with asyncio.timeout(ANSWER_S_MAX):
+        if await cluster.may_delete_records(middle) is False:
+            raise ConfigError(
+                f"the right Delete on topic {middle} is missing, without which its disk fills up: what was read is"
+                " deleted from it; grant it (docs/security.md)"
+            )
+
+
+async def check_not_staged(settings: Settings, cluster: Cluster) -> None:
+    """ConfigError if the group has worked with `source.repartition`, and now shall read without it.
+
+    What it has emitted is spread over partitions by the judged key, and the input is not.
+    """
+    group, source = settings.kafka.group_id, settings.source.topic
+    async with asyncio.timeout(ANSWER_S_MAX):
+        others = sorted(await cluster.topics_of(group) - {source})[:TOPICS_MAX]
+        topology = await cluster.describe(others) if others else None
+        for name, topic in topology.topics.items() if topology else ():
+            notes = await cluster.notes(group, name, topic.partitions)
+            if any(note.placed for note in notes.values()):
+                raise ConfigError(
+                    f"the group {group} has worked with source.repartition, by the middle topic {name}: what it has"
+                    f" emitted is spread over partitions by the judged key, and {source} is not; set"
+                    f" source.repartition again, or {_ANEW} (docs/partitioning.md)"
+                )

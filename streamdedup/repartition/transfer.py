@@ -1,0 +1,300 @@
+"""Transfers: pieces are copied to the middle topic and committed with their input offsets, in one transaction each.
+
+A transaction takes what is queued, and what comes within the commit interval. An event that the middle refuses is found
+by halving, as a shard finds it (`delivery.pace`); alone in its transaction, it becomes a dead letter, or its partition
+stops.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import structlog
+
+from streamdedup.delivery.consume import InputReader
+from streamdedup.delivery.emit import Emitter
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services
+from streamdedup.delivery.transactions import DecidedBatch
+from streamdedup.errors import DeliveryError, StreamdedupError
+from streamdedup.events import EventBatch, Integers, Verdict
+from streamdedup.kafka.base import GroupWriter, Membership
+from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.sink import RefusedError
+from streamdedup.kafka.topics import Topology
+from streamdedup.repartition.pieces import Piece, Pieces
+from streamdedup.repartition.unread import Unread
+from streamdedup.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+NO_LABEL = 0  # the stage folds nothing
+# A transaction takes as much as those of so many shards together: it holds the events of all partitions of the input.
+SHARES_MAX = 8
+
+
+def note_of(topology: Topology, settings: Settings, meaning: int) -> Note:
+    """Return the note of an offset of the first stage, of these `settings` and with this check of their meaning."""
+    input_ = topology[settings.source.topic]
+    return Note(
+        cluster_id=topology.cluster_id,
+        input_id=input_.topic_id,
+        output_id=topology[settings.sink.topic].topic_id,
+        label=NO_LABEL,
+        partitions=input_.partitions,
+        atomic=True,
+        meaning=meaning,
+    )
+
+
+class LeavesError(StreamdedupError):
+    """The stage leaves, or its assignment ended, while nothing could be copied: what is queued is read again."""
+
+
+class PartitionStoppedError(DeliveryError):
+    """Only an operator can settle what is wrong with `partition` of the input."""
+
+    def __init__(self, partition: int, why: str) -> None:
+        super().__init__(why)
+        self.partition = partition
+
+
+class _PartitionWriter:
+    """Writes one partition of the dead letters' topic, for `Emitter`; the copies go another way."""
+
+    def __init__(self, writer: GroupWriter, partition: int) -> None:
+        self._writer, self._partition = writer, partition
+
+    async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
+        if len(rows):
+            await self._writer.copy(topic, self._partition, batch, rows, bytes_max)
+
+    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
+        await self._writer.send(topic, self._partition, records, bytes_max)
+
+
+class Transfer:
+    """Commits pieces, one transaction after the other."""
+
+    def __init__(
+        self, recipe: Recipe, services: Services, writer: GroupWriter, unread: Unread
+    ) -> None:
+        self._recipe, self._services, self._settings = recipe, services, recipe.settings
+        self._writer, self._unread = writer, unread
+        self._source, self._delivery = services.source, self._settings.delivery
+        self._events_most = self.events_max = self._delivery.batch_events_max
+        self._bytes_most = self._delivery.batch_bytes_max
+        self._refused: dict[tuple[int, int], str] = {}  # by partition and offset of the input
+        self._emitters: dict[int, Emitter] = {}
+        self._readers: Mapping[int, InputReader] = {}
+        self._warned_tombstones = False
+        self._copied: dict[int, int] = {}  # in this transaction, by partition of the middle
+        self.commits = 0
+        """How many transactions with events, or with positions, were committed since the start."""
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        """Have a transfer that waits for room end."""
+        self._leaving.set()
+
+    def begin(
+        self,
+        epoch: int,
+        topology: Topology,
+        membership: Membership,
+        readers: Mapping[int, InputReader],
+        partitions: int,
+    ) -> None:
+        """Copy for one assignment: that of `epoch`, by the generation in `membership`, of so many `partitions`."""
+        shares, is_narrow = min(partitions, SHARES_MAX), self.events_max < self._events_most
+        # What one transaction may take beyond `unread_max` is as much again at most.
+        self._events_most = min(shares * self._delivery.batch_events_max, self._unread.most)
+        self._bytes_most = shares * self._delivery.batch_bytes_max
+        if not is_narrow:
+            self.events_max = self._events_most
+        self._epoch, self._topology, self._membership = epoch, topology, membership
+        self._readers = readers
+        self._bytes_max = topology[self._settings.sink.topic].bytes_max
+
+    def note(self, topology: Topology) -> str:
+        """Return the metadata of a commit: the logs that the offsets belong to."""
+        return note_of(topology, self._settings, self._recipe.meaning.check).encode()
+
+    async def commit_offsets(
+        self, offsets: Mapping[int, tuple[int, str]], membership: Membership
+    ) -> None:
+        """Commit offsets without events."""
+        async with asyncio.timeout(self._writer.transaction_s_max):
+            await self._writer.begin()
+            await self._writer.settle()
+            await self._commit(offsets, membership)
+
+    async def run(self, pieces: Pieces) -> None:
+        """Commit all pieces until they are closed. Any error but PartitionStoppedError is a doubt.
+
+        LeavesError if the stage leaves, or the assignment ends, while it waits for the second stage.
+        """
+        self._epochs_note = self.note(self._topology)
+        while (first := await pieces.next()) is not None:
+            await self._room()
+            taken, closed = list[Piece](), False
+            self._copied = {}
+            loop = asyncio.get_running_loop()
+            begun_at = loop.time()
+            try:
+                async with asyncio.timeout(self._writer.transaction_s_max):
+                    await self._writer.begin()
+                    closed = await self._fill(first, pieces, taken)
+                    await self._writer.settle()
+                    await self._commit(self._offsets(taken), self._membership)
+            except RefusedError as error:
+                self._narrow(error, taken)
+                raise
+            self._services.meters.transactions.observe(loop.time() - begun_at)
+            self._unread.add(self._copied)
+            self._passed(taken)
+            pieces.committed(len(taken))
+            if closed:
+                return
+
+    async def _room(self) -> None:
+        """Wait until the second stage has read enough of the middle. This holds no transaction open."""
+        while self._unread.reason is not None:
+            if self._leaving.is_set() or self._source.epoch != self._epoch:
+                raise LeavesError(
+                    "nothing could be copied, because too much of the middle is unread"
+                )
+            await asyncio.sleep(self._unread.TURN_S)
+
+    async def _fill(self, first: Piece, pieces: Pieces, taken: list[Piece]) -> bool:
+        """Send `first` and what follows it until the interval, the events or the bytes are used up.
+
+        `taken` gets all of them. Return whether the pieces are closed.
+        """
+        loop = asyncio.get_running_loop()
+        closes_at = loop.time() + self._delivery.commit_interval_ms / 1000
+        piece: Piece | None = first
+        events = size_bytes = 0
+        closed = False
+        while piece is not None:
+            taken.append(piece)
+            events, size_bytes = events + piece.events, size_bytes + piece.size_bytes
+            await self._send(piece)
+            await asyncio.sleep(0)
+            if events >= self.events_max or size_bytes >= self._bytes_most:
+                break
+            if self._leaving.is_set():
+                closes_at = loop.time()
+            piece, closed = await pieces.next_until(closes_at)
+        return closed
+
+    async def _send(self, piece: Piece) -> None:
+        """Send each event of `piece` to its place, and what was refused to the dead letters."""
+        batch, copies = piece.batch, piece.copies
+        if batch is not None and batch.damage is not None:
+            await self._emit(piece.partition, DecidedBatch.skipped(batch, self._letter_ms()))
+        if batch is None or copies is None:
+            return
+        if piece.tombstones and not self._warned_tombstones:
+            self._warn_tombstones(batch)
+        rows = np.arange(len(batch))
+        refused = self._refused_in(batch)
+        if refused:
+            rows = np.delete(rows, list(refused))
+            await self._emit(piece.partition, self._rejected(batch, refused))
+        for place, at in piece.by_place(rows):
+            self._copied[place] = self._copied.get(place, 0) + len(at)
+            await self._writer.copy(self._settings.sink.topic, place, copies, at, self._bytes_max)
+
+    def _refused_in(self, batch: EventBatch) -> dict[int, str]:
+        """Return row -> reason for the events that the middle has refused before."""
+        if not self._refused:
+            return {}
+        ours = {at: why for (p, at), why in self._refused.items() if p == batch.partition}
+        rows = np.flatnonzero(np.isin(batch.offsets, list(ours))).tolist()
+        return {row: ours[int(batch.offsets[row])] for row in rows}
+
+    def _rejected(self, batch: EventBatch, refused: Mapping[int, str]) -> DecidedBatch:
+        rows = np.array(sorted(refused), dtype=np.int64)
+        reasons = dict(enumerate(refused[row] for row in rows.tolist()))
+        verdicts = np.full(len(rows), Verdict.REJECTED, dtype=np.uint8)
+        return DecidedBatch(
+            batch=batch.take(rows),
+            verdicts=verdicts,
+            malformed={},
+            rejected=reasons,
+            letter_ms=self._letter_ms(),
+        )
+
+    def _letter_ms(self) -> int:
+        return self._services.now_ms()
+
+    async def _emit(self, partition: int, part: DecidedBatch) -> None:
+        """Report rejected events, or a record batch that was skipped, in the dead letters."""
+        emitter = self._emitters.get(partition)
+        if emitter is None:
+            letters = self._settings.sink.dead_letter_topic
+            topics = self._topology.topics
+            count = topics[letters].partitions if letters else 1
+            writer = _PartitionWriter(self._writer, partition % count)
+            emitter = self._emitters[partition] = Emitter(self._settings, writer)
+        emitter.observe(self._topology)
+        try:
+            await emitter.emit(part)
+        except DeliveryError as error:
+            raise PartitionStoppedError(partition, str(error)) from error
+
+    def _narrow(self, error: RefusedError, taken: list[Piece]) -> None:
+        """Take fewer events, to find the one that was refused; or name it, if it was alone."""
+        if any(emitter.unstamp_letters(error) for emitter in self._emitters.values()):
+            return
+        events = sum(piece.events for piece in taken)
+        self.events_max = max(1, min(self.events_max, events) // 2)
+        if events > 1:
+            return
+        is_letter = error.topic != self._settings.sink.topic
+        for piece in taken:
+            if (batch := piece.batch) is None or not (len(batch) or is_letter):
+                continue
+            damaged_at = batch.damage.first_offset if batch.damage else 0
+            offset = int(batch.offsets[0]) if len(batch) else damaged_at
+            where = piece.partition, offset
+            if is_letter or where in self._refused:
+                raise PartitionStoppedError(
+                    piece.partition,
+                    f"{batch.topic}/{piece.partition} offset {offset}: {error.topic} refuses the record that reports"
+                    f" this event ({error.reason}); check the settings of {error.topic}",
+                ) from error
+            self._refused[where] = f"refused by {error.topic}: {error.reason}"
+
+    def _offsets(self, taken: list[Piece]) -> dict[int, tuple[int, str]]:
+        return {piece.partition: (piece.next_offset, self._epochs_note) for piece in taken}
+
+    async def _commit(self, offsets: Mapping[int, tuple[int, str]], membership: Membership) -> None:
+        settings = self._settings
+        group, source = settings.kafka.group_id, settings.source.topic
+        await self._writer.commit(group, source, offsets, membership)
+
+    def _passed(self, taken: list[Piece]) -> None:
+        self.commits += 1
+        self.events_max = min(self._events_most, self.events_max * 2)
+        for piece in taken:
+            self._services.meters.of(piece.partition).commit(piece.next_offset)
+            self._readers[piece.partition].passed()
+        if self._refused:
+            reached = {piece.partition: piece.next_offset for piece in taken}
+            self._refused = {
+                (p, at): why for (p, at), why in self._refused.items() if at >= reached.get(p, 0)
+            }
+
+    def _warn_tombstones(self, batch: EventBatch) -> None:
+        self._warned_tombstones = True
+        log.warning(
+            "tombstones_by_record_key",
+            topic=batch.topic,
+            partition=batch.partition,
+            reason="events with a null value are not judged, so they go by their record keys: a reader of the output"
+            " may see one before or after the values of its key",
+            remedy="none if nobody relies on their order; else set source.tombstones: judge, or drop",
+        )

@@ -1,0 +1,269 @@
+"""The stages of `source.repartition` as a worker runs them: the first stage beside the shards, or alone.
+
+The first stage has a group of its own, so it has its own consumer, which must be kept alive like the shards' one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Literal
+from uuid import uuid4
+
+import structlog
+
+from streamdedup.delivery.leader_clocks import LeaderClocks
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services, wall_clock_ms
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect, Source
+from streamdedup.kafka.broker_clock import BrokerClock
+from streamdedup.kafka.client.connection import refusal
+from streamdedup.kafka.client.patience import start_patiently
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.metrics.counts import Meters
+from streamdedup.repartition import middle
+from streamdedup.repartition.offsets import TRANSACTION_S
+from streamdedup.repartition.stage import Stage
+from streamdedup.repartition.startup import check_groups, check_owner
+from streamdedup.repartition.unread import Unread
+from streamdedup.server import Phase, Status, serving
+from streamdedup.server.status import COPYING_TROUBLE, Copying
+from streamdedup.settings import Settings
+from streamdedup.settings.stages import copying
+from streamdedup.threads import THE_WORKER, Threads
+from streamdedup.version import __version__
+from streamdedup.worker.group_watch import GroupWatch
+from streamdedup.worker.input_watch import InputWatch
+from streamdedup.worker.membership import Membership
+from streamdedup.worker.startup import COMPILING_REMEDY, compile_copying
+from streamdedup.worker.tasks import beside, enduring
+from streamdedup.worker.topic_watch import TopicWatch
+
+log = structlog.get_logger(__name__)
+
+Stages = Literal["both", "repartition", "deduplicate"]
+
+OWNER_EVERY_S = 60.0
+PROGRESS_EVERY_S = 60.0
+LEAVING_S_MAX = 2.0
+TRANSACTION_MS = round(TRANSACTION_S * 1000)
+
+
+class Copier:
+    """Runs the first stage; `settings` are those as written. `copying` is what the pages show of it."""
+
+    def __init__(
+        self, settings: Settings, meters: Meters, now_ms: Callable[[], int], threads: Threads
+    ) -> None:
+        self._written, self._settings = settings, copying(settings)
+        self._options = middle.options_of(settings)
+        self._meters, self._now_ms, self._threads = meters, now_ms, threads
+        self.copying = Copying(
+            Status(self._settings.source.topic, {}, Meters()), self._options.topic
+        )
+        self._source: Source | None = None
+        self._stage: Stage | None = None
+        self._working: asyncio.Task[None] | None = None
+
+    async def prepare(self, cluster: Cluster) -> None:
+        """Check the groups, and make or check the middle topic. ConfigError if something does not fit."""
+        await check_groups(self._written, cluster)
+        topology = self._topology = await middle.prepared(self._settings, cluster)
+        self._recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
+        self._cluster = cluster
+        most_ms = await cluster.transaction_ms_max()
+        self._timeout_ms = min(TRANSACTION_MS, most_ms or TRANSACTION_MS)
+        what = "its inner loops, which are compiled at the first start"
+        await self._threads.memory.run(
+            THE_WORKER, what, compile_copying, self._recipe, remedy=COMPILING_REMEDY
+        )
+
+    async def run(self) -> None:
+        """Join the group and copy, until cancelled.
+
+        DeliveryError if the group or a broker refuses us; ConfigError if another group begins to read the middle topic.
+        """
+        recipe, cluster, status = self._recipe, self._cluster, self.copying.status
+        settings = self._settings
+        group, name = settings.kafka.group_id, recipe.meaning.name
+        source = self._source = cluster.source(settings.source.topic, name, group=group)
+        status.source, status.cluster, status.phase = source, cluster, Phase.JOINING
+        loop = asyncio.get_running_loop()
+        clocks = LeaderClocks(cluster, self._options.topic, BrokerClock(self._now_ms, loop.time))
+        services = Services(
+            cluster=cluster,
+            clocks=clocks,
+            source=source,
+            now_ms=self._now_ms,
+            meters=status.meters,
+            threads=self._threads,
+        )
+        instance = settings.kafka.group_instance_id or uuid4().hex
+        writer = cluster.group_writer(
+            f"{self._options.topic}/{instance}",
+            settings.sink,
+            timeout_ms=self._timeout_ms,
+        )
+        unread = Unread(
+            cluster,
+            self._written.kafka.group_id,
+            self._options.topic,
+            self._options.partitions,
+            self._options.unread_max,
+        )
+        stage = self._stage = Stage(
+            recipe, services, writer, unread, deployment=self._written.kafka.group_id
+        )
+        self.copying.stage, self.copying.unread = stage, unread
+        watch = GroupWatch(cluster, source, group, name, status)
+        topics = TopicWatch(cluster, self._topology, status)
+        after_s = settings.delivery.open_transaction_s
+        held = InputWatch(cluster, source, status, after_s, lambda: self._partitions(stage))
+        membership = Membership(source, cluster.patience, "the consumer of the first stage")
+        log.info(
+            "repartition_starts",
+            source=settings.source.topic,
+            middle=self._options.topic,
+            partitions=self._options.partitions,
+            group=group,
+            transactional_id=f"{self._options.topic}/{instance}",
+            meaning=name,
+            order="events of one key are in the order in which the input's partitions are read",
+        )
+        async with beside(enduring("group", watch.run, self._meters)):
+            await source.start()
+            status.phase = Phase.SERVING
+            self._working = asyncio.create_task(stage.run())
+            try:
+                async with beside(
+                    enduring("unread", unread.run, self._meters),
+                    enduring("topics", topics.run, self._meters, ends_by=(DeliveryError,)),
+                    enduring("input", held.run, self._meters),
+                    enduring("middle", self._watch_owner, self._meters, ends_by=(ConfigError,)),
+                ):
+                    while True:
+                        status.epoch = source.epoch
+                        if self._working.done() and status.phase is not Phase.DRAINING:
+                            self._working.result()
+                        await membership.keep_alive()
+                        cluster.patience.check()
+            finally:
+                self._working.cancel()
+                await asyncio.wait([self._working], timeout=LEAVING_S_MAX)
+
+    def _partitions(self, stage: Stage) -> dict[int, bool]:
+        """Return our partitions of the input, each with whether it is read now."""
+        assigned = self.copying.status.assigned or ()
+        return {p: stage.copying and p not in stage.stopped for p in assigned}
+
+    async def _watch_owner(self) -> None:
+        """Look now and then whether another group has begun to read the middle topic; one member does, for all."""
+        while True:
+            await asyncio.sleep(OWNER_EVERY_S)
+            if 0 not in (self.copying.status.assigned or ()):
+                continue
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await check_owner(self._cluster, self._options.topic, self._written.kafka.group_id)
+
+    async def drain(self, within_s: float) -> None:
+        """Finish the transaction in hand, and copy nothing more. The membership lasts until `end`."""
+        self.copying.status.phase = Phase.DRAINING
+        if self._stage is not None and self._working is not None:
+            self._stage.leave()
+            await asyncio.wait([self._working], timeout=within_s)
+
+    async def end(self, within_s: float) -> None:
+        """Release the producer, and leave the group."""
+        if self._stage is not None:
+            await self._stage.drop()
+        if self._source is not None and not await self._source.stop(within_s):
+            log.warning(
+                "group_not_left",
+                remedy="none: the group drops this member after session_timeout_ms",
+            )
+        log.info("repartition_ends", copied=self.copying.copied)
+
+
+class CopyingWorker:
+    """A process that runs the first stage alone, with the interface of `Worker`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Connect = kafka_cluster,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._settings, self._connect = settings, connect
+        self._threads = Threads()
+        meters = Meters()
+        self._copier = Copier(settings, meters, now_ms, self._threads)
+        self._status = Status(settings.source.topic, {}, meters, judges=False)
+        self._status.copying = self._copier.copying
+        self._stop = asyncio.Event()
+
+    @property
+    def status(self) -> Status:
+        """The worker's status, which the pages of the server show."""
+        return self._status
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a thread is still running."""
+        return self._threads.busy
+
+    def stop(self) -> None:
+        """Have `run` drain and return."""
+        self._status.phase = Phase.DRAINING
+        self._stop.set()
+
+    def reload(self) -> None:
+        """Do nothing: there are no lists in this stage."""
+
+    async def run(self) -> None:
+        """Copy until `stop` is called.
+
+        ConfigError if settings or topics do not fit, before the group is joined. DeliveryError if the broker or the
+        group refuses the worker.
+        """
+        drain_s = self._settings.delivery.drain_s
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(serving(self._settings.server, self._status))
+            work = asyncio.create_task(self._work(stack))
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not work.done():
+                await self._copier.drain(drain_s / 2)
+            work.cancel()
+            try:
+                await work
+            except asyncio.CancelledError:
+                if not self._stop.is_set():  # nobody asked: a client library may cancel its caller
+                    raise DeliveryError(
+                        "the worker was cancelled from within; restart it, and report this bug with its log"
+                    ) from None
+            except Exception as error:
+                if refused := refusal(error):
+                    raise refused from error
+                raise
+            finally:
+                await self._copier.end(drain_s / 4)
+
+    async def _work(self, stack: AsyncExitStack) -> None:
+        kafka = self._settings.kafka
+        log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
+        cluster = await stack.enter_async_context(self._connect(kafka))
+        self._status.cluster = cluster
+        await start_patiently(lambda: self._copier.prepare(cluster), "the topics", cluster.patience)
+        self._status.phase = Phase.SERVING
+        async with beside(self._log_progress()):
+            await self._copier.run()
+
+    async def _log_progress(self) -> None:
+        """Log a line every PROGRESS_EVERY_S seconds, as a worker with both stages does; until cancelled."""
+        copying = self._copier.copying
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY_S)
+            progress = copying.progress
+            log_progress = log.warning if COPYING_TROUBLE & progress.keys() else log.info
+            log_progress("progress", **progress, partitions=len(copying.status.assigned or ()))

@@ -1,0 +1,147 @@
+"""Deployments with `source.repartition`: on a real broker, and over one in memory."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamdedup.kafka.base import Cluster, GroupWriter
+from streamdedup.kafka.group_sink import KafkaGroupWriter
+from streamdedup.settings import load
+from streamdedup.testing import MemoryBroker, connected_to
+from tests.broker.base import DEADLINE_S, wait_until
+from tests.broker.topics import committed, create_topic, read_all, unique_name
+from tests.deployment import Deployment, WorkerProcess
+from tests.local import LocalWorker, Start, on_virtual_clock
+from tests.spread import PARTITIONS
+
+INPUTS, PLACES = 3, 4
+
+
+class Staged(Deployment):
+    """A deployment whose input is repartitioned; its workers make the middle topic and the output."""
+
+    def __init__(self, bootstrap: str, directory: Path, partitions: int = PARTITIONS) -> None:
+        super().__init__(bootstrap, directory, partitions)
+        self.middle = unique_name("middle")
+        self.config["source"]["repartition"] = {"topic": self.middle, "partitions": PLACES}
+        self.config["key"] = {"field": "id"}
+        self.config["sink"]["create_topics"] = True
+        create_topic(bootstrap, self.source, partitions)
+
+    def ids(self) -> Counter[str]:
+        """How often each key is in the output, which the workers may not have made yet."""
+        try:
+            output = read_all(self.bootstrap, self.sink)
+        except LookupError:
+            return Counter()
+        return Counter(json.loads(record.value or b"")["id"] for record in output)
+
+    def stage(self, stage: str, config: Path, number: int = 0) -> WorkerProcess:
+        """Start a process that runs one stage alone."""
+        log = self.directory / f"{stage}-{number}.log"
+        return WorkerProcess(config, log, arguments=("--stage", stage))
+
+    async def until_copied(self, ends: Mapping[int, int]) -> None:
+        """Wait until the first stage has committed these offsets of the input."""
+        group = f"{self.group}-repartition"
+        await asyncio.to_thread(
+            wait_until,
+            lambda: committed(self.bootstrap, group, self.source) == ends,
+            DEADLINE_S,
+            lambda: f"the first stage is not at {ends}",
+        )
+
+    async def left_open(self, cluster: Cluster, timeout_ms: int = 3000) -> GroupWriter:
+        """Begin a transaction as a member of the first stage, with offsets of each partition in it.
+
+        The broker aborts it after `timeout_ms`. The member has left the group by then, but does not know it.
+        """
+        group = f"{self.group}-repartition"
+        settings = load(self.write_config())
+        source = cluster.source(self.source, "streamdedup-test", group=group)
+        await source.start()
+        while (membership := source.membership) is None:
+            await source.keep_alive(0.1)
+        writer = cluster.group_writer(f"{self.middle}/left", settings.sink, timeout_ms=timeout_ms)
+        await writer.start()
+        await writer.begin()
+        offsets = dict.fromkeys(range(self.partitions), (1, ""))
+        assert isinstance(writer, KafkaGroupWriter) and writer._offsets
+        member = (membership.generation, membership.member_id, membership.instance_id)
+        assert await writer._offsets.add(group, member, self.source, offsets) is None
+        assert await source.stop(5.0)
+        return writer
+
+
+class MemoryStage:
+    """An input of `INPUTS` partitions, and workers that make the middle topic and the output."""
+
+    def __init__(self, directory: Path, start: Start) -> None:
+        self.deployment = Deployment("memory:1", directory, partitions=INPUTS)
+        self.middle = "middle"
+        self.deployment.config["source"]["repartition"] = {
+            "topic": self.middle,
+            "partitions": PLACES,
+        }
+        self.deployment.config["key"] = {"field": "id"}
+        self.deployment.config["sink"]["create_topics"] = True
+        self.broker = MemoryBroker()
+        self.broker.rebalance_s = 1
+        self.broker.create_topic(self.deployment.source, INPUTS)
+        self._start = start
+        self._chance = random.Random(1)
+
+    @property
+    def source(self) -> str:
+        """The input."""
+        return self.deployment.source
+
+    @property
+    def copying_group(self) -> str:
+        """The group of the first stage."""
+        return f"{self.deployment.group}-repartition"
+
+    def start(self, **sections: dict[str, Any]) -> LocalWorker:
+        """One more worker, with more in the sections of its configuration."""
+        config = self.deployment.config
+        given = dict(config)
+        for name, options in sections.items():
+            given[name] = {**given.get(name, {}), **options}
+        self.deployment.config = given
+        worker = self._start(self.deployment, connect=connected_to(self.broker))
+        self.deployment.config = config
+        return worker
+
+    def feed(self, ids: Iterable[object]) -> None:
+        """Append an event of each id, in a partition by chance."""
+        self.broker.produce(
+            self.source,
+            [(self._chance.randrange(INPUTS), None, value(number)) for number in ids],
+        )
+
+    def copies(self) -> int:
+        """How many events the middle topic has, or had."""
+        return sum(len(events) for events in self.broker.read_all(self.middle))
+
+    def ids(self) -> Counter[str]:
+        """How often each id is in the output, if a worker has made it."""
+        if self.deployment.sink not in self.broker.topics:
+            return Counter()
+        output = self.broker.read_all(self.deployment.sink)
+        return Counter(
+            str(json.loads(event.value or b"")["id"]) for events in output for event in events
+        )
+
+
+def value(number: object) -> bytes:
+    """Return the value of an event with that id."""
+    return json.dumps({"id": number}).encode()
+
+
+def play(directory: Path, scene: Callable[[MemoryStage], Coroutine[Any, Any, None]]) -> None:
+    """Run `scene` on a virtual clock."""
+    on_virtual_clock(lambda start: scene(MemoryStage(directory, start)))
