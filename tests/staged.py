@@ -4,10 +4,11 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.base import Cluster, GroupWriter
 from streamdedup.kafka.group_sink import KafkaGroupWriter
 from streamdedup.settings import load
@@ -105,14 +106,16 @@ class MemoryStage:
         """The group of the first stage."""
         return f"{self.deployment.group}-repartition"
 
-    def start(self, **sections: dict[str, Any]) -> LocalWorker:
-        """One more worker, with more in the sections of its configuration."""
+    def start(
+        self, now_ms: Callable[[], int] = wall_clock_ms, **sections: dict[str, Any]
+    ) -> LocalWorker:
+        """One more worker, with that clock, and more in the sections of its configuration."""
         config = self.deployment.config
         given = dict(config)
         for name, options in sections.items():
             given[name] = {**given.get(name, {}), **options}
         self.deployment.config = given
-        worker = self._start(self.deployment, connect=connected_to(self.broker))
+        worker = self._start(self.deployment, connect=connected_to(self.broker), now_ms=now_ms)
         self.deployment.config = config
         return worker
 
@@ -122,6 +125,12 @@ class MemoryStage:
             self.source,
             [(self._chance.randrange(INPUTS), None, value(number)) for number in ids],
         )
+
+    async def judge(self, ids: Sequence[object]) -> None:
+        """Append an event of each id, have a worker judge them, and drain it."""
+        self.feed(ids)
+        async with self.start() as worker:
+            await worker.consumed(len(ids))
 
     def copies(self) -> int:
         """How many events the middle topic has, or had."""

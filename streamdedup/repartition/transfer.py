@@ -6,7 +6,8 @@ stops.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 import structlog
@@ -193,7 +194,8 @@ class Transfer:
         """Send each event of `piece` to its place, and what was refused to the dead letters."""
         batch, copies = piece.batch, piece.copies
         if batch is not None and batch.damage is not None:
-            await self._emit(piece.partition, DecidedBatch.skipped(batch, self._letter_ms()))
+            skipped = partial(DecidedBatch.skipped, batch)
+            await self._emit(piece.partition, skipped)
         if batch is None or copies is None:
             return
         if piece.tombstones and not self._warned_tombstones:
@@ -202,7 +204,7 @@ class Transfer:
         refused = self._refused_in(batch)
         if refused:
             rows = np.delete(rows, list(refused))
-            await self._emit(piece.partition, self._rejected(batch, refused))
+            await self._emit(piece.partition, partial(_rejected, batch, refused))
         for place, at in piece.by_place(rows):
             self._copied[place] = self._copied.get(place, 0) + len(at)
             await self._writer.copy(self._settings.sink.topic, place, copies, at, self._bytes_max)
@@ -215,23 +217,11 @@ class Transfer:
         rows = np.flatnonzero(np.isin(batch.offsets, list(ours))).tolist()
         return {row: ours[int(batch.offsets[row])] for row in rows}
 
-    def _rejected(self, batch: EventBatch, refused: Mapping[int, str]) -> DecidedBatch:
-        rows = np.array(sorted(refused), dtype=np.int64)
-        reasons = dict(enumerate(refused[row] for row in rows.tolist()))
-        verdicts = np.full(len(rows), Verdict.REJECTED, dtype=np.uint8)
-        return DecidedBatch(
-            batch=batch.take(rows),
-            verdicts=verdicts,
-            malformed={},
-            rejected=reasons,
-            letter_ms=self._letter_ms(),
-        )
+    async def _emit(self, partition: int, part_at: Callable[[int], DecidedBatch]) -> None:
+        """Report rejected events, or a record batch that was skipped, in the dead letters.
 
-    def _letter_ms(self) -> int:
-        return self._services.now_ms()
-
-    async def _emit(self, partition: int, part: DecidedBatch) -> None:
-        """Report rejected events, or a record batch that was skipped, in the dead letters."""
+        `part_at` returns them with the time by which the letters are stamped, in ms since 1970.
+        """
         emitter = self._emitters.get(partition)
         if emitter is None:
             letters = self._settings.sink.dead_letter_topic
@@ -241,7 +231,7 @@ class Transfer:
             emitter = self._emitters[partition] = Emitter(self._settings, writer)
         emitter.observe(self._topology)
         try:
-            await emitter.emit(part)
+            await emitter.emit(part_at(emitter.letter_ms(None, self._services.now_ms())))
         except DeliveryError as error:
             raise PartitionStoppedError(partition, str(error)) from error
 
@@ -298,3 +288,15 @@ class Transfer:
             " may see one before or after the values of its key",
             remedy="none if nobody relies on their order; else set source.tombstones: judge, or drop",
         )
+
+
+def _rejected(batch: EventBatch, refused: Mapping[int, str], letter_ms: int) -> DecidedBatch:
+    """Return the events of the rows that are `refused`, with the reasons."""
+    rows = np.array(sorted(refused), dtype=np.int64)
+    return DecidedBatch(
+        batch=batch.take(rows),
+        verdicts=np.full(len(rows), Verdict.REJECTED, dtype=np.uint8),
+        malformed={},
+        rejected=dict(enumerate(refused[row] for row in rows.tolist())),
+        letter_ms=letter_ms,
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import override
 
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Column
 from streamdedup.kafka.records.records import Record
@@ -25,6 +27,7 @@ from tests.local import LocalWorker
 from tests.staged import INPUTS, PLACES, MemoryStage, play, value
 
 LARGE = 5_000
+AHEAD_MS = 2 * 3_600_000
 
 
 def large(number: int) -> bytes:
@@ -51,12 +54,12 @@ class RefusingBroker(MemoryBroker):
         return super().append(topic, partition, records, writer)
 
 
-async def started(stage: MemoryStage) -> LocalWorker:
-    """Start a worker on such a broker."""
+async def started(stage: MemoryStage, now_ms: Callable[[], int] = wall_clock_ms) -> LocalWorker:
+    """Start a worker, with that clock, on such a broker."""
     refusing = RefusingBroker()
     refusing.create_topic(stage.source, INPUTS)
     stage.broker = refusing
-    worker = stage.start()
+    worker = stage.start(now_ms)
     await worker.live(PLACES)
     return worker
 
@@ -77,6 +80,21 @@ def test_what_the_middle_refuses_becomes_a_letter(tmp_path: Path) -> None:
             assert headers["streamdedup.topic"] == stage.source.encode()
             assert b"refused by middle" in (headers["streamdedup.reason"] or b"")
         assert not {"7", "300"} & stage.ids().keys()
+
+    play(tmp_path, scene)
+
+
+def test_letters_that_are_refused_for_their_time_go_without_it(tmp_path: Path) -> None:
+    """The worker's clock is wrong, so the letters' topic refuses their stamps; nothing stops for that."""
+
+    async def scene(stage: MemoryStage) -> None:
+        stage.deployment.config["sink"]["dead_letter_topic"] = "letters"
+        worker = await started(stage, now_ms=lambda: wall_clock_ms() + AHEAD_MS)
+        stage.broker.produce(stage.source, [(0, None, large(0)), (0, None, value(1))])
+        await worker.until(lambda: stage.ids().total() == 1, "the other")
+        assert sum(map(len, stage.broker.read_all("letters"))) == 1
+        assert worker.lines("letters_unstamped")
+        assert not worker.lines("repartition_partition_stopped")
 
     play(tmp_path, scene)
 
