@@ -125,6 +125,7 @@ import asyncio
 import traceback
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 import structlog
 
@@ -151,6 +152,7 @@ from streamdedup.kafka.doubt_causes import doubt_cause
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.hashing import MURMUR3
+from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings.meaning import shown_check
 
 log = structlog.get_logger(__name__)
@@ -541,23 +543,7 @@ class Delivery:
         shard.seal()
         start.close(resume.offset, shard.watermark)
         await committer.commit(shard, topology, start)
-        if resume.skipped_from is not None:
-            self._meters.gap_offsets += resume.skipped
-            self._log.warning(
-                "input_gap_skipped",
-                reason=resume.why,
-                from_offset=resume.skipped_from,
-                to_offset=resume.offset,
-                offsets=resume.skipped,
-                remedy="none: source.on_gap is skip; keep the input longer (retention.ms) than the worker may be down",
-            )
-        elif resume.anew:
-            self._log.warning(
-                "input_begun_anew",
-                reason=resume.why,
-                offset=resume.offset,
-                remedy="none if that was meant: the input is read from its earliest event",
-            )
+        warn_of_start(self._log, self._meters, resume)
 
     async def _wait_full(self, shard: Shard) -> None:
         self._services.source.hold(self.partition)
@@ -628,6 +614,30 @@ class Delivery:
                 await self._leaving.wait()
         except TimeoutError:
             return
+
+
+def warn_of_start(log: Any, meters: ShardMeters, resume: Resume) -> None:  # noqa: ANN401 - structlog's
+    """Warn, and count what was passed over, if the offset that was committed does not count any more.
+
+    `log` names the partition.
+    """
+    if resume.skipped_from is not None:
+        meters.gap_offsets += resume.skipped
+        log.warning(
+            "input_gap_skipped",
+            reason=resume.why,
+            from_offset=resume.skipped_from,
+            to_offset=resume.offset,
+            offsets=resume.skipped,
+            remedy="none: source.on_gap is skip; keep the input longer (retention.ms) than the worker may be down",
+        )
+    elif resume.anew:
+        log.warning(
+            "input_begun_anew",
+            reason=resume.why,
+            offset=resume.offset,
+            remedy="none if that was meant: the input is read from its earliest event",
+        )
 
 
 def _release(error: BaseException) -> None:

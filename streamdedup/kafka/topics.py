@@ -5,7 +5,7 @@ suit are refused before the worker joins its group; the message names each of th
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ RIGHTS_UNKNOWN = -(1 << 31)
 TOPIC_RESOURCE = 2
 METADATA_RETRY_S = 0.1
 METADATA_WAIT_S = 30.0
+LISTED_WAIT_S = 30.0
 
 _HIDING = (TopicAuthorizationFailedError, LeaderNotAvailableError)
 
@@ -218,6 +219,20 @@ def settings_like(source: Topic, retention_ms_min: int) -> dict[str, str]:
             retention if forever else f"{max(source.retention_ms, retention_ms_min)}"
         )
     return settings
+
+
+async def await_listed(
+    describe: Callable[[Sequence[str]], Awaitable[Topology]],
+    names: Sequence[str],
+    created: Collection[str],
+) -> Topology:
+    """Return those of `names` that exist, once all that were `created` just now are listed. TimeoutError if not."""
+    async with asyncio.timeout(LISTED_WAIT_S):
+        while True:
+            topology = await describe(names)
+            if set(created) <= topology.topics.keys():
+                return topology
+            await asyncio.sleep(METADATA_RETRY_S)
 
 
 def refuse_missing(topology: Topology, source: str, names: Sequence[str]) -> None:

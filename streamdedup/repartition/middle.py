@@ -4,7 +4,6 @@ It belongs to one deployment. Nothing in it may be deleted before the second sta
 (`purge`) deletes, and the copies keep their timestamps, so no limit on them may apply.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 
 import structlog
@@ -18,6 +17,7 @@ from streamdedup.kafka.topics import (
     WRITE,
     Topic,
     Topology,
+    await_listed,
     settings_like,
     sink_topics,
 )
@@ -25,8 +25,6 @@ from streamdedup.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-TOPIC_WAIT_S = 30.0
-TOPIC_POLL_S = 0.1
 ENVELOPE_BYTES = 1 << 16  # for the origin of each event, and the frame of a record batch
 SEGMENT_BYTES = 64 << 20  # a purge frees whole segments
 ANY_MS = (1 << 63) - 1  # Kafka's way to say that a limit on timestamps does not apply
@@ -134,13 +132,12 @@ async def prepared(settings: Settings, cluster: Cluster) -> Topology:
         wanted = {middle: settings_for(input_)}
         if settings.sink.create_topics:
             wanted |= {name: settings_like(input_, 0) for name in sink_topics(settings.sink)[1:]}
-        for name in wanted.keys() - topology.topics.keys():
+        missing = wanted.keys() - topology.topics.keys()
+        for name in missing:
             if await cluster.create(name, partitions, input_.replicas, wanted[name]):
                 log.info("topic_created", topic=name, partitions=partitions)
-        async with asyncio.timeout(TOPIC_WAIT_S):
-            while wanted.keys() - topology.topics.keys():
-                await asyncio.sleep(TOPIC_POLL_S)
-                topology = await cluster.describe(names)
+        if missing:
+            topology = await await_listed(cluster.describe, names, missing)
     check(topology, settings)
     return topology
 

@@ -35,6 +35,7 @@ from contextlib import suppress
 import structlog
 
 from streamdedup.delivery.consume import IDLE_WAIT_S, InputReader
+from streamdedup.delivery.lifecycle import warn_of_start
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import Resume
 from streamdedup.delivery.services import Services
@@ -98,7 +99,8 @@ class Stage:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._in_doubt = True
         self._epoch = -1  # the last that was served
-        self._copies = False  # whether an assignment is served, from its start on
+        self.copying = False
+        """Whether the partitions that are assigned are read, apart from those that are stopped."""
         self._log = log.bind(topic=self._input, middle=self._middle)
 
     @property
@@ -111,11 +113,6 @@ class Stage:
     def paused(self) -> str | None:
         """Why it copies nothing now, as text; None if it copies."""
         return self._unread.reason
-
-    @property
-    def copying(self) -> bool:
-        """Whether the partitions that are assigned are read, apart from those that are stopped."""
-        return self._copies
 
     def leave(self) -> None:
         """Ask `run` to end after the transaction in hand."""
@@ -150,12 +147,11 @@ class Stage:
                     continue  # the group has gone on, and refuses what is of the time before
                 self._note_doubt(error)
                 if not isinstance(error, RefusedError):  # then fewer events are taken at once
-                    await (
-                        self._writer.give_up()
-                    )  # an open transaction would hold back the second stage
+                    # Left open, the transaction would hold back the second stage for as long.
+                    await self._writer.give_up()
                     await self._pause(self._backoff.next_s())
             finally:
-                self._copies = False
+                self.copying = False
                 for partition in assigned:
                     self._services.meters.of(partition).take_back("left")
             if source.epoch == epoch and not self._in_doubt:  # every partition has stopped
@@ -220,7 +216,7 @@ class Stage:
         left = {p: start for p, start in starts.items() if p not in self.stopped}
         for partition, start in left.items():
             self._reader(partition).begin(epoch, start.offset)
-        self._copies = True
+        self.copying = True
         if not left:
             while source.epoch == epoch and not self._leaving.is_set():
                 await self._pause(TURN_S)
@@ -348,24 +344,10 @@ class Stage:
 
     def _report(self, changed: Mapping[int, Resume]) -> None:
         for partition, start in changed.items():
-            line = self._log.bind(partition=partition, reason=start.why, offset=start.offset)
-            if start.skipped_from is not None:
-                self._services.meters.of(partition).gap_offsets += start.skipped
-                line.warning(
-                    "input_gap_skipped",
-                    from_offset=start.skipped_from,
-                    to_offset=start.offset,
-                    offsets=start.skipped,
-                    remedy="none: source.on_gap is skip; keep the input longer (retention.ms) than the worker may be"
-                    " down",
-                )
-            elif start.anew:
-                line.warning(
-                    "input_begun_anew",
-                    remedy="none if that was meant: the input is read from its earliest event",
-                )
-            else:
-                line.info("repartition_begins")
+            line = self._log.bind(partition=partition)
+            warn_of_start(line, self._services.meters.of(partition), start)
+            if not start.anew:
+                line.info("repartition_begins", reason=start.why, offset=start.offset)
 
     async def _committed(self, partitions: int) -> dict[int, Committed]:
         """Return the group's offsets on the input, once no transaction on one of them is open any more."""

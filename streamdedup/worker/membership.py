@@ -47,3 +47,12 @@ class Membership:
         if self._trouble.due(asyncio.get_running_loop().time()):
             remedy = "still trying; if this goes on, restart the worker, and report a bug"
             log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
+
+
+async def leave_group(source: Source, within_s: float) -> None:
+    """Leave the group; log if the broker did not learn of it within `within_s` seconds."""
+    if not await source.stop(within_s):
+        log.warning(
+            "group_not_left",
+            remedy="none: the group drops this member after session_timeout_ms",
+        )

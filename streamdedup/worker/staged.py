@@ -17,7 +17,6 @@ from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect, Source
 from streamdedup.kafka.broker_clock import BrokerClock
-from streamdedup.kafka.client.connection import refusal
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.metrics.counts import Meters
@@ -34,9 +33,9 @@ from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
-from streamdedup.worker.membership import Membership
+from streamdedup.worker.membership import Membership, leave_group
 from streamdedup.worker.startup import COMPILING_REMEDY, compile_copying
-from streamdedup.worker.tasks import beside, enduring
+from streamdedup.worker.tasks import beside, enduring, until_stopped
 from streamdedup.worker.topic_watch import TopicWatch
 
 log = structlog.get_logger(__name__)
@@ -176,11 +175,8 @@ class Copier:
         """Release the producer, and leave the group."""
         if self._stage is not None:
             await self._stage.drop()
-        if self._source is not None and not await self._source.stop(within_s):
-            log.warning(
-                "group_not_left",
-                remedy="none: the group drops this member after session_timeout_ms",
-            )
+        if self._source is not None:
+            await leave_group(self._source, within_s)
         log.info("repartition_ends", copied=self.copying.copied)
 
 
@@ -228,26 +224,13 @@ class CopyingWorker:
         drain_s = self._settings.delivery.drain_s
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serving(self._settings.server, self._status))
-            work = asyncio.create_task(self._work(stack))
-            stopped = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if not work.done():
-                await self._copier.drain(drain_s / 2)
-            work.cancel()
-            try:
-                await work
-            except asyncio.CancelledError:
-                if not self._stop.is_set():  # nobody asked: a client library may cancel its caller
-                    raise DeliveryError(
-                        "the worker was cancelled from within; restart it, and report this bug with its log"
-                    ) from None
-            except Exception as error:
-                if refused := refusal(error):
-                    raise refused from error
-                raise
-            finally:
-                await self._copier.end(drain_s / 4)
+            await until_stopped(
+                self._work(stack),
+                self._stop,
+                drain_s=drain_s,
+                drain=lambda: self._copier.drain(drain_s / 2),
+                end=lambda _: self._copier.end(drain_s / 4),
+            )
 
     async def _work(self, stack: AsyncExitStack) -> None:
         kafka = self._settings.kafka

@@ -1,6 +1,5 @@
 """What a worker does before it joins the group: it checks or creates the topics, and logs what its settings mean."""
 
-import asyncio
 from dataclasses import replace
 
 import structlog
@@ -15,6 +14,7 @@ from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import (
     FOREVER,
     Topology,
+    await_listed,
     check,
     sink_topics,
 )
@@ -25,9 +25,6 @@ from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-TOPIC_WAIT_S = 30.0
-TOPIC_POLL_S = 0.1
 
 _UNKNOWN_SETTINGS = (
     "unknown: compaction, retention and limits are not checked; grant DescribeConfigs"
@@ -62,10 +59,8 @@ async def prepared_topics(
         created = await cluster.create_missing(
             settings.sink, model, topology, settings.filter.window_ms
         )
-        async with asyncio.timeout(TOPIC_WAIT_S):
-            while created and not set(names) <= set(topology.topics):
-                await asyncio.sleep(TOPIC_POLL_S)
-                topology = await cluster.describe(names)
+        if created:
+            topology = await await_listed(cluster.describe, names, names)
         for name in created:
             log.info("topic_created", topic=name, partitions=source.partitions)
     check(

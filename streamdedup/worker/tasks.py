@@ -4,13 +4,14 @@ What is `enduring` fails only by the errors that it names: any other is reported
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
 
-from streamdedup.kafka.client.connection import describe_error
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.metrics.counts import Meters
 
@@ -47,6 +48,42 @@ async def enduring(
         else:
             return
         await asyncio.sleep(backoff.next_s())
+
+
+async def until_stopped(
+    work: Coroutine[Any, Any, None],
+    stop: asyncio.Event,
+    *,
+    drain_s: float,
+    drain: Callable[[], Awaitable[None]],
+    end: Callable[[float], Awaitable[None]],
+) -> None:
+    """Run `work` until it ends or `stop` is set; then have it `drain`, if it still runs, and cancel it.
+
+    At last `end` gets the loop's time until which all of that may last: `drain_s` seconds from the end of `work` on. An
+    error of `work` is raised, that of a broker that refuses us as ours. DeliveryError if it was cancelled, and nobody
+    had asked for that.
+    """
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    ends_at = asyncio.get_running_loop().time() + drain_s
+    if not working.done():
+        await drain()
+    working.cancel()
+    try:
+        await working
+    except asyncio.CancelledError:
+        if not stop.is_set():  # nobody asked: a client library may cancel its caller
+            raise DeliveryError(
+                "the worker was cancelled from within; restart it, and report this bug with its log"
+            ) from None
+    except Exception as error:
+        if refused := refusal(error):
+            raise refused from error
+        raise
+    finally:
+        await end(ends_at)
 
 
 def is_cancelled() -> bool:

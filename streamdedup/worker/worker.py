@@ -25,7 +25,6 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Cluster, Connect, Source
 from streamdedup.kafka.broker_clock import BrokerClock
-from streamdedup.kafka.client.connection import refusal
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.topics import Topology
@@ -50,16 +49,15 @@ from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
-from streamdedup.worker.membership import Membership
-from streamdedup.worker.staged import Copier
+from streamdedup.worker.membership import Membership, leave_group
+from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
 from streamdedup.worker.startup import COMPILING_REMEDY, prepared_topics, try_filter
-from streamdedup.worker.tasks import beside, enduring
+from streamdedup.worker.tasks import beside, enduring, until_stopped
 from streamdedup.worker.topic_watch import TopicWatch
 
 log = structlog.get_logger(__name__)
 
 ENDS_EVERY_S = 10.0
-PROGRESS_EVERY_S = 60.0
 RETENTION_EVERY_S = 30.0
 ACROSS = "share_of_duplicates_across_partitions"
 TROUBLE = {State.FULL.value, State.STOPPED.value, "beyond_capacity", ACROSS} | COPYING_TROUBLE
@@ -138,28 +136,18 @@ class Worker:
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serving(self._settings.server, self._status))
-            work = asyncio.create_task(self._work(stack))
-            stopped = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            drain_s = self._settings.delivery.drain_s
-            drains_until = asyncio.get_running_loop().time() + drain_s
-            if self._copier and not work.done():
-                await self._copier.drain(drain_s / 4)
-            work.cancel()
-            try:
-                await work
-            except asyncio.CancelledError:
-                if not self._stop.is_set():  # nobody asked: a client library may cancel its caller
-                    raise DeliveryError(
-                        "the worker was cancelled from within; restart it, and report this bug with its log"
-                    ) from None
-            except Exception as error:
-                if refused := refusal(error):
-                    raise refused from error
-                raise
-            finally:
-                await self._shut_down(drains_until)
+            await until_stopped(
+                self._work(stack),
+                self._stop,
+                drain_s=self._settings.delivery.drain_s,
+                drain=self._drain,
+                end=self._shut_down,
+            )
+
+    async def _drain(self) -> None:
+        """End the first stage of `source.repartition`, if it runs here, before the second."""
+        if self._copier:
+            await self._copier.drain(self._settings.delivery.drain_s / 4)
 
     async def _work(self, stack: AsyncExitStack) -> None:
         kafka = self._settings.kafka
@@ -355,11 +343,8 @@ class Worker:
         if self._copier:
             await self._copier.end(left_s() / 4)
         await self._shards.end(left_s())
-        if self._source and not await self._source.stop(left_s() / 2):
-            log.warning(
-                "group_not_left",
-                remedy="none: the group drops this member after session_timeout_ms",
-            )
+        if self._source:
+            await leave_group(self._source, left_s() / 2)
         try:
             saving = self._shards.save(min(LOG_ANSWER_S_MAX, left_s() / 2))
             await asyncio.wait_for(saving, left_s())

@@ -80,14 +80,7 @@ class StagedTrial(Trial):
 
     @override
     def wait_for_progress(self, what: str, within_s: float = LONG_CATCH_UP_S) -> None:
-        wait_until(
-            lambda: sum(self.input_ends().values()) not in (0, self._fed),
-            within_s,
-            lambda: f"nothing was fed after {what}",
-        )
-        ends = self.input_ends()
-        self._fed = sum(ends.values())
-        self._wait_for(ends, what, within_s)
+        self._wait_for(self.fed_ends(what, within_s), what, within_s)
 
     @override
     def wait_until_all_read(self) -> None:

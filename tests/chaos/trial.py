@@ -203,6 +203,15 @@ class Trial:
 
     def wait_for_progress(self, what: str, within_s: float = CATCH_UP_S) -> None:
         """Until there is more input than the last time, or another, and each partition's offset has reached its end."""
+        ends = self.fed_ends(what, within_s)
+        wait_until(
+            lambda: _reached(self.committed(), ends),
+            within_s,
+            lambda: f"no progress after {what}: {self.committed()} of {ends}",
+        )
+
+    def fed_ends(self, what: str, within_s: float) -> dict[int, int]:
+        """Wait until there is more input than the last time, or another; where each partition ends then."""
         wait_until(
             lambda: sum(self.input_ends().values()) not in (0, self._fed),
             within_s,
@@ -210,11 +219,7 @@ class Trial:
         )
         ends = self.input_ends()
         self._fed = sum(ends.values())
-        wait_until(
-            lambda: _reached(self.committed(), ends),
-            within_s,
-            lambda: f"no progress after {what}: {self.committed()} of {ends}",
-        )
+        return ends
 
     def wait_until_all_read(self) -> None:
         """Until the group has committed every event of an input that nobody feeds any more."""

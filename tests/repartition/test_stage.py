@@ -22,9 +22,7 @@ def test_each_key_passes_once(tmp_path: Path) -> None:
     """Wherever its events lie; and after a restart nothing passes again."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         stage.feed(range(650, 750))
         async with stage.start() as worker:
             await worker.consumed(100)
@@ -58,9 +56,7 @@ def test_offsets_that_were_moved_back_pass_nothing_again(tmp_path: Path) -> None
     """The input is copied once more, and the second stage knows its keys."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         stage.broker.move_offsets(
             stage.copying_group, stage.source, dict.fromkeys(range(INPUTS), 0)
         )
@@ -77,9 +73,7 @@ def test_deleted_groups_lose_and_double_nothing(tmp_path: Path, which: str) -> N
     """The first stage then begins at the earliest event, whatever `source.start` says: it is no birth."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         stage.feed(range(690, 720))
         if which != "deduplicating":
             stage.broker.delete_group(stage.copying_group)
@@ -117,9 +111,7 @@ def test_a_middle_that_was_made_again_is_filled_anew(tmp_path: Path) -> None:
     """What waited in the old one unread is copied again, and nothing passes twice."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         stage.broker.delete_topic(stage.middle)
         async with stage.start() as worker:
             await worker.consumed(len(IDS))
@@ -152,9 +144,7 @@ def test_more_partitions_of_the_input_need_no_decision(tmp_path: Path) -> None:
     """The new ones are read from their first event."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         stage.broker.add_partitions(stage.source, INPUTS + 2)
         stage.broker.produce(stage.source, [(INPUTS + 1, None, value(n)) for n in range(690, 710)])
         async with stage.start(source={"start": "latest"}) as worker:
@@ -169,9 +159,7 @@ def test_another_meaning_stops(tmp_path: Path) -> None:
     """Another key under the same groups: every partition stops, and nothing passes."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         before = stage.ids()
         stage.feed(range(5_000, 5_100))
         async with stage.start(key={"field": "other"}) as worker:
@@ -188,9 +176,7 @@ def test_an_older_deployment_is_refused(tmp_path: Path) -> None:
 
     async def scene(stage: MemoryStage) -> None:
         staged = stage.deployment.config["source"].pop("repartition")
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         stage.deployment.config["source"]["repartition"] = staged
         await refused(stage, f"has offsets on {stage.source}")
 
@@ -201,9 +187,7 @@ def test_to_turn_it_off_is_refused(tmp_path: Path) -> None:
     """The output is spread by the judged key, and the input is not."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         del stage.deployment.config["source"]["repartition"]
         await refused(stage, "has worked with source.repartition")
 
@@ -239,9 +223,7 @@ def test_another_group_on_the_middle_is_refused(tmp_path: Path) -> None:
     """Its offsets are enough: who reads there may rely on what we delete."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         stage.broker.move_offsets("stranger", stage.middle, {0: 1})
         await refused(stage, "stranger")
 
@@ -340,9 +322,7 @@ def test_notes_name_the_middle_and_the_meaning(tmp_path: Path) -> None:
     """The first stage's name the middle topic's id; the second's how many partitions keys were placed over."""
 
     async def scene(stage: MemoryStage) -> None:
-        stage.feed(IDS)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
+        await stage.judge(IDS)
         topics = stage.broker.topics
         for name, topic, sink in (
             (stage.copying_group, stage.source, stage.middle),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from streamdedup.delivery.fence import committed_offset, look, wait_decided
 from streamdedup.delivery.resume import Found
+from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
@@ -44,6 +45,14 @@ class Extent:
             return False
         ids = (found.note.input_id, found.input_id)
         return None in ids or ids[0] == ids[1]
+
+
+def nothing_committed(settings: Settings) -> ConfigError:
+    """Return the error of a group that has committed nothing on the input of these settings."""
+    return ConfigError(
+        f"the group {settings.kafka.group_id} has committed nothing on {settings.source.topic}, so there is nothing to"
+        " audit; check kafka.group_id and source.topic, or run the worker first"
+    )
 
 
 async def topology_of(settings: Settings, cluster: Cluster) -> Topology:

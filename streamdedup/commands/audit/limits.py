@@ -1,16 +1,17 @@
 """What an audit cannot know about a partition, in words for people, and which findings that hides."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from streamdedup.commands.audit.extents import Extent
 from streamdedup.commands.audit.match import Matches
 from streamdedup.commands.audit.time_check import TimeCheck
 from streamdedup.kafka.broker_clock import DIFFERENCE_S_MAX
+from streamdedup.kafka.options import SinkOptions
 from streamdedup.settings import Settings
 
 FINDINGS = ("lost", "missing", "wrongly_dropped", "doubled", "foreign", "wrongly_rejected")
-_EMITTED_BEFORE = ("lost", "missing", "wrongly_dropped")
+ABSENT = ("lost", "missing", "wrongly_dropped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,18 @@ def limits_of(
     """
     yield from _of_the_offset(settings, extent)
     yield from _of_the_logs(settings, extent, starts)
+    yield from limits_of_rules(settings, matches)
+    if extent.found.partitions > 1 and not across:
+        yield Limit(
+            "keys_across_partitions",
+            "each partition is judged by itself, as the worker does: a key that came in two partitions is in the output"
+            " of both, and is not counted here; only a sample of the keys is compared across partitions, all of them"
+            " with --across (docs/partitioning.md)",
+        )
+
+
+def limits_of_rules(settings: Settings, matches: Matches) -> Iterator[Limit]:
+    """Yield what is not known because duplicates, blocked events or what they refreshed are written nowhere."""
     sink = settings.sink
     if matches.unaccounted and (sink.duplicates_topic or sink.shadow):
         yield Limit(
@@ -53,12 +66,28 @@ def limits_of(
             " whether a key was emitted again too soon",
             ("doubled",),
         )
-    if extent.found.partitions > 1 and not across:
+
+
+def limits_of_side_topics(sink: SinkOptions, starts: Mapping[str, int]) -> Iterator[Limit]:
+    """Yield what is not known because side topics were trimmed. `starts` is the first offset of each."""
+    if sink.dead_letter_topic and starts.get(sink.dead_letter_topic):
         yield Limit(
-            "keys_across_partitions",
-            "each partition is judged by itself, as the worker does: a key that came in two partitions is in the output"
-            " of both, and is not counted here; only a sample of the keys is compared across partitions, all of them"
-            " with --across (docs/partitioning.md)",
+            "dead_letters_trimmed",
+            f"the beginning of {sink.dead_letter_topic} was deleted: it is not known whether missing events were"
+            " rejected",
+            ABSENT,
+        )
+    if sink.blocked_topic and starts.get(sink.blocked_topic):
+        yield Limit(
+            "blocked_trimmed",
+            f"the beginning of {sink.blocked_topic} was deleted: it is not known whether missing events were blocked",
+            ABSENT,
+        )
+    if sink.duplicates_topic and starts.get(sink.duplicates_topic):
+        yield Limit(
+            "duplicates_trimmed",
+            f"the beginning of {sink.duplicates_topic} was deleted, so a missing key that is not in it may be lost or"
+            " wrongly dropped",
         )
 
 
@@ -140,24 +169,6 @@ def _of_the_logs(settings: Settings, extent: Extent, starts: dict[str, int]) -> 
             "output_trimmed",
             f"the beginning of {sink.topic} was deleted: it is not known whether a key that is not in it was emitted"
             + (", nor how far the window's time had come" if windowed else ""),
-            (*_EMITTED_BEFORE, *windowed),
+            (*ABSENT, *windowed),
         )
-    if sink.dead_letter_topic and starts.get(sink.dead_letter_topic):
-        yield Limit(
-            "dead_letters_trimmed",
-            f"the beginning of {sink.dead_letter_topic} was deleted: it is not known whether missing events were"
-            " rejected",
-            _EMITTED_BEFORE,
-        )
-    if sink.blocked_topic and starts.get(sink.blocked_topic):
-        yield Limit(
-            "blocked_trimmed",
-            f"the beginning of {sink.blocked_topic} was deleted: it is not known whether missing events were blocked",
-            _EMITTED_BEFORE,
-        )
-    if sink.duplicates_topic and starts.get(sink.duplicates_topic):
-        yield Limit(
-            "duplicates_trimmed",
-            f"the beginning of {sink.duplicates_topic} was deleted, so a missing key that is not in it may be lost or"
-            " wrongly dropped",
-        )
+    yield from limits_of_side_topics(sink, starts)

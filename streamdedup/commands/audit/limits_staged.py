@@ -1,14 +1,17 @@
-"""What an audit cannot know with `source.repartition`; the names are those of `limits` where they mean the same."""
+"""What an audit cannot know with `source.repartition`. A limit that `limits` has, too, has the same name here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from streamdedup.commands.audit.extents import Extent
-from streamdedup.commands.audit.limits import Limit
+from streamdedup.commands.audit.limits import (
+    ABSENT,
+    Limit,
+    limits_of_rules,
+    limits_of_side_topics,
+)
 from streamdedup.commands.audit.match import Matches
 from streamdedup.delivery.resume import Found, differs
 from streamdedup.settings import Settings
-
-ABSENT = ("lost", "missing", "wrongly_dropped")
 
 
 def is_of_these_logs(found: Found) -> bool:
@@ -102,45 +105,8 @@ def limits_of_output(
             " was emitted" + (", nor how far the window's time had come" if window else ""),
             (*ABSENT, *(("doubled",) if window else ())),
         )
-    if sink.dead_letter_topic and starts.get(sink.dead_letter_topic):
-        yield Limit(
-            "dead_letters_trimmed",
-            f"the beginning of {sink.dead_letter_topic} was deleted: it is not known whether missing events were"
-            " rejected",
-            ABSENT,
-        )
-    if sink.blocked_topic and starts.get(sink.blocked_topic):
-        yield Limit(
-            "blocked_trimmed",
-            f"the beginning of {sink.blocked_topic} was deleted: it is not known whether missing events were blocked",
-            ABSENT,
-        )
-    if sink.duplicates_topic and starts.get(sink.duplicates_topic):
-        yield Limit(
-            "duplicates_trimmed",
-            f"the beginning of {sink.duplicates_topic} was deleted, so a missing key that is not in it may be lost or"
-            " wrongly dropped",
-        )
-    if matches.unaccounted and (sink.duplicates_topic or sink.shadow):
-        yield Limit(
-            "duplicates_incomplete",
-            f"{sink.duplicates_topic or sink.topic} does not hold all duplicates (perhaps it was configured later), so"
-            " a missing key that is not in it may be lost or wrongly dropped",
-        )
-    if matches.missing and settings.blocklist.file and not sink.blocked_topic:
-        yield Limit(
-            "blocked_unknown",
-            "blocked events are written nowhere (sink.blocked_topic is not set), so it is not known whether an event"
-            f" that is not in {sink.topic} was blocked",
-            ("missing",),
-        )
-    if settings.filter.refresh:
-        yield Limit(
-            "refresh",
-            "with filter.refresh, duplicates move the window on, and they are not in the output: it is not known"
-            " whether a key was emitted again too soon",
-            ("doubled",),
-        )
+    yield from limits_of_side_topics(sink, starts)
+    yield from limits_of_rules(settings, matches)
     if unexplained:
         yield Limit(
             "stranger",

@@ -1,6 +1,6 @@
 """From the topics of one partition to rows: what each event is to the audit, and how many events are of each sort."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -178,14 +178,12 @@ class PartitionReader:
             await batches.aclose()
 
     def _letter(self, letters: Offsets, batch: EventBatch) -> None:
-        origin = self._settings.source.topic.encode(), b"%d" % self._extent.partition
-        places = zip(*(headers_of(batch.headers, name) for name in PLACE), strict=True)
-        offsets = []
+        ours, offsets = b"%d" % self._extent.partition, list[int]()
         check = self._time_check if letters is self.lettered else None
-        for row, (topic, partition, offset) in enumerate(places):
-            if offset is not None and offset.isdigit() and (topic, partition) == origin:
-                offsets.append(int(offset))
-                if check and (claim := check.claim(batch, row, offsets[-1])):
+        for row, partition, offset in letters_in(batch, self._settings.source.topic):
+            if partition == ours:
+                offsets.append(offset)
+                if check and (claim := check.claim(batch, row, offset)):
                     self._claims.append(claim)
         letters.add(np.array(offsets, dtype=np.int64))
 
@@ -279,6 +277,14 @@ class PartitionReader:
         if len(rows):
             digests: Digests = self._hash.digests([_content(batch, row) for row in rows.tolist()])
             self._sorter.add(rows_of(self._clock is not None, kind, digests, batch.offsets[rows]))
+
+
+def letters_in(batch: EventBatch, topic: str) -> Iterator[tuple[int, bytes, int]]:
+    """Yield the letters about events of `topic`: the row, and partition (as it is written) and offset of the event."""
+    name, places = topic.encode(), (headers_of(batch.headers, header) for header in PLACE)
+    for row, (of, partition, offset) in enumerate(zip(*places, strict=True)):
+        if of == name and partition is not None and offset is not None and offset.isdigit():
+            yield row, partition, int(offset)
 
 
 def _mask(rows: object, count: int) -> Mask:

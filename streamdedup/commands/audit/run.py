@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from streamdedup.commands.audit.across import EmittedKeys, sampled
 from streamdedup.commands.audit.counts import counts_of
-from streamdedup.commands.audit.extents import Extent, fixed, topology_of
+from streamdedup.commands.audit.extents import Extent, fixed, nothing_committed, topology_of
 from streamdedup.commands.audit.limits import began_at_latest, limits_of, limits_of_times
 from streamdedup.commands.audit.match import first_read, match
 from streamdedup.commands.audit.read import PartitionReader
@@ -16,11 +16,9 @@ from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
 from streamdedup.commands.audit.staged import StagedAudit
 from streamdedup.commands.audit.time_check import TimeCheck
+from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.errors import ConfigError
-from streamdedup.filters.window.clock import Clock
-from streamdedup.filters.window.rules import rules_for
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.topics import Topology, sink_topics
@@ -75,10 +73,7 @@ class _Audit:
             for partition in range(count)
         ]
         if all(extent.found.committed is None for extent in extents):
-            raise ConfigError(
-                f"the group {self._settings.kafka.group_id} has committed nothing on {self._settings.source.topic}, so"
-                " there is nothing to audit; check kafka.group_id and source.topic, or run the worker first"
-            )
+            raise nothing_committed(self._settings)
         if count == 1 or not self._settings.filter.remembers:
             found = [await self._partition(recipe, extent, topology) for extent in extents]
             return judged(self._settings, recipe.shard_capacity, found)
@@ -88,7 +83,7 @@ class _Audit:
             found = [await self._partition(recipe, extent, topology, watch) for extent in extents]
             return judged(self._settings, recipe.shard_capacity, found, sampled(watch))
         self._size_bytes //= 2  # the other half is for the keys of all partitions
-        keys = EmittedKeys(self._clock(recipe), size_bytes=self._size_bytes)
+        keys = EmittedKeys(clock_of(recipe), size_bytes=self._size_bytes)
         with keys.sorter:
             found = [
                 await self._partition(recipe, extent, topology, watch, keys) for extent in extents
@@ -103,7 +98,7 @@ class _Audit:
         watch: Watch | None = None,
         keys: EmittedKeys | None = None,
     ) -> PartitionCounts:
-        clock, time_check = self._clock(recipe), self._time_check(extent, topology)
+        clock, time_check = clock_of(recipe), self._time_check(extent, topology)
         until = extent.committed
         until = extent.found.input_start if until is None else until
         read = 0
@@ -156,19 +151,6 @@ class _Audit:
         return TimeCheck(
             self._settings, self._cluster, output, letters, partition=extent.partition, end=end
         )
-
-    def _clock(self, recipe: Recipe) -> Clock | None:
-        options = self._settings.filter
-        if options.kind != "window":
-            return None
-        return rules_for(
-            recipe.shard_capacity,
-            options.retention,
-            options.generations,
-            options.late,
-            options.refresh,
-            options.max_jump,
-        ).clock
 
     def _due_from(self, extent: Extent, sorter: Sorter) -> int:
         """Return the offset at which the group began to read, if it is not the input's start."""

@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import override
 
 from streamdedup.commands.audit.counts import counts_of
-from streamdedup.commands.audit.extents import WHOSE, Extent
+from streamdedup.commands.audit.extents import WHOSE, Extent, nothing_committed
 from streamdedup.commands.audit.limits import Limit, limits_of_times
 from streamdedup.commands.audit.limits_staged import (
     is_of_these_logs,
@@ -27,22 +27,26 @@ from streamdedup.commands.audit.limits_staged import (
     limits_of_output,
 )
 from streamdedup.commands.audit.match import EXAMPLES_MAX, Matches, match
-from streamdedup.commands.audit.read import PLACE, STALL_S_MAX, Offsets, PartitionReader, Sorts
+from streamdedup.commands.audit.read import (
+    STALL_S_MAX,
+    Offsets,
+    PartitionReader,
+    Sorts,
+    letters_in,
+)
 from streamdedup.commands.audit.report import Report, Staged, judged
 from streamdedup.commands.audit.rows import Rows, Sorter
-from streamdedup.commands.audit.time_check import TimeCheck
+from streamdedup.commands.audit.time_check import Claim, TimeCheck
+from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.fence import committed_offset, look, wait_decided
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import Found, differs
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers
 from streamdedup.filters.base import Mask
-from streamdedup.filters.window.clock import Clock
-from streamdedup.filters.window.rules import rules_for
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed
-from streamdedup.kafka.records.marks import headers_of
 from streamdedup.kafka.records.origin_header import unmarked
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
@@ -92,7 +96,7 @@ class StagedAudit:
             refuse_missing(topology, self._middle, sink_topics(self._sink))
         recipe, hash_ = Recipe(settings, self._places), Hash.draw()
         inputs = await self._inputs(of_input)
-        clock = _clock(recipe)
+        clock = clock_of(recipe)
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
 
             def reader(extent: Extent, kind: type[R]) -> R:
@@ -146,10 +150,7 @@ class StagedAudit:
         partitions = range(topology[self._input].partitions)
         committed = await decided(self._first, self._cluster, len(partitions))
         if not committed:
-            raise ConfigError(
-                f"the group {self._first.kafka.group_id} has committed nothing on {self._input}, so there is nothing to"
-                " audit; check kafka.group_id and source.topic, or run the worker first"
-            )
+            raise nothing_committed(self._first)
         async with asyncio.timeout(ANSWER_S_MAX):
             return [
                 await found_in(self._first, self._cluster, topology, p, committed.get(p))
@@ -272,13 +273,9 @@ class StagedAudit:
     async def _take_letters(
         self, batch: EventBatch, marks: Sequence[Offsets], check: TimeCheck | None
     ) -> None:
-        name, named = self._input.encode(), dict[int, list[int]]()
-        places = zip(*(headers_of(batch.headers, header) for header in PLACE), strict=True)
-        claims = []
-        for row, (topic, partition, offset) in enumerate(places):
-            if topic != name or not (partition or b"").isdigit() or not (offset or b"").isdigit():
-                continue
-            at, of = int(offset or b""), int(partition or b"")
+        named, claims = dict[int, list[int]](), list[Claim]()
+        for row, partition, at in letters_in(batch, self._input):
+            of = int(partition) if partition.isdigit() else len(marks)
             if of < len(marks):
                 named.setdefault(of, []).append(at)
                 if check and (claim := check.claim(batch, row, at | of << _OFFSET_BITS)):
@@ -417,20 +414,6 @@ def _until(found: Found) -> int:
     if found.committed is None or not is_of_these_logs(found):
         return found.input_start
     return min(max(found.committed.offset, found.input_start), found.input_end)
-
-
-def _clock(recipe: Recipe) -> Clock | None:
-    options = recipe.settings.filter
-    if options.kind != "window":
-        return None
-    return rules_for(
-        recipe.shard_capacity,
-        options.retention,
-        options.generations,
-        options.late,
-        options.refresh,
-        options.max_jump,
-    ).clock
 
 
 def _summed(all_sorts: Sequence[Sorts]) -> Sorts:

@@ -8,8 +8,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from streamdedup.delivery.recipe import Recipe
 from streamdedup.events import Integers
 from streamdedup.filters.window.clock import UNLIMITED, Clock, clipped
+from streamdedup.filters.window.rules import rules_for
+
+
+def clock_of(recipe: Recipe) -> Clock | None:
+    """Return the clock of the windows that a worker of this recipe has; None if its filter does not forget."""
+    options = recipe.settings.filter
+    if options.kind != "window":
+        return None
+    return rules_for(
+        recipe.shard_capacity,
+        options.retention,
+        options.generations,
+        options.late,
+        options.refresh,
+        options.max_jump,
+    ).clock
 
 
 class WindowTime:

@@ -1,4 +1,4 @@
-"""End an empty transaction: the brokers then write its markers, also where they lost those of the one before it.
+"""End an empty transaction. The brokers write its markers, which also end a transaction whose markers they have lost.
 
 The three requests are those that aiokafka sends around what is written. We rely on these private names of aiokafka's
 producer: `_txn_manager`, None without transactions, with `producer_id` and `producer_epoch`.

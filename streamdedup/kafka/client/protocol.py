@@ -66,28 +66,23 @@ class Uuid:
         return str(value)
 
 
+def _by_partition(*columns: tuple[str, Any]) -> tuple[str, CompactArray]:
+    """Return the field `topics`: for each topic its partitions, and for each of these the `columns`."""
+    rows = CompactArray(("partition", Int32), *columns, ("tags", TaggedFields))
+    topic = ("topic", CompactString("utf-8"))
+    return "topics", CompactArray(topic, ("partitions", rows), ("tags", TaggedFields))
+
+
 class _OffsetFetchResponseV7(Response):
     API_KEY = 9
     API_VERSION = 7
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic", CompactString("utf-8")),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", CompactString("utf-8")),
-                        ("error_code", Int16),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
+        _by_partition(
+            ("offset", Int64),
+            ("leader_epoch", Int32),
+            ("metadata", CompactString("utf-8")),
+            ("error_code", Int16),
         ),
         ("error_code", Int16),
         ("tags", TaggedFields),
@@ -132,19 +127,7 @@ class _TxnOffsetCommitResponseV3(Response):
     API_VERSION = 3
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic", CompactString("utf-8")),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32), ("error_code", Int16), ("tags", TaggedFields)
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
-        ),
+        _by_partition(("error_code", Int16)),
         ("tags", TaggedFields),
     )
 
@@ -162,22 +145,8 @@ class _TxnOffsetCommitRequestV3(RequestStruct):
         ("generation_id", Int32),
         ("member_id", CompactString("utf-8")),
         ("group_instance_id", CompactString("utf-8")),
-        (
-            "topics",
-            CompactArray(
-                ("topic", CompactString("utf-8")),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", CompactString("utf-8")),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
+        _by_partition(
+            ("offset", Int64), ("leader_epoch", Int32), ("metadata", CompactString("utf-8"))
         ),
         ("tags", TaggedFields),
     )
