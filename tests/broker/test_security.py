@@ -31,7 +31,7 @@ from tests.broker.secure import (
     make_certificates,
     secure_broker,
 )
-from tests.broker.topics import Event, create_topic, produce, read_all, unique_name
+from tests.broker.topics import Event, create_topic, is_purged, produce, read_all, unique_name
 from tests.broker.versions import wanted
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.files import list_file
@@ -383,7 +383,7 @@ async def test_repartition_needs_the_documented_rights_alone(
         await worker.consumed(len(events))
         await asyncio.to_thread(
             wait_until,
-            lambda: not read_all(staged.bootstrap, middle),
+            lambda: is_purged(staged.bootstrap, middle),
             DEADLINE_S,
             lambda: f"not purged: {worker.lines()[-3:]}",
         )
