@@ -17,7 +17,7 @@ from tests.local import run_to_the_end
 pytestmark = pytest.mark.broker
 
 EVENTS = 100_000
-KILLS = 4
+KILLS = 3
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "snapshots deleted", "offsets moved back"])

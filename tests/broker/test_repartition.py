@@ -76,12 +76,12 @@ async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
         for stage in ("repartition", "deduplicate")
         for number in range(2)
     }
-    for turn in range(8):
+    for turn in range(5):
         await asyncio.sleep(chance.uniform(0.5, 2.0))
         which = chance.choice(sorted(running))
         await asyncio.to_thread(running[which].kill)
         running[which] = _process(config, tmp_path, *which)
-        if turn == 3:
+        if turn == 2:
             await asyncio.to_thread(staged.feed, stream.events[half:])
     await asyncio.to_thread(
         wait_until,

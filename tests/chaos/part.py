@@ -32,7 +32,6 @@ class BrokenRound(SmallRound):
 
 
 KEPT: Sequence[SmallRound] = (
-    SmallRound("kill", 0, size=3, seconds=30),
     SmallRound("step", 0, size=4, seconds=22),
     SmallRound("pause", 0, size=1, seconds=18),
     SmallRound("network", TRANSACTION_APIS, size=3, seconds=15),
