@@ -19,9 +19,9 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
-# Six processes for two cores: five begin with the tests of a broker, which wait most of the time.
+# Five processes for two cores: four begin with the tests of a broker, which wait most of the time.
 test: kernels
-	$(BIN)/python -m pytest --numprocesses 6 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 5 --dist worksteal $(PYTEST_ARGS)
 
 # What a contributor runs after each edit: no broker, and none of the tests marked `slow`.
 test-fast: kernels

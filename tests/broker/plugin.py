@@ -119,21 +119,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("broker") and not item.get_closest_marker("private_broker")
     ]
     others = [item for item in items if not item.get_closest_marker("broker")]
-    items[:] = dealt([*private, *shared], others, _workers(config))
+    long = [item for item in shared if item.get_closest_marker("long")]
+    rest = [item for item in shared if not item.get_closest_marker("long")]
+    items[:] = dealt(long, [*private, *rest], others, _workers(config))
 
 
-def dealt(waiting: list[T], others: list[T], workers: int) -> list[T]:
+def dealt(long: list[T], waiting: list[T], others: list[T], workers: int) -> list[T]:
     """Order tests so that of `workers` equal pieces all but the last begin with an equal share of those that wait.
 
-    `--dist worksteal` gives each process such a piece to begin with; whoever is done takes from the end of another's.
+    Of the `long` ones each of them gets some, and begins with these. `--dist worksteal` gives each process such a piece
+    to begin with; whoever is done takes from the end of another's.
     """
-    sizes = _shares(len(waiting) + len(others), workers)
+    sizes = _shares(len(long) + len(waiting) + len(others), workers)
     takers = max(1, workers - 1)
+    firsts = [long[taker::takers] for taker in range(takers)]
     dealt: list[T] = []
-    for size, share in zip_longest(sizes, _shares(len(waiting), takers), fillvalue=0):
-        waits, waiting = waiting[:share], waiting[share:]
-        rest = max(0, size - share)
-        dealt += [*waits, *others[:rest]]
+    for size, first, share in zip_longest(sizes, firsts, _shares(len(waiting), takers)):
+        begins = [*(first or ()), *waiting[: share or 0]]
+        waiting = waiting[share or 0 :]
+        rest = max(0, size - len(begins))
+        dealt += [*begins, *others[:rest]]
         others = others[rest:]
     return dealt + others
 

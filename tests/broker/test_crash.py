@@ -20,6 +20,7 @@ EVENTS = 100_000
 KILLS = 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("meanwhile", ["nothing", "snapshots deleted", "offsets moved back"])
 def test_kills_lose_and_double_nothing(broker: Broker, tmp_path: Path, meanwhile: str) -> None:
     """SIGKILL at random moments, restarted each time, whatever happens to snapshots and offsets while it is down."""

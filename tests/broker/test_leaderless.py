@@ -22,6 +22,7 @@ def three() -> Iterator[ThreeBrokers]:
         yield started
 
 
+@pytest.mark.long
 @pytest.mark.broker
 async def test_a_partition_without_a_leader_is_named(
     three: ThreeBrokers, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,7 @@ async def test_events_are_copied_byte_for_byte(
     assert found == [(time, key, value, list(its)) for _, key, value, its, time in events]
 
 
+@pytest.mark.long
 async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
     """Each in a process of its own, killed now and then: each key passes once, and none is missing."""
     chance = random.Random(7)
@@ -121,6 +122,7 @@ async def test_what_was_read_is_purged(
         assert again.tally.consumed == 0
 
 
+@pytest.mark.long
 async def test_the_first_stage_pauses_for_what_is_unread(broker: Broker, tmp_path: Path) -> None:
     """Without a second stage, not much more than `unread_max` is copied; with it, everything."""
     staged = Staged(broker.bootstrap_servers, tmp_path)

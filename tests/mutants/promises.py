@@ -9,6 +9,7 @@ from tests.mutants import (
     lists,
     membership,
     partitions,
+    repartition,
     resuming,
     secrets,
     transactions,
@@ -26,5 +27,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *lists.MUTANTS,
     *secrets.MUTANTS,
     *partitions.MUTANTS,
+    *repartition.MUTANTS,
     *chosen.MUTANTS,
 )

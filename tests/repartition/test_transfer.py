@@ -224,7 +224,8 @@ def test_the_purge_spares_a_topic_that_was_made_again(tmp_path: Path) -> None:
         assert found is not None
         stage.broker.delete_topic(stage.middle, with_offsets=False)
         stage.broker.create_topic(stage.middle, PLACES)
-        stage.broker.produce(stage.middle, [(p, None, value(p)) for p in range(PLACES)])
+        others = [(p, None, value(p)) for p in range(PLACES) for _ in range(1_000)]
+        stage.broker.produce(stage.middle, others)  # beyond the offsets that were committed
         await found.once()
         deleted.extend(stage.broker.log(stage.middle, p).start for p in range(PLACES))
         with pytest.raises(DeliveryError, match="deleted"):

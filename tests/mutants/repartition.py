@@ -1,0 +1,140 @@
+"""How the stages of `source.repartition` lose or double an event, or mislead."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from streamdedup.delivery.middle import Middle
+from streamdedup.delivery.resume import Resume
+from streamdedup.events import Column, EventBatch, Integers
+from streamdedup.kafka.records.origin_header import unmarked
+from streamdedup.keys.placement import NOWHERE
+from streamdedup.repartition import pieces, resume
+from streamdedup.repartition.lost_markers import finish_copies
+from streamdedup.repartition.purge import Purge
+from streamdedup.repartition.resume import Found, input_offset
+from streamdedup.repartition.stage import Stage
+from streamdedup.repartition.transfer import Transfer
+from tests.mutants.mutant import Mutant
+from tests.mutants.patches import replaced
+
+MUTANTS = (
+    Mutant(
+        "misplaced-copies-judged",
+        "an event of the middle topic lies where its key belongs (rule 20)",
+        lambda: replaced(Middle.check_placement, _nothing),
+        ("test_a_misplaced_event_stops_the_shard",),
+    ),
+    Mutant(
+        "misplaced-outputs-folded",
+        "an event of the output lies where its key belongs (rule 20)",
+        lambda: replaced(Middle.check_placement, _nothing),
+        ("test_a_misplaced_event_of_the_output_stops_the_fold",),
+    ),
+    Mutant(
+        "placed-by-record-key",
+        "a copy goes where its judged key leads (rule 20)",
+        lambda: patch.object(pieces, "partitions_of", _nowhere),
+        ("test_each_key_passes_once",),
+    ),
+    Mutant(
+        "markers-of-copies-left-lost",
+        "a transaction whose markers the broker lost is ended as it had ended (rule 22)",
+        lambda: replaced(finish_copies, _nothing),
+        ("test_lost_markers_are_made_good",),
+    ),
+    Mutant(
+        "a-deleted-group-is-a-birth",
+        "`source.start` applies once (rule 23)",
+        lambda: replaced(Stage._was_used, _false),
+        ("test_deleted_groups_lose_and_double_nothing[copying]",),
+    ),
+    Mutant(
+        "middle-ids-ignored",
+        "offsets count for the middle topic that they name (rule 23)",
+        lambda: patch.object(resume, "differs", lambda _one, _other: False),
+        ("test_a_middle_that_was_made_again_is_filled_anew",),
+    ),
+    Mutant(
+        "stage-of-any-meaning",
+        "offsets of another meaning stop their partition (rule 20)",
+        lambda: replaced(input_offset, _of_any_meaning),
+        ("test_another_meaning_stops",),
+    ),
+    Mutant(
+        "strangers-judged",
+        "an event of the middle topic without our origin stops its shard (rule 24)",
+        lambda: replaced(Middle.stripped, _trusting),
+        ("test_an_event_of_a_stranger_stops_the_shard",),
+    ),
+    Mutant(
+        "origins-left-on",
+        "events of the output are those of the input (rule 24)",
+        lambda: replaced(Middle.stripped, _as_read),
+        ("test_copies_are_judged_and_emitted_as_they_lay_in_the_input",),
+    ),
+    Mutant(
+        "copied-without-end",
+        "the first stage pauses for what the second has not read (rule 25)",
+        lambda: replaced(Transfer._room, _nothing),
+        ("test_it_pauses_between_transactions",),
+    ),
+    Mutant(
+        "purged-ahead",
+        "nothing is purged before it is committed (rule 26)",
+        lambda: replaced(Purge.__init__, _of_more),
+        ("test_the_purge_follows_the_commits",),
+    ),
+    Mutant(
+        "purged-by-name",
+        "a topic that was made again is not purged (rule 26)",
+        lambda: replaced(Purge.once, _without_looking),
+        ("test_the_purge_spares_a_topic_that_was_made_again",),
+    ),
+)
+
+_input_offset, _init = input_offset, Purge.__init__
+
+
+async def _nothing(*_: Any, **__: Any) -> None: ...
+
+
+async def _false(*_: Any) -> bool:
+    return False
+
+
+def _nowhere(keys: Column, _partitions: int) -> Integers:
+    return np.full(len(keys), NOWHERE)
+
+
+def _of_any_meaning(found: Found, *arguments: Any) -> Resume:
+    note = found.committed.note if found.committed else None
+    if note is not None and note.meaning is not None:
+        found = replace(found, meaning=note.meaning)
+    return _input_offset(found, *arguments)
+
+
+async def _trusting(self: Middle, batch: EventBatch) -> EventBatch:
+    ours, stranger = unmarked(batch, self.group)
+    return ours if stranger is None or len(ours) else batch
+
+
+async def _as_read(_self: Middle, batch: EventBatch) -> EventBatch:
+    return batch
+
+
+def _of_more(
+    self: Purge,
+    cluster: Any,
+    middle: str,
+    topic_id: str | None,
+    committed: Callable[[], Mapping[int, int]],
+) -> None:
+    _init(self, cluster, middle, topic_id, lambda: {p: at + 1 for p, at in committed().items()})
+
+
+async def _without_looking(self: Purge) -> None:
+    await self._cluster.delete_records(self._middle, self._committed())
