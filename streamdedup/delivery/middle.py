@@ -1,7 +1,7 @@
 """The middle topic of `source.repartition`, as the second stage reads it: what it holds must be our own copies.
 
-Each event must end with an origin of our group, which is taken off, and must lie in the partition of its key. So must
-the events of the output. Otherwise the shard stops: duplicates may lie in partitions where no filter finds them.
+Each event must end with an origin of our group, which is taken off. Each event here and in the output must lie in the
+partition of its key. If one does not, the shard stops: duplicates may lie in partitions where no filter finds them.
 """
 
 import asyncio

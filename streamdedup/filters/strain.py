@@ -45,7 +45,7 @@ def chosen_keys_remedy(hash_: Hash) -> str:
     """Return what to set, and where, if keys seem to be chosen for a filter of this hash."""
     if hash_.key:
         return "set filter.hash_key to another secret, which nobody else knows"
-    return "set filter.hash: siphash (of pipe: --hash siphash); the filter is then built anew"
+    return "set filter.hash: siphash (of pipe and lists build: --hash siphash); the filter is then built anew"
 
 
 def take_refusal(counts: Counts) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -65,6 +66,19 @@ def test_what_is_undecided_in_the_output_is_waited_for(tmp_path: Path) -> None:
 
     work(broker, deployment, meanwhile=lambda loop: loop.call_later(3, commit))
     assert [event.key for event in broker.read_all(deployment.sink)[0]] == [b"a", b"b"]
+
+
+def test_an_undecided_offset_of_the_group_is_waited_for(tmp_path: Path) -> None:
+    """A transaction that is open on it may still be committed: what it moved the offset over is not emitted again."""
+    deployment = Deployment("memory:1", tmp_path, partitions=1)
+    broker = MemoryBroker()
+    fill(broker, deployment)
+    foreign, group = broker.transaction("foreign"), broker.group(deployment.group)
+    epoch = foreign.fence(60.0)
+    foreign.stage(epoch, group, (deployment.source, 0), (1, ""), broker.now_ms() / 1000)
+    commit = partial(foreign.end, epoch, commit=True)
+    work(broker, deployment, meanwhile=lambda loop: loop.call_later(3, commit))
+    assert [event.key for event in broker.read_all(deployment.sink)[0]] == [b"b"]
 
 
 def test_at_least_once_commits_what_the_output_holds(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ MUTANTS = (
         "offset-read-undecided",
         "exactly once, the committed offset is read when no transaction on it is open (rules 2, 19)",
         lambda: replaced(committed_offset, _undecided),
-        ("test_the_offset_is_read_behind_the_fence",),
+        ("test_an_undecided_offset_of_the_group_is_waited_for",),
     ),
     Mutant(
         "lost-markers-left",

@@ -38,7 +38,9 @@ class _Origin(NamedTuple):
 
 
 def marked(batch: EventBatch, rows: Integers, group: str) -> EventBatch:
-    """Return the events of `rows` (k,), ascending, each with a last header that names `group` and where it lies.
+    """Return the events of `rows` (k,), ascending, each with its origin as the last header.
+
+    The origin names the topic, partition and offset of the event, and `group`.
 
     ValueError if the headers of an event do not lie in its body.
     """

@@ -44,12 +44,12 @@ def append(
     out_starts: Integers,
     out_sizes: Integers,
 ) -> int:
-    """Write the bodies of all rows to `out`, each with one further header; write where they are.
+    """Write the bodies of all rows to `out`, each with one further header.
 
-    That is `out_starts` and `out_sizes`. `header_starts` is where in `buffer` the count of headers begins. `name` is
-    the encoded name of the header, with its size in front; its value is `before`, the digits of the row's offset,
-    `after`. Return the number of rows done: the kernel stops before a row whose headers do not lie in its body, or that
-    does not fit into `out`.
+    `out_starts` and `out_sizes` get the position of each body in `out`, and its size. `header_starts` is where in
+    `buffer` the count of headers begins. `name` is the encoded name of the header, with its size in front; its value is
+    `before`, the digits of the row's offset, `after`. Return the number of rows done: the kernel stops before a row
+    whose headers do not lie in its body, or that does not fit into `out`.
     """
     at, room = _0, np.uint64(out.shape[0])
     name_size = np.uint64(name.shape[0])

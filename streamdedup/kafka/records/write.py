@@ -165,7 +165,7 @@ def put_digits(out: Bytes, end: np.uint64, number: int) -> None:
 
 @inlined
 def copied(source: Bytes, start: np.uint64, end: np.uint64, out: Bytes, at: np.uint64) -> np.uint64:
-    """Copy the bytes from `start` to `end` to `out`, from `at` on; return where they end there."""
+    """Copy the bytes of `source` from `start` to `end` into `out` at `at`; return the position in `out` behind them."""
     if start >= end:
         return at
     behind = at + (end - start)
