@@ -107,10 +107,10 @@ class Deployment:
         create_topic(self.bootstrap, self.sink, self.partitions, **output)
         return self
 
-    def create_side_topic(self, leaf: str) -> str:
+    def create_side_topic(self, leaf: str, **config: str | int) -> str:
         """Create the topic of `sink.LEAF` and configure it."""
         name = unique_name(leaf.replace("_", "-"))
-        create_topic(self.bootstrap, name, self.partitions)
+        create_topic(self.bootstrap, name, self.partitions, **config)
         self.config["sink"][leaf] = name
         return name
 

@@ -50,7 +50,8 @@ FEATURES: Mapping[str, Feature] = {
     # Where exactly between 2.8 and 3.3, and between 3.3 and 4.1, was not looked for.
     "topics that are known at the start": Feature("3.3", request=11, version=9),
     "TLS alerts about a certificate that is missing": Feature("3.3", request=11, version=9),
-    "the group protocol of KIP-848": Feature("4.0", request=69, version=0),
+    "clusters without ZooKeeper": Feature("3.3", request=11, version=9),
+    "the group protocol of KIP-848": Feature("4.0", request=68, version=1),
     "appends of records of negative size": Feature("4.1", request=1, version=18),
 }
 

@@ -66,7 +66,9 @@ async def test_a_wrong_clock_diverts_nothing(
 ) -> None:
     """All good events pass, and the dead letter of a bad one is taken."""
     deployment.config["delivery"]["guarantee"] = guarantee
-    letters = deployment.create_side_topic("dead_letter_topic")
+    letters = deployment.create_side_topic(
+        "dead_letter_topic", message_timestamp_after_max_ms=HOUR_MS
+    )
     worker = start(deployment, now_ms=Shifted(by_ms))
     await worker.live()
     deployment.feed([*good(range(200)), (0, b"bad", b"no json", [], None)])

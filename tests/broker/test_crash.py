@@ -17,7 +17,7 @@ from tests.local import run_to_the_end
 pytestmark = pytest.mark.broker
 
 EVENTS = 100_000
-KILLS = 3
+KILLS = 4
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.worker import leader_watch, topic_watch
 from tests.broker.base import DEADLINE_S, admin_client
+from tests.broker.topics import create_topic
 from tests.chaos.brokers import ThreeBrokers
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
@@ -24,13 +25,17 @@ def three() -> Iterator[ThreeBrokers]:
 
 @pytest.mark.long
 @pytest.mark.broker
+@pytest.mark.needs_broker("clusters without ZooKeeper")
 async def test_a_partition_without_a_leader_is_named(
     three: ThreeBrokers, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the log and at `/readyz`; nothing is lost or doubled when its broker is back."""
     monkeypatch.setattr(leader_watch, "AFTER_S", 2.0)
     monkeypatch.setattr(topic_watch, "EVERY_S", 1.0)
-    deployment = Deployment(three.bootstrap_servers, tmp_path, partitions=3).create()
+    deployment = Deployment(three.bootstrap_servers, tmp_path, partitions=3)
+    for topic in (deployment.source, deployment.sink):
+        # Before Kafka 4.0, a broker asks for two replicas in sync of a topic that has one.
+        create_topic(deployment.bootstrap, topic, 3, min_insync_replicas=1)
     deployment.feed(keyed(range(300), 3))
     listed = admin_client(three.bootstrap_servers).list_topics(timeout=DEADLINE_S)
     node = three.nodes[listed.topics[deployment.source].partitions[0].leader - 1]

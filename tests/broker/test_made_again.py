@@ -8,6 +8,7 @@ import pytest
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError
 from tests.broker.base import Broker
+from tests.broker.needs import AHEAD
 from tests.broker.test_members import grow
 from tests.broker.topics import create_topic, delete_topic, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
@@ -90,6 +91,7 @@ async def test_as_many_partitions_go_on_and_say_why(deployment: Deployment, star
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
+@pytest.mark.needs_broker(AHEAD)
 @pytest.mark.parametrize("hours", [0, 3])
 async def test_partitions_that_the_window_has_outlived_do_not_count(
     broker: Broker, tmp_path: Path, start: Start, hours: int

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.broker
 GENERATIONS, SLOT_MS = 8, 1000
 RETENTION_MS = (GENERATIONS - 1) * SLOT_MS
 EVENTS = 20_000
-KILLS = 3
+KILLS = 4
 
 
 @dataclass

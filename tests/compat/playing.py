@@ -1,4 +1,4 @@
-"""Plays a version: storms by the scenarios of `make chaos`, and the tests with a broker, one file at a time.
+"""Plays a version: storms by the scenarios of `make chaos`, and the tests with a broker, several at a time.
 
 Both start brokers of the version that STREAMDEDUP_TEST_KAFKA names, from its jars.
 """
@@ -7,9 +7,8 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -33,7 +32,8 @@ STORMS = {
     ),  # the kills prove that aborts are survived
 }
 SEED = "1"
-FILE_S = 3600.0
+TESTS_S = 7200.0
+PROCESSES = 4  # most of these tests wait
 TESTED = ("streamdedup", "tests")
 
 VERSIONS = [
@@ -70,15 +70,17 @@ def play_storms(kafka: Kafka, of: OfVersion) -> Iterator[OfVersion]:
 
 
 def play_tests(kafka: Kafka, of: OfVersion) -> Iterator[OfVersion]:
-    """Run the test files that were, `of` this version, not run with this code; yields what came of each."""
+    """Run the test files that were, `of` this version, not run with this code; yields what came of them."""
     code = code_id(TESTED)
     with _wanted(kafka):
         paths = files_with_a_broker()
-        for path in paths:
-            if not _is_played(of.files.get(path), code):
-                ran = run_file(path)
-                print(f"{kafka}: {path}: {line_of_file(ran)}", flush=True)
-                yield OfVersion(files={path: ran}, files_in_all=len(paths))
+        missing = [path for path in paths if not _is_played(of.files.get(path), code)]
+        if not missing:
+            return
+        ran = run_files(missing)
+        for path, file in ran.items():
+            print(f"{kafka}: {path}: {line_of_file(file)}", flush=True)
+        yield OfVersion(files=ran, files_in_all=len(paths))
 
 
 def files_with_a_broker() -> list[str]:
@@ -87,36 +89,49 @@ def files_with_a_broker() -> list[str]:
     return list(dict.fromkeys(line.split("::")[0] for line in lines if "::" in line))
 
 
-def run_file(path: str) -> TestFile:
-    """Run the tests with a broker of one file."""
-    at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+def run_files(paths: Sequence[str]) -> dict[str, TestFile]:
+    """Run the tests with a broker of these files; what came of each, by its path."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
     with TemporaryDirectory() as directory:
         written = Path(directory) / "results.xml"
-        done = _pytest(path, "-q", f"--junit-xml={written}")
+        done = _pytest(
+            *paths,
+            "-q",
+            f"--numprocesses={PROCESSES}",
+            "--dist=worksteal",
+            "--override-ini=junit_family=xunit1",  # it names the file of each test
+            f"--junit-xml={written}",
+        )
         if not written.exists():
-            raise RuntimeError(f"{path}: pytest ended with {done.returncode}:\n{done.stdout}")
+            raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout}")
         cases = list(ET.parse(written).iter("testcase"))  # noqa: S314 (as above)
-    names = [f"{path}::{case.get('name')}" for case in cases]
-    bad = [
-        name
-        for name, case in zip(names, cases, strict=True)
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+    if any(map(_is_bad, cases)):
+        (DIRECTORY / "failed").mkdir(parents=True, exist_ok=True)
+        log = DIRECTORY / "failed" / os.environ[WANTED].replace("/", "-")
+        log.with_name(f"{log.name}.txt").write_text(done.stdout, "utf-8")
+    by_path: defaultdict[str, list[ET.Element]] = defaultdict(list)
+    for case in cases:
+        by_path[case.attrib["file"]].append(case)
+    return {path: _of_file(path, cases, at) for path, cases in by_path.items()}
+
+
+def _of_file(path: str, cases: Sequence[ET.Element], at: str) -> TestFile:
+    bad = [f"{path}::{case.get('name')}" for case in cases if _is_bad(case)]
     skipped = Counter(
         (found.get("message") or "").removeprefix(TOO_OLD)
         for case in cases
         if (found := case.find("skipped")) is not None
     )
-    if bad:
-        (DIRECTORY / "failed").mkdir(parents=True, exist_ok=True)
-        log = DIRECTORY / "failed" / f"{os.environ[WANTED]}-{path}".replace("/", "-")
-        log.with_suffix(".txt").write_text(done.stdout, "utf-8")
     return TestFile(
-        origin=origin(TESTED, at, time.monotonic() - started),
+        origin=origin(TESTED, at, sum(float(case.get("time", 0)) for case in cases)),
         passed=len(cases) - len(bad) - sum(skipped.values()),
         failed=[re.sub(r"\s", " ", name) for name in bad],
         skipped=dict(sorted(skipped.items())),
     )
+
+
+def _is_bad(case: ET.Element) -> bool:
+    return case.find("failure") is not None or case.find("error") is not None
 
 
 def line_of_file(file: TestFile) -> str:
@@ -170,6 +185,6 @@ def _pytest(*arguments: str) -> "subprocess.CompletedProcess[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=FILE_S,
+        timeout=TESTS_S,
         check=False,
     )

@@ -1,6 +1,7 @@
 """Claims about `make compat`: what is asked for, what is not played again, and the page that is written of it."""
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.chaos.results import code_id
 from tests.compat import playing
 from tests.compat.__main__ import main, wish_of
 from tests.compat.page import PAGE, failures, mode, page, table
-from tests.compat.playing import VERSIONS, files_with_a_broker, play_tests, run_file
+from tests.compat.playing import VERSIONS, files_with_a_broker, play_tests, run_files
 from tests.compat.results import OfVersion, Origin, Storm, TestFile, keep, read, write
 
 ORIGIN = Origin("code", "abc1234", "2026-01-02T03:04:05+00:00", "2 cores", 60.0)
@@ -109,11 +110,11 @@ def test_what_was_played_with_this_code_is_not_played_again(
         }
     )
 
-    def run(path: str) -> TestFile:
-        played.append(path)
-        return replace(PASSED, origin=ours)
+    def run(paths: Sequence[str]) -> dict[str, TestFile]:
+        played.extend(paths)
+        return {path: replace(PASSED, origin=ours) for path in paths}
 
-    monkeypatch.setattr(playing, "run_file", run)
+    monkeypatch.setattr(playing, "run_files", run)
     monkeypatch.setattr(playing, "files_with_a_broker", lambda: [*of.files, "new.py"])
     path = tmp_path / "results.json"
     for ran in play_tests(Kafka(NEWEST), of):
@@ -131,7 +132,7 @@ def test_a_file_is_counted_as_pytest_ran_it(
     file.write_text(INNER.format(TOO_OLD))
     monkeypatch.setattr(playing, "DIRECTORY", tmp_path)
     monkeypatch.setenv(WANTED, "2.5.1")
-    found = run_file(str(file))
+    (found,) = run_files([str(file)]).values()
     assert (found.passed, found.skipped) == (1, {"topic ids (Kafka 2.8 or later)": 2})
     assert [name.split("::")[1] for name in found.failed] == ["test_fails", "test_has_an_error"]
     assert found.tests == 5
