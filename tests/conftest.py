@@ -2,6 +2,9 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -31,6 +34,22 @@ KEYS = 1_400_000  # what tells 0.1 % from a quarter more, and the members
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The image is built, and what it does is tested, only where that is asked for: it takes minutes."""
     parser.addoption(CONTAINERS, action="store_true", help="build and run the image, too")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import a share of the test modules before all of them are collected: a share for each process of a run.
+
+    In a fresh clone pytest rewrites the assertions of each module that it imports first, which takes 5 s for all, and
+    keeps the result for other processes. Processes that start side by side would each rewrite all.
+    """
+    given = getattr(session.config, "workerinput", {})
+    if session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS or not given:
+        return
+    count, own = int(given["workercount"]), int(given["workerid"].removeprefix("gw"))
+    root = Path(__file__).parents[1]
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[own::count]:
+        with suppress(Exception, pytest.skip.Exception):  # collecting reports it
+            import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

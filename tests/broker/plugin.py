@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import zip_longest
 from typing import NoReturn, TypeVar
 
 import pytest
@@ -33,6 +32,34 @@ NO_BROKER = "no Kafka broker: "
 TOO_OLD = "the broker is too old: "
 
 
+class _Private:
+    """The broker behind `private_broker`, in whatever state the last test left it."""
+
+    def __init__(self) -> None:
+        self._broker: OwnedBroker | None = None
+        self._unavailable: Unavailable | None = None
+
+    def take(self) -> OwnedBroker:
+        """Start one unless there is one. If none was to be had, raise `Unavailable` again without another search."""
+        if self._unavailable is not None:
+            raise self._unavailable
+        try:
+            self._broker = self._broker or own_broker()
+        except Unavailable as unavailable:
+            self._unavailable = unavailable
+            raise
+        return self._broker
+
+    def end(self) -> None:
+        """End it and remove its data; the next `take` starts another."""
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+
+_private = _Private()
+
+
 @pytest.fixture(scope="session")
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -50,17 +77,21 @@ def broker(
 
 
 @pytest.fixture
-def private_broker(private_process: OwnedBroker) -> OwnedBroker:
+def private_broker() -> OwnedBroker:
     """Give a broker of our own, running, which the test may stop, kill and start."""
-    private_process.start()
-    return private_process
+    broker = _found(_private.take)
+    broker.start()
+    return broker
 
 
-@pytest.fixture(scope="session")
-def private_process() -> Iterator[OwnedBroker]:
-    """Keep the broker behind `private_broker`, in whatever state the last test left it."""
-    with closing(_found(own_broker)) as found:
-        yield found
+@pytest.hookimpl(trylast=True)  # after all fixtures of the test, which may need the broker
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End the private broker unless the next test asks for it: idle, it takes 2 % of a core until the session ends.
+
+    Tests that ask for one follow one another, so that few are started.
+    """
+    if "private_broker" not in getattr(nextitem, "fixturenames", ()):
+        _private.end()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,11 +163,11 @@ def dealt(long: list[T], waiting: list[T], others: list[T], workers: int) -> lis
     """
     sizes = _shares(len(long) + len(waiting) + len(others), workers)
     takers = max(1, workers - 1)
-    firsts = [long[taker::takers] for taker in range(takers)]
+    firsts = [*(long[taker::takers] for taker in range(takers)), []]
+    shares = [*_shares(len(waiting), takers), 0]
     dealt: list[T] = []
-    for size, first, share in zip_longest(sizes, firsts, _shares(len(waiting), takers)):
-        begins = [*(first or ()), *waiting[: share or 0]]
-        waiting = waiting[share or 0 :]
+    for size, first, share in zip(sizes, firsts, shares, strict=False):  # one process takes all
+        begins, waiting = [*first, *waiting[:share]], waiting[share:]
         rest = max(0, size - len(begins))
         dealt += [*begins, *others[:rest]]
         others = others[rest:]

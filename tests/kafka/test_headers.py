@@ -1,8 +1,5 @@
 """Claims about a header that a kernel finds: it is that of the reader, byte by byte, or is left to it."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
@@ -19,6 +16,7 @@ from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys.cells import each
 from streamdedup.keys.extract import Extractor, _last_header, _last_headers
+from tests.bounds import check_bounds
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, theirs, varint
 from tests.keys.test_extract import batch_of
@@ -120,14 +118,7 @@ def test_rows_outside_of_the_buffer() -> None:
 @pytest.mark.slow
 def test_no_byte_beyond_a_row_is_read() -> None:
     """The claims above hold with numba's check of all bounds, too."""
-    chosen = "test_what_is_no_header or test_rows_outside or test_every_header"
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen],
-        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"},
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    check_bounds(__file__, "test_what_is_no_header or test_rows_outside or test_every_header")
 
 
 def test_many_headers_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:

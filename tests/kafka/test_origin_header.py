@@ -3,10 +3,7 @@
 And whatever else stands at the end of an event, it is never taken for an origin of ours.
 """
 
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -20,6 +17,7 @@ from streamdedup.events import NULL, UNREAD, Column, EventBatch, Origin
 from streamdedup.kafka.records import origin_rows
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.origin_header import ORIGIN, found_in, marked, unmarked
+from tests.bounds import check_bounds
 from tests.kafka.test_columns import as_events, fetched
 from tests.kafka.test_headers import Cells, column_of, values, wire_names, written
 from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, varint
@@ -330,13 +328,8 @@ def test_what_does_not_fit_is_not_written() -> None:
 @pytest.mark.slow
 def test_no_byte_beyond_a_row_is_read_or_written() -> None:
     """The claims above hold with numba's check of all bounds, too."""
-    chosen = "last_byte or any_bytes or that_are_no_headers or outside_of or does_not_fit"
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen],
-        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"},
-        check=True,
-        capture_output=True,
-        timeout=600,
+    check_bounds(
+        __file__, "last_byte or any_bytes or that_are_no_headers or outside_of or does_not_fit"
     )
 
 

@@ -1,9 +1,6 @@
 """Claims about placement: a key lies where Kafka's clients put it, whatever its bytes and however many there are."""
 
-import os
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ from hypothesis import strategies as st
 from streamdedup.events import Column
 from streamdedup.keys import placement
 from streamdedup.keys.placement import NOWHERE, partitions_by_records, partitions_of
+from tests.bounds import check_bounds
 from tests.watching import watched
 
 # From Kafka's own tests: clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java, testMurmur2. As signed.
@@ -85,23 +83,7 @@ def test_a_key_outside_of_the_buffer_is_refused(start: int, size: int) -> None:
 @pytest.mark.slow
 def test_no_byte_outside_is_read() -> None:
     """The claims above hold with numba's check of all bounds, too."""
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            __file__,
-            "-k",
-            "outside_of",
-        ],
-        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"},
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    check_bounds(__file__, "outside_of")
 
 
 def test_many_and_long_keys_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:

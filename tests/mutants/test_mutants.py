@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from operator import is_
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -27,10 +28,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_changes_the_product_while_it_is_entered(mutant: Mutant) -> None:
     """Something is another object then, and after it is left, all is as it was."""
-    before = _product()
+    product = _State()
     with mutant.breaks():
-        assert _changed(before, _product())
-    assert not _changed(before, _product())
+        assert product.has_changed()
+    assert not product.has_changed()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -114,24 +115,27 @@ def test_a_mutant_that_cannot_be_entered_is_no_failed_test() -> None:
     assert "STREAMDEDUP_MUTANT=unheard-of: no such mutant" in done.stderr
 
 
-def _product() -> dict[tuple[str, ...], object]:
-    """All that can be patched: what stands in the product's modules, its classes and dictionaries, and code."""
-    state: dict[tuple[str, ...], object] = {}
-    for module in product_modules():
-        for name, held in list(vars(module).items()):
-            state[module.__name__, name] = held
-            inner = vars(held) if isinstance(held, type) else held
-            if isinstance(inner, Mapping) and name != "__builtins__":
-                state |= {(module.__name__, name, str(key)): value for key, value in inner.items()}
-            if isinstance(function := getattr(held, "py_func", held), FunctionType):
-                state[module.__name__, name, "__code__"] = function.__code__
-    return state
+class _State:
+    """All that can be patched: what stands in the product's modules, its classes and mappings, and code."""
 
+    def __init__(self) -> None:
+        self._held: list[tuple[Mapping[Any, object], dict[Any, object]]] = []
+        self._codes: list[tuple[FunctionType, object]] = []
+        for module in product_modules():
+            self._keep(vars(module))
+            for name, held in list(vars(module).items()):
+                inner = vars(held) if isinstance(held, type) else held
+                if isinstance(inner, Mapping) and name != "__builtins__":
+                    self._keep(inner)
+                if isinstance(function := getattr(held, "py_func", held), FunctionType):
+                    self._codes.append((function, function.__code__))
 
-def _changed(one: dict[tuple[str, ...], object], other: dict[tuple[str, ...], object]) -> list[Any]:
-    nothing = object()
-    return [
-        key
-        for key in one.keys() | other.keys()
-        if one.get(key, nothing) is not other.get(key, nothing)
-    ]
+    def has_changed(self) -> bool:
+        """Whether a name holds another object than at first, or a function has other code."""
+        return any(function.__code__ is not code for function, code in self._codes) or not all(
+            len(now) == len(then) and all(map(is_, map(now.get, then), then.values()))
+            for now, then in self._held
+        )
+
+    def _keep(self, holder: Mapping[Any, object]) -> None:
+        self._held.append((holder, dict(holder)))
