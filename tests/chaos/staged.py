@@ -38,9 +38,6 @@ class StagedTrial(Trial):
     """A trial whose workers make the middle topic and the output. `reread`: some input was copied twice on purpose."""
 
     FEEDER = KeylessFeeder
-    AUDITED = (
-        False  # it asks for the group's offsets on the input, and does not know the middle topic
-    )
     reread = False
 
     @property

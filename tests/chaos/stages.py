@@ -188,6 +188,12 @@ class _Ground:
         trial = self._trial
         for role in list(self._paused):
             self._wake(role)
+        for role, worker in self._workers.items():  # one that has not looked at it yet waits for the next one
+            wait_until(
+                lambda known=KNOWS[role], worker=worker: worker.events(known),
+                ENDS_S,
+                lambda role=role: f"{role} does not begin",
+            )
         trial.reread = True
         delete_topic(trial.deployment.bootstrap, trial.middle)
         trial.tried("middle topic deleted")
@@ -271,6 +277,8 @@ class _Ground:
         return worker
 
 
+KNOWS = {"both": "joining", "copies": "repartition_starts", "judges": "joining"}
+"""The line that each role logs when it has looked at the middle topic."""
 JUDGE_STEPS = (*TRANSACTION_STEPS, "purging", "purged")
 
 

@@ -57,7 +57,6 @@ class Trial:
     """The ground on which a scenario plays one round."""
 
     FEEDER: type[Feeder] = Feeder
-    AUDITED = True  # whether `streamdedup audit` can judge, too
 
     def __init__(
         self,
