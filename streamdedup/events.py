@@ -276,6 +276,10 @@ class EventBatch:
         """Return the first `count` events; `count` must be less than the number of events."""
         return self._rows(0, count)
 
+    def tail(self, start: int) -> "EventBatch":
+        """Return the events from row `start` on; `start` must be less than the number of events."""
+        return self._rows(start, len(self))
+
     def take(self, rows: Integers) -> "EventBatch":
         """Return the events of `rows`, ascending. `next_offset` stays the same."""
         headers = self.headers

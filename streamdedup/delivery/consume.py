@@ -48,9 +48,9 @@ class InputReader:
         self._epoch, self.next_offset = epoch, offset
         self._source.go_to(self._partition, offset)
 
-    def again(self, offset: int) -> None:
-        """Read again from `offset` on: the filter had no room for those events."""
-        self._meters.take_back("full", offset)
+    def again(self, offset: int, cause: str) -> None:
+        """Read again from `offset` on; `cause`, one of `catalogue.TAKEN_BACK`, says why."""
+        self._meters.take_back(cause, offset)
         self.next_offset = offset
         if self.ours:
             self._source.go_to(self._partition, offset)

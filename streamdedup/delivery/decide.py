@@ -155,7 +155,7 @@ class Decider:
                 waiting = self._reader.read_until(latest, left, leaving)
                 batch = await in_flight.meanwhile(waiting)
         if not whole:
-            self._reader.again(offset)
+            self._reader.again(offset, "full")
         self._seal(shard, transaction)
         if not whole:
             await in_flight.all_committed()

@@ -364,6 +364,9 @@ class Cluster(Protocol):
     async def end_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
         """Return the high watermarks of those partitions that answer at once; one request to each leader."""
 
+    async def stable_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the last stable offsets of those partitions that answer at once; one request to each leader."""
+
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`, whether it is decided or not.
 

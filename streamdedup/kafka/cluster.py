@@ -130,6 +130,10 @@ class KafkaCluster:
         """Return the high watermarks of those partitions that answer at once."""
         return await log.offsets_at(self._client, topic, partitions, LATEST)
 
+    async def stable_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the last stable offsets of those partitions that answer at once."""
+        return await log.offsets_at(self._client, topic, partitions, LATEST, READ_COMMITTED)
+
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`; None if there is none."""
         return await log.batch_at(self._client, topic, partition, offset)

@@ -67,7 +67,11 @@ async def offset_at(
 
 
 async def offsets_at(
-    client: Any, topic: str, partitions: Collection[int], which: int
+    client: Any,
+    topic: str,
+    partitions: Collection[int],
+    which: int,
+    isolation: int = READ_UNCOMMITTED,
 ) -> dict[int, int]:
     """Return the EARLIEST or LATEST offsets of those partitions whose leaders answer at once; one request a leader."""
     by_leader: dict[int, list[int]] = {}
@@ -77,7 +81,7 @@ async def offsets_at(
             by_leader.setdefault(leader, []).append(partition)
     answers = await asyncio.gather(
         *(
-            client.send(leader, list_offsets(topic, its, which, READ_UNCOMMITTED))
+            client.send(leader, list_offsets(topic, its, which, isolation))
             for leader, its in by_leader.items()
         ),
         return_exceptions=True,

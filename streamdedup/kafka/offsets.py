@@ -23,7 +23,7 @@ T = TypeVar("T")
 RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # a code that aiokafka lacks
 NO_SUCH_GROUP = 69
-_OPTIONAL = ("watermark", "partitions", "born", "floor", "since", "meaning", "placed")
+_OPTIONAL = ("watermark", "partitions", "born", "floor", "since", "meaning", "placed", "head")
 NOT_YET = {14, 15, 16}  # the coordinator is loading, is away, or has moved
 
 
@@ -43,6 +43,8 @@ class Note:
     - `meaning` is the check of the meaning by which keys were taken until this commit; None in older notes.
     - `placed` is the number of partitions over which `source.repartition` had placed the events by their judged keys;
       None if they lay as their producers had placed them.
+    - `head` is how far the first stage of `source.repartition` stood in event time in this partition, in ms since 1970
+      (-1 if its events have no times); None if it keeps no partitions together.
     """
 
     cluster_id: str | None
@@ -57,6 +59,7 @@ class Note:
     since: int | None = None
     meaning: int | None = None
     placed: int | None = None
+    head: int | None = None
 
     def encode(self) -> str:
         """Return the text to commit."""

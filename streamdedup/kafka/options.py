@@ -273,6 +273,13 @@ class RepartitionOptions(BaseModel):
         "the input. It bounds the size of the middle topic: each process of the first stage may go beyond it by one "
         "transaction of at most as many events.",
     )
+    max_skew: Annotated[int | None, milliseconds(1, 100 * 366 * 86_400_000, bare=False)] = Field(
+        default=None,
+        description="With `filter.retention`, how far one partition of the input may be copied ahead of the slowest "
+        "one that has unread events, by the times of the events. The windows cover as much more than `retention`. Not "
+        "set, it is an eighth of `filter.retention`.",
+        examples=["6h"],
+    )
 
 
 class SourceOptions(BaseModel):

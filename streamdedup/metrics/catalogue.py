@@ -39,6 +39,7 @@ DOUBTS: Mapping[str, str] = {
 TAKEN_BACK: Mapping[str, str] = {
     **DOUBTS,
     "full": "the filter had no more room",
+    "held": "the first stage of `source.repartition` waits for slower partitions",
     "stopped": "the shard stopped; `/readyz` and the log give the reason",
     "left": "the worker lost the partition, or ended, in the middle of a transaction",
 }
@@ -54,6 +55,7 @@ TASKS: Mapping[str, str] = {
     "changes": "follows `blocklist.control_topic`",
     "group": "watches whether the group refuses this worker",
     "unread": "watches how much of the middle topic waits for the second stage",
+    "heads": "watches how far the partitions of the input stand in event time",
     "middle": "watches whether another group reads the middle topic",
     "purge": "deletes from the middle topic what was read",
     "shard": "a partition's own task, which handles errors of delivery by itself",
@@ -228,6 +230,13 @@ COPY_PAUSED = Metric(
     "0 or 1",
     "Whether the first stage copies nothing, because more than `source.repartition.unread_max` events of a partition"
     " of the middle topic wait for the second stage.",
+)
+COPY_HELD = Metric(
+    "streamdedup_repartition_held_partitions",
+    "gauge",
+    "partitions",
+    "Partitions of the input that the first stage does not copy now, because they would be more than"
+    " `source.repartition.max_skew` ahead of slower ones in event time.",
 )
 MIDDLE_UNREAD = Metric(
     "streamdedup_repartition_unread_offsets",

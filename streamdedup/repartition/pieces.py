@@ -25,7 +25,8 @@ class Piece:
 
     `batch` is as it was read; None if the position alone moved. `copies` are the same events with their origins, one
     row an event, and `places` (n,) the partitions of the middle topic where they belong. `tombstones` counts the events
-    with a null value that travel by their record keys.
+    with a null value that travel by their record keys. `head` is how far the partition stands in event time with this
+    piece (`skew`); None if that does not matter.
     """
 
     partition: int
@@ -34,6 +35,7 @@ class Piece:
     copies: EventBatch | None = None
     places: Integers | None = None
     tombstones: int = 0
+    head: int | None = None
 
     @property
     def events(self) -> int:
@@ -99,14 +101,16 @@ class Pieces:
 
 
 async def piece_of(
-    batch: EventBatch, extractor: Extractor, *, partitions: int, group: str
+    batch: EventBatch, extractor: Extractor, *, partitions: int, group: str, head: int | None = None
 ) -> Piece:
     """Return the piece of `batch`: each event with the place that its key gives it among `partitions`.
 
     An event without a key that is judged goes by its record key; if it has none, by its partition.
     """
     if batch.damage is not None:
-        return Piece(partition=batch.partition, next_offset=batch.next_offset, batch=batch)
+        return Piece(
+            partition=batch.partition, next_offset=batch.next_offset, batch=batch, head=head
+        )
     keys = await keys_of(batch, extractor)
     takes_long = is_large(batch)
     places = await beside(takes_long, partitions_of, keys.keys, partitions)
@@ -121,4 +125,5 @@ async def piece_of(
         copies=copies,
         places=places,
         tombstones=len(keys.unjudged),
+        head=head,
     )

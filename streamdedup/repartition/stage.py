@@ -23,7 +23,7 @@ It has no memory. Copies and input offsets are one transaction, so its way back 
 #
 # Nothing waits inside a transaction, because an open one holds back the last stable offset of all partitions of the
 # middle: nothing would be read there, and nothing purged. So the stage pauses for `unread_max` between two
-# transactions.
+# transactions, and a partition that is too far ahead in event time (`skew`) waits before it makes a piece.
 #
 # A partition of the input stops by itself if only an operator can settle what is wrong with it (damage, a gap, another
 # meaning); the others go on. The stage as a whole stops if the middle topic does not suit any more.
@@ -51,11 +51,13 @@ from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.lost_markers import finish_copies, finish_offsets
 from streamdedup.repartition.middle import check, options_of
 from streamdedup.repartition.offsets import decided
 from streamdedup.repartition.pieces import Piece, Pieces, piece_of
 from streamdedup.repartition.resume import Found, input_offset
+from streamdedup.repartition.skew import Wait, heads_of
 from streamdedup.repartition.transfer import LeavesError, PartitionStoppedError, Transfer
 from streamdedup.repartition.unread import Unread
 
@@ -76,10 +78,14 @@ class Stage:
         services: Services,
         writer: GroupWriter,
         unread: Unread,
+        heads: Heads | None = None,
         *,
         deployment: str,
     ) -> None:
-        """`deployment` is the group of the second stage, which the origins name."""
+        """`deployment` is the group of the second stage, which the origins name.
+
+        `heads` keeps the partitions together in event time; None if that does not matter.
+        """
         self._deployment = deployment
         self._recipe, self._services, self._settings = recipe, services, recipe.settings
         options = options_of(self._settings)
@@ -92,7 +98,9 @@ class Stage:
         self.waits: str | None = None
         """For what it waits before it can begin; None if it does not."""
         self._writer, self._unread = writer, unread
-        self._transfer = Transfer(recipe, services, writer, unread)
+        self._transfer = Transfer(recipe, services, writer, unread, heads)
+        self._heads = heads
+        self._head: dict[int, int] = {}  # how far each of our partitions stands in event time
         self._readers: dict[int, InputReader] = {}
         self._extractor = recipe.extractor()
         self._leaving = asyncio.Event()
@@ -113,6 +121,16 @@ class Stage:
     def paused(self) -> str | None:
         """Why it copies nothing now, as text; None if it copies."""
         return self._unread.reason
+
+    @property
+    def held(self) -> str | None:
+        """Which of our partitions wait for slower ones, and for which, as text; None if none does."""
+        return self._heads.reason if self._heads else None
+
+    @property
+    def held_partitions(self) -> int:
+        """How many of our partitions wait for slower ones."""
+        return self._heads.held if self._heads else 0
 
     def leave(self) -> None:
         """Ask `run` to end after the transaction in hand."""
@@ -216,6 +234,8 @@ class Stage:
         left = {p: start for p, start in starts.items() if p not in self.stopped}
         for partition, start in left.items():
             self._reader(partition).begin(epoch, start.offset)
+        if self._heads:
+            self._heads.begin(range(topology[self._input].partitions), self.stopped)
         self.copying = True
         if not left:
             while source.epoch == epoch and not self._leaving.is_set():
@@ -242,6 +262,7 @@ class Stage:
         reader, loop = self._reader(partition), asyncio.get_running_loop()
         moved_at, put_to = loop.time(), reader.next_offset
         while reader.ours and not self._leaving.is_set() and partition not in self.stopped:
+            before = reader.next_offset
             try:
                 batch = await self._next(reader)
             except UnreadableError:
@@ -254,9 +275,9 @@ class Stage:
             if isinstance(batch, PendingDecode):
                 await self._read_large(partition, batch, pieces)
             elif batch is not None:
-                await self._put(batch, pieces)
+                await self._put_in_turn(batch, before, pieces)
             elif reader.next_offset > put_to and loop.time() - moved_at >= IDLE_COMMIT_S:
-                await pieces.put(Piece(partition=partition, next_offset=reader.next_offset))
+                await pieces.put(self._position(partition, reader.next_offset))
             else:
                 continue
             moved_at, put_to = loop.time(), reader.next_offset
@@ -270,24 +291,101 @@ class Stage:
 
     async def _put(self, batch: EventBatch, pieces: Pieces) -> None:
         piece = await piece_of(
-            batch, self._extractor, partitions=self._partitions, group=self._deployment
+            batch,
+            self._extractor,
+            partitions=self._partitions,
+            group=self._deployment,
+            head=self._head.get(batch.partition),
         )
         await pieces.put(piece)
         await asyncio.sleep(0)  # prefetched events come without a wait
 
+    def _position(self, partition: int, next_offset: int) -> Piece:
+        """Return a piece without events."""
+        return Piece(partition=partition, next_offset=next_offset, head=self._head.get(partition))
+
+    async def _put_in_turn(self, batch: EventBatch, before: int, pieces: Pieces) -> None:
+        """Put `batch`, which was read from offset `before` on, as slower partitions allow.
+
+        Nothing more is put once the assignment ends, or the stage leaves.
+        """
+        heads, partition = self._heads, batch.partition
+        if heads is None or not len(batch):
+            await self._put(batch, pieces)
+            return
+        wait = self._wait_of(batch, heads)
+        while events := await self._turn(wait, heads, before, pieces):
+            if events == len(batch):
+                await self._put(batch, pieces)
+                return
+            await self._put(batch.head(events), pieces)
+            batch = batch.tail(events)
+            before = int(batch.offsets[0])
+            wait.passed(events)
+            self._head[partition] = wait.head
+
+    async def _turn(self, wait: Wait, heads: Heads, before: int, pieces: Pieces) -> int:
+        """Wait until some events of `wait`, whose first follows offset `before`, may be copied; return how many.
+
+        Meanwhile, publish how far their partition stands. Return 0 if the assignment ends, or the stage leaves.
+        """
+        reader, is_published = self._reader(wait.partition), False
+        while reader.ours and not self._leaving.is_set():
+            if events := heads.events(wait):
+                return events
+            if not is_published and heads.must_publish(wait):
+                is_published = True
+                await pieces.put(self._position(wait.partition, before))
+            else:
+                await self._pause(POLL_S)
+        heads.let_go(wait.partition)
+        return 0
+
+    def _wait_of(self, batch: EventBatch, heads: Heads) -> Wait:
+        """Return the wait of a batch that is next in its partition, and note how far the partition stands with it."""
+        partition, now_ms = batch.partition, self._services.now_ms()
+        wait = Wait(
+            partition,
+            heads_of(batch.timestamps, self._head.get(partition), now_ms),
+            heads.max_skew_ms,
+        )
+        self._head[partition] = wait.head
+        return wait
+
     async def _read_large(self, partition: int, large: PendingDecode, pieces: Pieces) -> None:
-        """Make pieces of a large record batch, and hold its place in memory until they are committed."""
+        """Make pieces of a large record batch, and hold its place in memory until they are committed.
+
+        While slower partitions must go first, it gives up its place, which they may need, and is fetched again later.
+        """
         await pieces.settled()
         places, name = self._services.cluster.large, f"{self._input}/{partition}"
-        reader, last_offset = self._reader(partition), large.last_offset
+        reader, last_offset, heads = self._reader(partition), large.last_offset, self._heads
+        held: Wait | None = None
         async with places.decoded(name, large, self._leaving) as is_decoded:
             while is_decoded and reader.ours and reader.next_offset <= last_offset:
                 batch = await self._next(reader)
                 if not isinstance(batch, EventBatch):  # it is fetched again
                     break
-                await self._put(batch, pieces)
+                events = len(batch)
+                if heads is not None and events:
+                    wait = self._wait_of(batch, heads)
+                    if (events := heads.events(wait)) < len(batch):
+                        wait.passed(events)
+                        held, batch = wait, self._rewound(reader, batch, events)
+                if batch is not None:
+                    await self._put(batch, pieces)
                 del batch  # it would keep `large` in memory
                 await pieces.settled()
+                if held is not None:
+                    break
+        if held is not None and heads is not None:
+            self._head[partition] = held.head
+            await self._turn(held, heads, reader.next_offset, pieces)
+
+    def _rewound(self, reader: InputReader, batch: EventBatch, events: int) -> EventBatch | None:
+        """Have all but the first `events` of `batch` read again; return these, None if there are none."""
+        reader.again(int(batch.offsets[events]), "held")
+        return batch.head(events) if events else None
 
     def stop_partition(self, partition: int, error: Exception) -> None:
         """Read nothing more of `partition`: only an operator can settle what is wrong with it."""
@@ -340,6 +438,11 @@ class Stage:
             await self._transfer.commit_offsets(offsets, membership)
             self._report(changed)
         ours = self._services.source.assigned or ()
+        self._head = {
+            p: head
+            for p, start in starts.items()
+            if (head := _head_at(committed.get(p), start)) is not None
+        }
         return {p: start for p, start in starts.items() if p in ours}
 
     def _report(self, changed: Mapping[int, Resume]) -> None:
@@ -386,3 +489,9 @@ class Stage:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
+
+
+def _head_at(committed: Committed | None, start: Resume) -> int | None:
+    """Return how far a partition stood in event time at its commit, if it goes on there; None if that is not known."""
+    goes_on = committed is not None and committed.offset == start.offset and not start.anew
+    return committed.note.head if goes_on and committed and committed.note else None

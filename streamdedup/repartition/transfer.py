@@ -24,6 +24,7 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
+from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.pieces import Piece, Pieces
 from streamdedup.repartition.unread import Unread
 from streamdedup.settings import Settings
@@ -35,8 +36,11 @@ NO_LABEL = 0  # the stage folds nothing
 SHARES_MAX = 8
 
 
-def note_of(topology: Topology, settings: Settings, meaning: int) -> Note:
-    """Return the note of an offset of the first stage, of these `settings` and with this check of their meaning."""
+def note_of(topology: Topology, settings: Settings, meaning: int, head: int | None = None) -> Note:
+    """Return the note of an offset of the first stage, of these `settings` and with this check of their meaning.
+
+    `head` is how far the partition stands in event time (`skew`); None if that does not matter.
+    """
     input_ = topology[settings.source.topic]
     return Note(
         cluster_id=topology.cluster_id,
@@ -46,6 +50,7 @@ def note_of(topology: Topology, settings: Settings, meaning: int) -> Note:
         partitions=input_.partitions,
         atomic=True,
         meaning=meaning,
+        head=head,
     )
 
 
@@ -79,8 +84,14 @@ class Transfer:
     """Commits pieces, one transaction after the other."""
 
     def __init__(
-        self, recipe: Recipe, services: Services, writer: GroupWriter, unread: Unread
+        self,
+        recipe: Recipe,
+        services: Services,
+        writer: GroupWriter,
+        unread: Unread,
+        heads: Heads | None = None,
     ) -> None:
+        self._heads = heads
         self._recipe, self._services, self._settings = recipe, services, recipe.settings
         self._writer, self._unread = writer, unread
         self._source, self._delivery = services.source, self._settings.delivery
@@ -118,9 +129,9 @@ class Transfer:
         self._readers = readers
         self._bytes_max = topology[self._settings.sink.topic].bytes_max
 
-    def note(self, topology: Topology) -> str:
-        """Return the metadata of a commit: the logs that the offsets belong to."""
-        return note_of(topology, self._settings, self._recipe.meaning.check).encode()
+    def note(self, topology: Topology, head: int | None = None) -> str:
+        """Return the metadata of a commit: the logs that the offsets belong to, and the partition's `head`."""
+        return note_of(topology, self._settings, self._recipe.meaning.check, head).encode()
 
     async def commit_offsets(
         self, offsets: Mapping[int, tuple[int, str]], membership: Membership
@@ -259,7 +270,14 @@ class Transfer:
             self._refused[where] = f"refused by {error.topic}: {error.reason}"
 
     def _offsets(self, taken: list[Piece]) -> dict[int, tuple[int, str]]:
-        return {piece.partition: (piece.next_offset, self._epochs_note) for piece in taken}
+        last = {piece.partition: piece for piece in taken}
+        return {
+            partition: (
+                piece.next_offset,
+                self._epochs_note if piece.head is None else self.note(self._topology, piece.head),
+            )
+            for partition, piece in last.items()
+        }
 
     async def _commit(self, offsets: Mapping[int, tuple[int, str]], membership: Membership) -> None:
         settings = self._settings
@@ -272,6 +290,8 @@ class Transfer:
         for piece in taken:
             self._services.meters.of(piece.partition).commit(piece.next_offset)
             self._readers[piece.partition].passed()
+            if self._heads:
+                self._heads.committed(piece.partition, piece.next_offset, piece.head)
         if self._refused:
             reached = {piece.partition: piece.next_offset for piece in taken}
             self._refused = {

@@ -154,6 +154,7 @@ class WorkerCollector(Collector):
         yield _family(catalogue.COPY_LAG, [((), stage.lag)] if stage else [])
         yield _family(catalogue.COPY_STOPPED, [((), copying.stopped)] if copying and stage else [])
         yield _family(catalogue.COPY_PAUSED, [((), stage.paused is not None)] if stage else [])
+        yield _family(catalogue.COPY_HELD, [((), stage.held_partitions)] if stage else [])
         yield _family(catalogue.MIDDLE_UNREAD, [((), unread.events)] if unread else [])
 
     def _lists(self) -> Family:

@@ -99,6 +99,8 @@ def _stage_warnings(status: Status) -> Iterator[str]:
         return
     if (stage := copying.stage) and (paused := stage.paused):
         yield f"warning: {copying.status.topic}: {paused}"
+    if (stage := copying.stage) and (held := stage.held):
+        yield f"note: {copying.status.topic}: {held}"
     yield from _held(copying.status, copying.status.assigned or ())
     for topic, partition in sorted(copying.status.leaderless - status.leaderless):
         yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"

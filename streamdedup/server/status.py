@@ -60,6 +60,14 @@ class StageView(Protocol):
         """Why nothing is copied now; None if something may be."""
 
     @property
+    def held(self) -> str | None:
+        """Which partitions wait for slower ones, and for which; None if none does."""
+
+    @property
+    def held_partitions(self) -> int:
+        """How many partitions wait for slower ones."""
+
+    @property
     def copying(self) -> bool:
         """Whether the partitions that are assigned are read."""
 
@@ -124,6 +132,7 @@ class Copying:
             **({"input_stopped": sorted(stage.stopped)} if stage and stage.stopped else {}),
             **({"repartition_stopped": stage.trouble} if stage and stage.trouble else {}),
             **({"repartition_paused": stage.paused} if stage and stage.paused else {}),
+            **({"repartition_held": stage.held} if stage and stage.held else {}),
         }
 
 

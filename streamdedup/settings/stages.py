@@ -10,6 +10,8 @@ from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.settings.sections import AllowlistOptions, BlocklistOptions
 from streamdedup.settings.tree import REPARTITION_SUFFIX, Settings
 
+SKEW_SHARE = 8  # of filter.retention, the default of max_skew
+
 
 def copying(settings: Settings) -> Settings:
     """Return what the first stage runs with. Raises ValueError if `settings` have no `source.repartition`.
@@ -37,7 +39,8 @@ def deduplicating(settings: Settings) -> Settings:
     """Return what the second stage runs with. Raises ValueError if `settings` have no `source.repartition`.
 
     `source.start`, `on_gap` and `on_growth` are about the input, and do not hold for the middle topic: it is read from
-    its first event on, without a gap, and never grows.
+    its first event on, without a gap, and never grows. A window covers `max_skew_ms` more, by which partitions of the
+    input may be apart in the middle.
     """
     update = {
         "topic": _repartition(settings).topic,
@@ -45,7 +48,24 @@ def deduplicating(settings: Settings) -> Settings:
         "on_gap": "stop",
         "on_growth": "refuse",
     }
-    return settings.model_copy(update={"source": settings.source.model_copy(update=update)})
+    source = settings.source.model_copy(update=update)
+    skew_ms = max_skew_ms(settings)
+    if skew_ms is None:
+        return settings.model_copy(update={"source": source})
+    longer = {"retention": (settings.filter.retention or 0) + skew_ms}
+    filter_ = settings.filter.model_copy(update=longer)
+    return settings.model_copy(update={"source": source, "filter": filter_})
+
+
+def max_skew_ms(settings: Settings) -> int | None:
+    """Return how far partitions of the input may be apart in event time, in ms, given the settings as written.
+
+    None if that does not matter: the filter does not forget by time.
+    """
+    if not settings.filter.by_event_time:
+        return None
+    retention = settings.filter.retention or 0
+    return _repartition(settings).max_skew or max(1, retention // SKEW_SHARE)
 
 
 def reads_middle(settings: Settings) -> bool:

@@ -186,13 +186,11 @@ class Settings(BaseSettings):
         """Yield the contradictions between `source.repartition` and other sections."""
         if self.source.repartition is None:
             return
-        if self.filter.by_event_time:
+        if self.source.repartition.max_skew is not None and not self.filter.by_event_time:
             yield (
-                [("filter", "retention"), _MIDDLE_TOPIC],
-                "does not work with source.repartition: partitions of the input that are merged may stand at very"
-                " different times, and the events of the slowest would be late; unset it, which leaves a window of the"
-                " last filter.capacity keys, or choose a filter.kind that forgets nothing, or let the producer place"
-                " events by their key and unset source.repartition",
+                [("source", "repartition", "max_skew"), ("filter", "retention")],
+                "means nothing without filter.kind: window and filter.retention, because then no event is late; unset"
+                " it, or set these",
             )
         if not self.filter.remembers:
             yield (

@@ -18,6 +18,8 @@ from streamdedup.testing.threads import KilledError, Thread
 
 T = TypeVar("T")
 
+TIMER_S_MIN = 1e-6
+
 PROCESS: ContextVar["Process | None"] = ContextVar("process", default=None)
 
 
@@ -63,6 +65,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
     @override
     def time(self) -> float:
         return self._now
+
+    @override
+    def call_later(  # type: ignore[override]  # the base binds the arguments by a tuple of variables
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Like the base, but each wait takes time: one below the resolution would end when it begins, for ever."""
+        least = TIMER_S_MIN if delay > 0 else delay
+        return super().call_later(max(delay, least), callback, *args, context=context)
 
     def advance(self, seconds: float) -> None:
         """Move the clock forward by `seconds`, in which no task runs."""

@@ -264,6 +264,14 @@ class MemoryCluster:
 
         return await self._ask("list_offsets", act)
 
+    async def stable_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
+        """Return the last stable offsets of `partitions`."""
+
+        def act(_now: float) -> dict[int, int]:
+            return {p: self._broker.log(topic, p).stable for p in partitions}
+
+        return await self._ask("list_offsets", act)
+
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the entry at `offset`; None if the log does not hold it."""
         return await self._ask(

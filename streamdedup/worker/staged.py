@@ -21,6 +21,7 @@ from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.metrics.counts import Meters
 from streamdedup.repartition import middle
+from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.offsets import TRANSACTION_S
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.startup import check_groups, check_owner
@@ -28,7 +29,7 @@ from streamdedup.repartition.unread import Unread
 from streamdedup.server import Phase, Status, serving
 from streamdedup.server.status import COPYING_TROUBLE, Copying
 from streamdedup.settings import Settings
-from streamdedup.settings.stages import copying
+from streamdedup.settings.stages import copying, max_skew_ms
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.group_watch import GroupWatch
@@ -110,8 +111,10 @@ class Copier:
             self._options.partitions,
             self._options.unread_max,
         )
+        skew_ms = max_skew_ms(self._written)
+        heads = None if skew_ms is None else Heads(cluster, group, settings.source.topic, skew_ms)
         stage = self._stage = Stage(
-            recipe, services, writer, unread, deployment=self._written.kafka.group_id
+            recipe, services, writer, unread, heads, deployment=self._written.kafka.group_id
         )
         self.copying.stage, self.copying.unread = stage, unread
         watch = GroupWatch(cluster, source, group, name, status)
@@ -136,6 +139,7 @@ class Copier:
             try:
                 async with beside(
                     enduring("unread", unread.run, self._meters),
+                    *([enduring("heads", heads.run, self._meters)] if heads else []),
                     enduring("topics", topics.run, self._meters, ends_by=(DeliveryError,)),
                     enduring("input", held.run, self._meters),
                     enduring("middle", self._watch_owner, self._meters, ends_by=(ConfigError,)),

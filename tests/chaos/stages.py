@@ -6,6 +6,7 @@ An operator's deed needs groups without members: every worker is killed or drain
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from confluent_kafka.cimpl import NewPartitions
 
@@ -165,11 +166,15 @@ class _Ground:
         trial.reread |= first
         admin = admin_client(trial.deployment.bootstrap)
 
-        def deleted() -> bool:
-            (result,) = admin.delete_consumer_groups([group]).values()
-            return result.exception(DEADLINE_S) is None
+        error = None
 
-        wait_until(deleted, CATCH_UP_S, lambda: f"{group} still has members")
+        def deleted() -> bool:
+            nonlocal error
+            (result,) = admin.delete_consumer_groups([group]).values()
+            error = result.exception(DEADLINE_S)
+            return error is None
+
+        wait_until(deleted, CATCH_UP_S, lambda: f"{group} is not deleted: {error}")
         trial.tried(f"group of the {'first' if first else 'second'} stage deleted")
         self._start_all()
 
@@ -188,11 +193,14 @@ class _Ground:
         trial = self._trial
         for role in list(self._paused):
             self._wake(role)
-        for role, worker in self._workers.items():  # one that has not looked at it yet waits for the next one
+        for (
+            role,
+            worker,
+        ) in self._workers.items():  # one that has not looked at it yet waits for the next one
             wait_until(
-                lambda known=KNOWS[role], worker=worker: worker.events(known),
+                partial(worker.events, KNOWS[role]),
                 ENDS_S,
-                lambda role=role: f"{role} does not begin",
+                partial("{} does not begin".format, role),
             )
         trial.reread = True
         delete_topic(trial.deployment.bootstrap, trial.middle)

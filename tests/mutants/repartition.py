@@ -16,8 +16,10 @@ from streamdedup.repartition import pieces, resume
 from streamdedup.repartition.lost_markers import finish_copies
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.resume import Found, input_offset
+from streamdedup.repartition.skew import Wait
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.transfer import Transfer
+from streamdedup.settings.stages import max_skew_ms
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
 
@@ -93,6 +95,30 @@ MUTANTS = (
         "a topic that was made again is not purged (rule 26)",
         lambda: replaced(Purge.once, _without_looking),
         ("test_the_purge_spares_a_topic_that_was_made_again",),
+    ),
+    Mutant(
+        "ahead-without-end",
+        "no partition is copied further than max_skew ahead of the slowest (rule 29)",
+        lambda: replaced(Wait.waits_for, lambda *_: ()),
+        ("test_a_partition_waits_for_one_that_is_behind",),
+    ),
+    Mutant(
+        "batches-left-whole",
+        "a batch that reaches too far ahead is cut (rule 29)",
+        lambda: replaced(Wait.events, lambda self, _standings: len(self._heads)),
+        ("test_a_backlog_is_judged_in_the_order_of_its_times",),
+    ),
+    Mutant(
+        "waits-without-end",
+        "a wait ends when the slow partition has copied what it held (rule 29)",
+        lambda: replaced(Wait._awaited, lambda *_: False),
+        ("test_a_wait_ends_when_the_slow_one_has_copied_what_it_held",),
+    ),
+    Mutant(
+        "windows-of-retention-alone",
+        "the windows cover retention and max_skew (rule 29)",
+        lambda: replaced(max_skew_ms, lambda _settings: None),
+        ("test_the_windows_cover_the_skew",),
     ),
 )
 

@@ -105,9 +105,9 @@ class TestContradictions:
                 for name in ("duplicates_topic", "dead_letter_topic")
             ),
             (
-                [*_MIDDLE, "filter.kind=window", "filter.retention=7d"],
-                "filter.retention = '7d': does not work with source.repartition: partitions of the input that are"
-                " merged may stand at very different times, and the events of the slowest would be late; unset it,",
+                [*_MIDDLE, "source.repartition.max_skew=1h"],
+                "source.repartition.max_skew = '1h': means nothing without filter.kind: window and filter.retention,"
+                " because then no event is late; unset it, or set these",
             ),
             (
                 [*_MIDDLE, f"kafka.group_id={'g' * 32_756}"],

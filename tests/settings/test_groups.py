@@ -236,4 +236,5 @@ def test_the_reference_has_the_group_and_its_leaves() -> None:
         ["| `repartition.topic`", "required with `repartition`", "a text"],
         ["| `repartition.partitions`", "required with `repartition`", "1 to 10k partitions"],
         ["| `repartition.unread_max`", "`1M`", "1 to 1G events"],
+        ["| `repartition.max_skew`", "not set", "1ms to 36600d"],
     ]

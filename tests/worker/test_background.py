@@ -12,6 +12,7 @@ import streamdedup.worker.lists as lists_module
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.metrics.catalogue import TASKS
+from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.unread import Unread
 from streamdedup.server.pulse import Pulse
@@ -42,11 +43,12 @@ BROKEN: dict[str, tuple[object, str]] = {
     "changes": (ControlTopic, "log_state"),
     "group": (GroupWatch, "_look"),
     "unread": (Unread, "look"),
+    "heads": (Heads, "look"),
     "middle": (staged_module, "check_owner"),
     "purge": (Purge, "once"),
     "shard": (Delivery, "_live"),
 }
-STAGED = {"unread", "middle", "purge"}  # those that only `source.repartition` has
+STAGED = {"unread", "heads", "middle", "purge"}  # those that only `source.repartition` has
 
 
 def play(
@@ -72,6 +74,7 @@ def play(
             if staged:
                 repartition = {"topic": "middle", "partitions": 1}
                 deployment.config["source"]["repartition"] = repartition
+                deployment.config["filter"] |= {"kind": "window", "retention": "7d"}
             await scene(_started(start, deployment, broker), broker, deployment)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -96,7 +96,7 @@ class StagedAudit:
             refuse_missing(topology, self._middle, sink_topics(self._sink))
         recipe, hash_ = Recipe(settings, self._places), Hash.draw()
         inputs = await self._inputs(of_input)
-        clock = clock_of(recipe)
+        clock = clock_of(Recipe(self._second, self._places))
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
 
             def reader(extent: Extent, kind: type[R]) -> R:

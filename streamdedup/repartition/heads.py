@@ -1,0 +1,142 @@
+"""Where the partitions of the input stand in event time, over all members: what the rule of `skew` decides by.
+
+Other members may copy partitions, so the group's notes and the input's logs are asked; between two looks, what this
+process commits is added.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+import structlog
+
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.repartition.skew import Standing, Wait, must_publish
+from streamdedup.units import counted
+
+log = structlog.get_logger(__name__)
+
+SHOWN_MAX = 10  # partitions in one line
+STANDS_S = 60.0  # for which the slowest partition has not moved before that is a warning
+
+
+class Heads:
+    """Watches the partitions of `topic` on behalf of `group`; `max_skew_ms` is how far one may be ahead of another."""
+
+    TURN_S = 0.5
+
+    def __init__(self, cluster: Cluster, group: str, topic: str, max_skew_ms: int) -> None:
+        self._cluster, self._group, self._topic = cluster, group, topic
+        self.max_skew_ms = max_skew_ms
+        self._partitions: Collection[int] = ()
+        self._stopped: Mapping[int, str] = {}
+        self._standings: dict[int, Standing] | None = None  # None before the first look
+        self._held: dict[int, tuple[int, ...]] = {}
+        self._held_since, self._reported = 0.0, False
+
+    def begin(self, partitions: Collection[int], stopped: Mapping[int, str]) -> None:
+        """Watch these partitions from now on; `stopped` holds, at any moment, those of ours that are stopped."""
+        self._partitions, self._stopped = partitions, stopped
+        self._standings = None
+        self._held = {}
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            if self._partitions:
+                with suppress(TimeoutError):  # the next turn asks again
+                    async with asyncio.timeout(ANSWER_S_MAX):
+                        await self.look()
+            self._report()
+            await asyncio.sleep(self.TURN_S)
+
+    async def look(self) -> None:
+        """Ask once. A partition whose leader does not answer stands as it stood."""
+        partitions, before = self._partitions, self._standings or {}
+        ends = await self._cluster.stable_offsets(self._topic, partitions)
+        committed = await self._cluster.committed_all(
+            self._group, self._topic, partitions, stable=False
+        )
+        if partitions is not self._partitions:
+            return
+        found = {}
+        for partition in partitions:
+            known = before.get(partition)
+            end = ends.get(partition, known.end if known else 0)
+            own = committed.get(partition)
+            if own is None:
+                found[partition] = Standing(0, end, None)
+            elif known is not None and known.offset > own.offset:
+                found[partition] = Standing(
+                    known.offset, end, known.head
+                )  # committed since we asked
+            else:
+                found[partition] = Standing(own.offset, end, own.note.head if own.note else None)
+        self._standings = found
+
+    def committed(self, partition: int, offset: int, head: int | None) -> None:
+        """Note a commit of ours."""
+        if self._standings and (known := self._standings.get(partition)):
+            self._standings[partition] = Standing(offset, max(known.end, offset), head)
+
+    def events(self, wait: Wait) -> int:
+        """Return how many events of `wait` may be copied now. Before the first look none may."""
+        slow = None if self._standings is None else wait.waits_for(self._standings)
+        if slow == ():
+            self.let_go(wait.partition)
+            return wait.events(self._standings or {})
+        if not self._held:
+            self._held_since = asyncio.get_running_loop().time()
+        self._held[wait.partition] = slow or ()
+        return 0
+
+    def let_go(self, partition: int) -> None:
+        """Note that `partition` no longer waits."""
+        self._held.pop(partition, None)
+
+    def must_publish(self, wait: Wait) -> bool:
+        """Return whether the partition that waits must commit its head."""
+        known = self._standings is not None
+        return known and must_publish(wait.partition, wait.head, self._standings or {})
+
+    @property
+    def held(self) -> int:
+        """How many of our partitions wait for slower ones."""
+        return len(self._held)
+
+    @property
+    def reason(self) -> str | None:
+        """For which partitions ours wait, as text; None if none waits."""
+        held = dict(self._held)
+        slow = list(dict.fromkeys(p for its in held.values() for p in its))
+        if not slow:
+            return None
+        first = "; ".join(map(self._shown, slow[:SHOWN_MAX]))
+        return (
+            f"{counted(len(held), 'partition')} of the input would be more than source.repartition.max_skew ahead in"
+            f" event time, and {'waits' if len(held) == 1 else 'wait'} for {first}"
+        )
+
+    def _shown(self, partition: int) -> str:
+        standing = (self._standings or {}).get(partition)
+        at = f" at offset {standing.offset} of {standing.end}" if standing else ""
+        why = " (stopped)" if partition in self._stopped else ""
+        return f"{self._topic}/{partition}{at}{why}"
+
+    def _report(self) -> None:
+        """Log, once, that ours have waited for a minute, and once that they go on."""
+        reason, now = self.reason, asyncio.get_running_loop().time()
+        if reason is None:
+            if self._reported:
+                log.info("repartition_held_ended", topic=self._topic)
+            self._reported = False
+        elif not self._reported and now - self._held_since >= STANDS_S:
+            self._reported = True
+            log.warning(
+                "repartition_held",
+                topic=self._topic,
+                partitions=sorted(self._held)[:SHOWN_MAX],
+                reason=reason,
+                remedy="none while the slow partitions move (a backfill); if one does not, it is stopped, or no worker"
+                " copies it: its /readyz and log name the reason",
+            )
