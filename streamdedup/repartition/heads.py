@@ -30,15 +30,18 @@ class Heads:
         self.max_skew_ms = max_skew_ms
         self._partitions: Collection[int] = ()
         self._stopped: Mapping[int, str] = {}
-        self._standings: dict[int, Standing] | None = None  # None before the first look
+        self._standings: dict[int, Standing] = {}
         self._held: dict[int, tuple[int, ...]] = {}
         self._held_since, self._reported = 0.0, False
 
-    def begin(self, partitions: Collection[int], stopped: Mapping[int, str]) -> None:
-        """Watch these partitions from now on; `stopped` holds, at any moment, those of ours that are stopped."""
+    async def begin(self, partitions: Collection[int], stopped: Mapping[int, str]) -> None:
+        """Watch these partitions from now on; `stopped` holds, at any moment, those of ours that are stopped.
+
+        The caller sets a time-out.
+        """
         self._partitions, self._stopped = partitions, stopped
-        self._standings = None
-        self._held = {}
+        self._standings, self._held = {}, {}
+        await self.look()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -50,9 +53,18 @@ class Heads:
             self._report()
             await asyncio.sleep(self.TURN_S)
 
+    async def refresh(self) -> None:
+        """Ask once more, before the first events after a pause: others may have got theirs meanwhile.
+
+        If it fails, what is known stands; the watch asks again, and reports why it could not.
+        """
+        with suppress(Exception):
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self.look()
+
     async def look(self) -> None:
         """Ask once. A partition whose leader does not answer stands as it stood."""
-        partitions, before = self._partitions, self._standings or {}
+        partitions, before = self._partitions, self._standings
         ends = await self._cluster.stable_offsets(self._topic, partitions)
         committed = await self._cluster.committed_all(
             self._group, self._topic, partitions, stable=False
@@ -76,18 +88,18 @@ class Heads:
 
     def committed(self, partition: int, offset: int, head: int | None) -> None:
         """Note a commit of ours."""
-        if self._standings and (known := self._standings.get(partition)):
+        if known := self._standings.get(partition):
             self._standings[partition] = Standing(offset, max(known.end, offset), head)
 
     def events(self, wait: Wait) -> int:
-        """Return how many events of `wait` may be copied now. Before the first look none may."""
-        slow = None if self._standings is None else wait.waits_for(self._standings)
-        if slow == ():
+        """Return how many events of `wait` may be copied now."""
+        slow = wait.waits_for(self._standings)
+        if not slow:
             self.let_go(wait.partition)
-            return wait.events(self._standings or {})
+            return wait.events(self._standings)
         if not self._held:
             self._held_since = asyncio.get_running_loop().time()
-        self._held[wait.partition] = slow or ()
+        self._held[wait.partition] = slow
         return 0
 
     def let_go(self, partition: int) -> None:
@@ -96,8 +108,7 @@ class Heads:
 
     def must_publish(self, wait: Wait) -> bool:
         """Return whether the partition that waits must commit its head."""
-        known = self._standings is not None
-        return known and must_publish(wait.partition, wait.head, self._standings or {})
+        return must_publish(wait.partition, wait.head, self._standings)
 
     @property
     def held(self) -> int:
@@ -118,7 +129,7 @@ class Heads:
         )
 
     def _shown(self, partition: int) -> str:
-        standing = (self._standings or {}).get(partition)
+        standing = self._standings.get(partition)
         at = f" at offset {standing.offset} of {standing.end}" if standing else ""
         why = " (stopped)" if partition in self._stopped else ""
         return f"{self._topic}/{partition}{at}{why}"

@@ -235,7 +235,8 @@ class Stage:
         for partition, start in left.items():
             self._reader(partition).begin(epoch, start.offset)
         if self._heads:
-            self._heads.begin(range(topology[self._input].partitions), self.stopped)
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self._heads.begin(range(topology[self._input].partitions), self.stopped)
         self.copying = True
         if not left:
             while source.epoch == epoch and not self._leaving.is_set():
@@ -260,7 +261,7 @@ class Stage:
     async def _read(self, partition: int, pieces: Pieces) -> None:
         """Make pieces of one partition until the epoch ends, the stage leaves, or the partition stops."""
         reader, loop = self._reader(partition), asyncio.get_running_loop()
-        moved_at, put_to = loop.time(), reader.next_offset
+        moved_at, put_to, is_first = loop.time(), reader.next_offset, True
         while reader.ours and not self._leaving.is_set() and partition not in self.stopped:
             before = reader.next_offset
             try:
@@ -272,6 +273,9 @@ class Stage:
                 await pieces.settled()
                 self.stop_partition(partition, error)
                 return
+            if self._heads and is_first and batch is not None:
+                await self._heads.refresh()
+            is_first = batch is None  # the next one is the first after a pause
             if isinstance(batch, PendingDecode):
                 await self._read_large(partition, batch, pieces)
             elif batch is not None:

@@ -43,7 +43,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "changes": (ControlTopic, "log_state"),
     "group": (GroupWatch, "_look"),
     "unread": (Unread, "look"),
-    "heads": (Heads, "look"),
+    "heads": (Heads, "_report"),
     "middle": (staged_module, "check_owner"),
     "purge": (Purge, "once"),
     "shard": (Delivery, "_live"),
@@ -119,6 +119,8 @@ def test_a_task_that_meets_an_unknown_error_goes_on(
 
     async def scene(worker: LocalWorker, broker: MemoryBroker, deployment: Deployment) -> None:
         await worker.live(1)
+        if task in STAGED:
+            await worker.logged("repartition_live")
         fails = broken if asyncio.iscoroutinefunction(works) else broken_at_once
         monkeypatch.setattr(owner, name, fails)
         if task == "group":  # it looks only if the group refuses us
