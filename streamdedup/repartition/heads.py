@@ -23,7 +23,7 @@ STANDS_S = 60.0  # for which the slowest partition has not moved before that is 
 class Heads:
     """Watches the partitions of `topic` on behalf of `group`; `max_skew_ms` is how far one may be ahead of another."""
 
-    TURN_S = 0.5
+    TURN_S, HELD_TURN_S = 0.5, 0.1  # between two looks, and while a partition of ours waits
 
     def __init__(self, cluster: Cluster, group: str, topic: str, max_skew_ms: int) -> None:
         self._cluster, self._group, self._topic = cluster, group, topic
@@ -51,7 +51,7 @@ class Heads:
                     async with asyncio.timeout(ANSWER_S_MAX):
                         await self.look()
             self._report()
-            await asyncio.sleep(self.TURN_S)
+            await asyncio.sleep(self.HELD_TURN_S if self._held else self.TURN_S)
 
     async def refresh(self) -> None:
         """Ask once more, before the first events after a pause: others may have got theirs meanwhile.

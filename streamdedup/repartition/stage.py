@@ -67,6 +67,7 @@ BACKOFF_S, BACKOFF_S_MAX = 0.1, 10.0
 TURN_S = 0.2
 IDLE_COMMIT_S = 5.0
 POLL_S = 0.2
+HELD_S = 0.05
 
 
 class Stage:
@@ -341,7 +342,7 @@ class Stage:
                 is_published = True
                 await pieces.put(self._position(wait.partition, before))
             else:
-                await self._pause(POLL_S)
+                await self._pause(HELD_S)
         heads.let_go(wait.partition)
         return 0
 

@@ -182,8 +182,10 @@ async def test_partitions_stay_with_their_members(
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=6).create()
     deployment.config["delivery"]["drain_s"] = 5
     three = [start(deployment) for _ in range(3)]
-    for worker in three:
-        await worker.live(2)
+    await three[0].until(  # at the same moment: one that was alone for a while had more before
+        lambda: all([d.busy for d in w.worker.deliveries.values()] == [True] * 2 for w in three),
+        "two live shards each",
+    )
     had = {worker: set(worker.worker.deliveries) for worker in three}
     leaver = min(three, key=lambda worker: min(had[worker]))
     await leaver.stop()
