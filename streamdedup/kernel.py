@@ -117,7 +117,7 @@ def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numb
 def _copying(_context: object, source: Any, start: Any, count: Any, out: Any, at: Any) -> Any:  # noqa: ANN401
     """Copy as C's memcpy does.
 
-    Of a loop over bytes, LLVM makes one that takes ten times as long for 200 bytes: nothing tells it that the two
+    Of a loop over bytes, LLVM makes one that takes ten times as long for 200 bytes: it cannot know that the two
     arrays do not overlap, and it copies the rest of each 32 bytes one by one.
     """
 

@@ -86,8 +86,8 @@ def _check(arguments: argparse.Namespace) -> int:
     out = binary(sys.stdout, "standard output is closed; redirect it to a file or a pipe")
     with compiling(lambda: say("streamdedup: compiling, only in the first run, for some seconds")):
         if arguments.keys in ([], ["-"]):
-            for told in verdicts.of_lines(iter(_read1(), b"")):
-                out.write(told)
+            for verdict in verdicts.of_lines(iter(_read1(), b"")):
+                out.write(verdict)
                 out.flush()
         else:
             keys = [key.encode("utf-8", "surrogateescape") for key in arguments.keys]

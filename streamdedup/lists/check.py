@@ -44,15 +44,15 @@ class Verdicts:
             keys, malformed = self._normalizer.of_column(given)
         rows = (keys.sizes >= 0).nonzero()[0]
         asked = keys.take(rows)
-        told = {
+        verdicts = {
             int(row): _verdict(Match(blocked), Answer(answer), Match(allowed))
             for row, blocked, answer, allowed in zip(
                 rows, *self._asked(asked), self._exempt(asked), strict=True
             )
         }
-        told |= {row: b"malformed\t" + reason.encode() for row, reason in malformed.items()}
+        verdicts |= {row: b"malformed\t" + reason.encode() for row, reason in malformed.items()}
         return b"".join(
-            told[row] + b"\t" + (key or b"")[:LINE_BYTES_MAX] + b"\n"
+            verdicts[row] + b"\t" + (key or b"")[:LINE_BYTES_MAX] + b"\n"
             for row, key in enumerate(given)
         )
 

@@ -32,8 +32,8 @@ def inspected(path: Path) -> tuple[str, bool]:
         except SnapshotError as error:
             damage = f"DO NOT HOLD: {error}"
     store, store_damage = _store(path, Owner.of_list(header.filter))
-    told = {**rows, "exact store": store, "checksums": damage or store_damage or "hold"}
-    text = "".join(f"{name:{_WIDTH}} {value}\n" for name, value in told.items())
+    facts = {**rows, "exact store": store, "checksums": damage or store_damage or "hold"}
+    text = "".join(f"{name:{_WIDTH}} {value}\n" for name, value in facts.items())
     return text, not (damage or store_damage)
 
 

@@ -45,7 +45,7 @@ class SortedDigests:
     def __init__(self, path: Path, remedy: str) -> None:
         """Open the file, read all of it and verify it. Blocking. SnapshotError if it is damaged or cannot be read.
 
-        `remedy` is what an error tells the operator to do.
+        `remedy` is what an error advises the operator to do.
         """
         self.path, self._remedy = path, remedy
         self._index = _Index()

@@ -71,7 +71,7 @@ async def found_in(
 ) -> Found:
     """Return what the broker says of `partition` of the input, whose output is the middle topic.
 
-    Its copies are in all partitions there, so of the output only the id is told.
+    Its copies are in all partitions there, so of the output only the id is returned.
     """
     input_ = settings.source.topic
     return Found(

@@ -61,15 +61,15 @@ async def await_middle(
     `on_wait` gets for what it waits, as text, and then None.
     """
     options, source = options_of(settings), settings.source.topic
-    told = False
+    is_said = False
     while True:
         async with asyncio.timeout(ANSWER_S_MAX):
             topics = (await cluster.describe([options.topic, source])).topics
         if options.topic in topics:
             on_wait(None)
             break
-        if not told:
-            told = True
+        if not is_said:
+            is_said = True
             on_wait(f"waits for the first stage, which makes the middle topic {options.topic}")
             log.warning(
                 "middle_missing",

@@ -51,9 +51,9 @@ class PartitionCounts:
 
     def as_json(self) -> dict[str, Any]:
         """Return them as plain JSON values; names are stable."""
-        told = asdict(self)
-        told["limits"] = [limit.name for limit in self.limits]
-        return told
+        fields = asdict(self)
+        fields["limits"] = [limit.name for limit in self.limits]
+        return fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,9 +207,11 @@ def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCount
     ):
         known = [value for c in partitions if (value := getattr(c, name)) is not None]
         summed[name] = sum(known) if known else None
-    told = [c for c in partitions if c.missing is not None and c.explained_max is not None]
-    keys = sum(c.keys for c in told)
-    explained = most_explained(keys * rate) if told else None
+    judged_by_rate = [
+        c for c in partitions if c.missing is not None and c.explained_max is not None
+    ]
+    keys = sum(c.keys for c in judged_by_rate)
+    explained = most_explained(keys * rate) if judged_by_rate else None
     return PartitionCounts(**summed, explained_max=explained, offsets={})
 
 
@@ -324,8 +326,8 @@ def _notes(
         named = "all partitions" if every else f"partition {', '.join(map(str, where))}"
         yield text if staged else f"{named}: {text}"
     if total.missing and not _beyond_chance(partitions, total):
-        told = _dropped_by(total) == "wrongly_dropped"
-        apart = "" if told else "; without sink.duplicates_topic, a lost key looks the same"
+        is_known = _dropped_by(total) == "wrongly_dropped"
+        apart = "" if is_known else "; without sink.duplicates_topic, a lost key looks the same"
         yield (
             f"{counted(total.missing, 'key')} not emitted, which false duplicates explain (at most"
             f" {total.explained_max or 0:,}){apart}"

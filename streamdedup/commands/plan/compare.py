@@ -79,7 +79,9 @@ def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measur
 
 def grouped(reasons: dict[str, str]) -> dict[str, list[str]]:
     """Return the kinds that share a reason, by reason."""
-    return {told: [kind for kind in reasons if reasons[kind] == told] for told in reasons.values()}
+    return {
+        reason: [kind for kind in reasons if reasons[kind] == reason] for reason in reasons.values()
+    }
 
 
 def _row(kind: str, size: Size, job: Job, measure: Measure) -> Row:

@@ -111,8 +111,8 @@ def _keys(asked: Asked, sample: Sample | None) -> tuple[int, str]:
         return asked.keys, "--keys"
     if events is not None:
         if sample:
-            told = "--rate times --window times the share of new keys in the sample"
-            return ceil(events * sample.new_share), told
+            how = "--rate times --window times the share of new keys in the sample"
+            return ceil(events * sample.new_share), how
         return events, "--rate times --window"
     if sample:
         return sample.distinct, "the distinct keys of the sample"

@@ -72,8 +72,8 @@ def appended(
         return batch
     if batch.bodies is None or not isinstance(batch.headers, RawHeaders):
         headers, digits = list(batch.headers), [column.tolist() for column in numbers.values()]
-        for row, tail, *told in zip(rows.tolist(), which.tolist(), *digits, strict=True):
-            texts = (b"%d" % number for number in told)
+        for row, tail, *its in zip(rows.tolist(), which.tolist(), *digits, strict=True):
+            texts = (b"%d" % number for number in its)
             headers[row] = (*headers[row], *tails[tail], *zip(numbers, texts, strict=True))
         return replace(batch, headers=headers)
     bodies, raw = batch.headers.appended(batch.bodies, rows, tails, which, numbers)

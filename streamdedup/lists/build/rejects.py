@@ -41,8 +41,8 @@ class Rejects:
                 self._first.append(f"{name} line {number:,}: {reason}")
             shown = (piece.lines[row] or b"")[:SHOWN_BYTES]
             with blaming("write", self.path, _INSTEAD):
-                told = os.fsencode(f"{name}\t{number}\t{reason}\t")
-                self._opened().write(told + shown + b"\n")
+                line = os.fsencode(f"{name}\t{number}\t{reason}\t")
+                self._opened().write(line + shown + b"\n")
             if self.count > self._most:
                 raise StreamdedupError(
                     f"more than {counted(self._most, 'line')} could not be read, so nothing was built; the first:"
