@@ -123,12 +123,15 @@ def _judged_again(settings: Settings) -> str:
     )
     if options.retention is None:
         return f"{judged} It holds at least the last filter.capacity keys."
+    span = "filter.retention"
+    if settings.source.repartition:
+        span += " and source.repartition.max_skew together"
     if options.late == "pass":
         return (
-            f"{judged} That is every event older than filter.retention, each time it comes, because filter.late is"
+            f"{judged} That is every event older than {span}, each time it comes, because filter.late is"
             " pass. With late: drop, such events are dropped, even those that were never emitted."
         )
     return (
-        f"{judged} Events older than filter.retention are dropped (filter.late: drop), even those that were never"
+        f"{judged} Events older than {span} are dropped (filter.late: drop), even those that were never"
         " emitted. A key can be emitted again by a younger event if its first event is older."
     )
