@@ -89,6 +89,8 @@ class StagedTrial(Trial):
         self.feeder.finish()
         self.end_workers()
         last = [self.start_role(role) for role in ROLES]
+        for worker in last:
+            worker.wait_for("connecting")  # a signal before that ends Python, not the worker
         self.wait_until_all_read()
         for worker in last:
             began = time.monotonic()

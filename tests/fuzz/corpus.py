@@ -17,9 +17,11 @@ from streamdedup.filters.base import Filter, Removable, Static
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.records.encoding import BatchEncoder
+from streamdedup.kafka.records.origin_header import ORIGIN
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
 from tests.filters.cases import CASES, STATIC_KINDS
+from tests.fuzz.targets import ORIGIN_OF_OURS, headers_of
 from tests.golden import FINGERPRINTED
 from tests.golden.lists import RECIPES, build
 from tests.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
@@ -63,6 +65,7 @@ def _made() -> Mapping[str, Mapping[str, bytes]]:
     return {
         "record-batches": dict(_batches()),
         "headers": _numbered(_headers()),
+        "origin": _numbered(_origins()),
         "json": _numbered([*ORDINARY, *ODD, *WRONG]),
         "list": lists,
         "exact-store": stores,
@@ -95,10 +98,21 @@ def _batches() -> Iterator[tuple[str, bytes]]:
     yield "emptied", batch(b"", count=0, last=4)
 
 
-def _headers() -> list[bytes]:
-    def cell(part: bytes | None) -> bytes:
-        return varint(-1) if part is None else varint(len(part)) + part
+def _origins() -> list[bytes]:
+    """Return headers that end with an origin of the group, of another one, with none, or with something like one."""
+    name = ORIGIN.encode()
+    values = (b"in/0/0/g", b"in/2147483647/9223372036854775807/g", b"in/00/1/g", b"in/1/2/other/g")
+    return [
+        ORIGIN_OF_OURS,
+        headers_of(),
+        headers_of((name, None)),
+        headers_of((name, b"in/1/2/g"), (b"h", b"after")),
+        headers_of(*[(b"n", b"v")] * 63, (name, b"x" * 249 + b"/7/8/g")),
+        *(headers_of((name, value)) for value in values),
+    ]
 
+
+def _headers() -> list[bytes]:
     rows: list[list[tuple[bytes, bytes | None]]] = [
         [],
         [(b"h", b"of")],
@@ -107,9 +121,7 @@ def _headers() -> list[bytes]:
         [(b"n" * 130, b"v")] * 3,
     ]
     far = [varint(number, 5, above=3) for number in (1, 1, -1)]  # bits above the 32nd are dropped
-    return [b"h".join((far[0] + far[1], far[2]))] + [
-        varint(len(row)) + b"".join(cell(part) for pair in row for part in pair) for row in rows
-    ]
+    return [b"h".join((far[0] + far[1], far[2]))] + [headers_of(*row) for row in rows]
 
 
 def _lists() -> tuple[dict[str, bytes], dict[str, bytes]]:

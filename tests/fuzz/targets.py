@@ -6,7 +6,7 @@ fault, an AssertionError among them: what was read contradicts itself, or anothe
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.errors import ConfigError, MalformedError, SnapshotError
-from streamdedup.events import Column
+from streamdedup.events import Column, EventBatch
 from streamdedup.filters.base import Addable, Removable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.offsets import Note
@@ -24,6 +24,7 @@ from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records.decoding import first_of, sound_columns
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.marks import marks_of
+from streamdedup.kafka.records.origin_header import ORIGIN, found_in, marked, unmarked
 from streamdedup.kafka.records.wire import (
     DamagedBatchError,
     Records,
@@ -47,7 +48,7 @@ from streamdedup.snapshot.read import CopyingReader, MappedReader, SnapshotReade
 from tests.filters.cases import HASH_KEY
 from tests.fuzz.mutations import Mutator, mutated, mutated_json, mutated_text
 from tests.fuzz.sealing import mutated_batches, mutated_file
-from tests.kafka.framings import batch, record
+from tests.kafka.framings import batch, record, varint
 from tests.keys.exact import exact_reader
 
 FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")
@@ -56,6 +57,17 @@ HEADER_NAMES = (MARK, "h", "", "é", "\ufffd")
 NORMALIZERS: tuple[Normalization, ...] = ("none", "trim", "lowercase", "email")
 KEYS = ("a@b.example", "key 1", "", "x" * 100, "a@sub.b.example", "ü@bücher.example")
 OFFSET_MAX = (1 << 63) - 1
+GROUP = "g"  # of the deployment whose copies are read
+
+
+def headers_of(*cells: tuple[bytes, bytes | None]) -> bytes:
+    """Return headers as a record has them."""
+    return varint(len(cells)) + b"".join(
+        varint(-1) if part is None else varint(len(part)) + part for pair in cells for part in pair
+    )
+
+
+ORIGIN_OF_OURS = headers_of((b"h", b"1"), (ORIGIN.encode(), b"in/3/1234567890123/g"))
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,45 @@ def headers_target(data: bytes) -> None:
     _, longer = headers.appended(records.bodies, np.arange(len(records)), [tail], which, numbers)
     for before, after, offset in zip(headers, longer, records.offsets, strict=True):
         assert after == (*before, *tail, ("offset", b"%d" % offset))
+
+
+def origin_target(data: bytes) -> None:
+    """Read the bytes as the headers of a copy in a middle topic, between copies of ours.
+
+    The kernel and the reader of objects agree on whether it is ours, and on where its event lay. Marked once more, it
+    is as it was when that is taken off.
+    """
+    rows = [
+        record(at, headers=its) for at, its in enumerate((ORIGIN_OF_OURS, data, ORIGIN_OF_OURS))
+    ]
+    records = decode(list(record_batches(batch(b"".join(rows)))))
+    columns = EventBatch(
+        topic="middle",
+        partition=0,
+        offsets=records.offsets,
+        timestamps=np.zeros(len(records), dtype=np.int64),
+        keys=records.keys,
+        values=records.values,
+        headers=_headers_of(records),
+        next_offset=len(records),
+        bodies=records.bodies,
+    )
+    objects = replace(columns, headers=list(columns.headers), bodies=None)
+    ours, stranger = unmarked(columns, GROUP)
+    same, same_stranger = unmarked(objects, GROUP)
+    assert stranger == same_stranger
+    assert _shown(ours) == _shown(same)
+    for row in range(len(columns)):
+        assert found_in(columns, row, GROUP) == found_in(objects, row, GROUP)
+    again, none = unmarked(marked(columns, np.arange(len(columns)), GROUP), GROUP)
+    assert none is None
+    assert _shown(replace(again, places=None)) == _shown(columns)
+
+
+def _shown(batch: EventBatch) -> tuple[Any, ...]:
+    places = batch.places
+    named = places and (list(places.topics), places.partitions.tolist(), places.offsets.tolist())
+    return batch.offsets.tolist(), list(batch.keys), list(batch.values), list(batch.headers), named
 
 
 def json_target(data: bytes) -> None:
@@ -265,6 +316,7 @@ def _reading(data: bytes) -> Callable[[memoryview], None]:
 TARGETS = {
     "record-batches": Target(record_batches_target, (DamagedBatchError,), 10_000, mutated_batches),
     "headers": Target(headers_target, (DamagedBatchError,), 10_000),
+    "origin": Target(origin_target, (DamagedBatchError,), 3_000),
     "json": Target(json_target, (), 3_000, mutated_text),
     "list": Target(list_target, (SnapshotError, ConfigError), 2_000, mutated_file),
     "exact-store": Target(store_target, (SnapshotError,), 2_000, mutated_file),
