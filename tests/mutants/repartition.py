@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "purged-ahead",
         "nothing is purged before it is committed (rule 26)",
-        lambda: replaced(Purge.__init__, _of_more),
+        lambda: replaced(Purge.__init__, purging_ahead),
         ("test_the_purge_follows_the_commits",),
     ),
     Mutant(
@@ -152,13 +152,14 @@ async def _as_read(_self: Middle, batch: EventBatch) -> EventBatch:
     return batch
 
 
-def _of_more(
+def purging_ahead(
     self: Purge,
     cluster: Any,
     middle: str,
     topic_id: str | None,
     committed: Callable[[], Mapping[int, int]],
 ) -> None:
+    """Take one event more for committed, in place of `Purge.__init__`."""
     _init(self, cluster, middle, topic_id, lambda: {p: at + 1 for p, at in committed().items()})
 
 

@@ -1,5 +1,6 @@
 """What a seed stands for: the stream, the settings, how slow and lossy the network is, and which faults there are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -24,10 +25,33 @@ FAULTS = (
 )
 RARE = ("offsets back", "group deleted", "input made again")  # after these, less is promised
 KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact", "window", "window")
+FILTER: Mapping[str, Any] = {"capacity": 1000, "error_rate": 1e-9}
 RETENTION_MS = 20_000  # of a window
 OFTEN = {"foreign": 0.2, **dict.fromkeys(RARE, 0.15)}  # the share of seeds that have it; else 0.4
 LISTED = frozenset(b"key-%d" % number for number in range(0, 40, 3))
 SECOND_WRITER, LEFT_OPEN = "has a second writer", "a transaction that is not ours is open"
+GROUP, MIDDLE, PLACES = "group", "middle", 3
+STAGED_FAULTS = (
+    "kill",
+    "kill",
+    "pause",
+    "drain",
+    "power",
+    "away",
+    "loading",
+    "disk error",
+    "disk crash",
+    "snapshots deleted",
+    "first offsets back",
+    "second offsets back",
+    "first group deleted",
+    "second group deleted",
+    "middle deleted",
+    "middle trimmed",
+    "input grown",
+)
+BOTH, COPIES, JUDGES = "both", "repartition", "deduplicate"
+STAGES = ((BOTH,), (BOTH, BOTH), (COPIES, JUDGES), (BOTH, COPIES, JUDGES))
 CALM = 0.05  # the share of seeds without any fault
 
 
@@ -58,6 +82,8 @@ class Plan:
     settings: dict[str, dict[str, Any]]
     listed: bool = False
     shadowed: bool = False
+    stages: tuple[str, ...] = ()
+    """With `source.repartition`: what each machine runs."""
 
     @property
     def feed_s(self) -> float:
@@ -132,6 +158,29 @@ def screening(plan: Plan) -> Plan:
     return replace(only, settings={**only.settings, "filter": {"kind": "none"}, "sink": sink})
 
 
+def repartitioned(plan: Plan) -> Plan:
+    """The same with events of a key in any partitions, and `source.repartition`; no window, no side topics."""
+    chance, settings = Random(f"{plan}"), plan.settings
+    stages = chance.choice(STAGES)
+    middle = {"topic": MIDDLE, "partitions": PLACES, "unread_max": chance.choice((5, 10_000))}
+    filter_ = {**FILTER, "kind": chance.choice([kind for kind in KINDS if kind != "window"])}
+    faults = tuple(fault for fault in STAGED_FAULTS if chance.random() < 0.4)
+    return replace(
+        plan,
+        partitions=chance.choice((1, 2, 3)),
+        workers_max=len(stages),
+        stages=stages,
+        sides=False,
+        faults=faults if plan.faults else (),
+        settings={
+            **settings,
+            "source": {"topic": "in", "repartition": middle},
+            "filter": filter_,
+            "sink": {"topic": "out"},
+        },
+    )
+
+
 def _chances(chance: Random) -> Chances:
     return Chances(
         latency_s_max=chance.choice((0.001, 0.01, 0.03)),
@@ -146,7 +195,7 @@ def _chances(chance: Random) -> Chances:
 def _filter(chance: Random, faults: tuple[str, ...]) -> dict[str, Any]:
     # A window's time may miss another's event for a moment, so what it should hold is not told by the output alone.
     kinds = KINDS[:5] if "foreign" in faults else KINDS
-    sized: dict[str, Any] = {"kind": chance.choice(kinds), "capacity": 1000, "error_rate": 1e-9}
+    sized: dict[str, Any] = {**FILTER, "kind": chance.choice(kinds)}
     if sized["kind"] != "window":
         return sized
     # Over a gap, a fold begins with the time of its end, and its events take that further, jump by jump.
@@ -165,7 +214,7 @@ def _settings(chance: Random, faults: tuple[str, ...], *, sides: bool) -> dict[s
     return {
         "kafka": {
             "bootstrap_servers": "memory:1",
-            "group_id": "group",
+            "group_id": GROUP,
             "consumer": {"session_timeout_ms": 600, "heartbeat_interval_ms": 100},
             "producer": {"request_timeout_ms": 1500, "transaction_timeout_ms": 2000},
         },

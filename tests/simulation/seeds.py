@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.simulation.plan import Plan, listed, screening, shadowed
+from tests.simulation.plan import Plan, listed, repartitioned, screening, shadowed
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ SORTS: Mapping[str, Seeds] = {
     "listed": Seeds(listed, promised=200, in_tests=25),
     "screening": Seeds(screening, promised=200, in_tests=25),
     "shadowed": Seeds(shadowed, promised=200, in_tests=25),
+    "repartitioned": Seeds(repartitioned, promised=200, in_tests=25),
 }
 
 

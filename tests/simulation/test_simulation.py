@@ -14,10 +14,14 @@ import pytest
 
 import streamdedup
 from streamdedup.delivery import emit, fold, side_topics
+from streamdedup.events import Column, Integers
+from streamdedup.repartition import pieces, resume
+from streamdedup.repartition.purge import Purge
 from streamdedup.rules.lists import NOTHING_BLOCKED, Lists
+from tests.mutants.repartition import purging_ahead
 from tests.simulation.__main__ import again
 from tests.simulation.mutants import mutants
-from tests.simulation.plan import screening, shadowed
+from tests.simulation.plan import repartitioned, screening, shadowed
 from tests.simulation.run import simulate
 from tests.simulation.seeds import SORTS, left_by_tests
 
@@ -53,7 +57,14 @@ SEE_MUTANTS = {
     "not sent": 19,
     "marks not read": 0,
     "another's mark believed": 3,
+    "middle ids ignored": 17,
+    "purged ahead": 1,
+    "placed by nothing": 0,
 }
+
+
+def _all_in_one(keys: Column, _partitions: int) -> Integers:
+    return np.zeros(len(keys), dtype=np.int64)
 
 
 @pytest.mark.parametrize("start", range(0, SORTS["drawn"].in_tests, SEEDS_A_TEST))
@@ -76,6 +87,12 @@ def test_with_a_block_list_no_schedule_does_either(plan: str, start: int) -> Non
     And where it is marked as such, by workers in shadow mode among others that are not.
     """
     play(plan, start)
+
+
+@pytest.mark.parametrize("start", range(0, SORTS["repartitioned"].in_tests, SEEDS_A_TEST))
+def test_with_a_first_stage_no_schedule_does_either(start: int) -> None:
+    """Events of a key in any partitions, machines with both stages or one, and what may happen to groups and middle."""
+    play("repartitioned", start)
 
 
 def play(plan: str, start: int) -> None:
@@ -127,6 +144,21 @@ def test_a_mark_that_does_not_hold_is_seen(name: str, broken: AbstractContextMan
     """The oracle sees a filter that holds what did not pass, and one that lacks what somebody marked."""
     with broken:
         assert any(simulate(seed, changed=shadowed).breach for seed in mutant_seeds(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("middle ids ignored", patch.object(resume, "differs", lambda *_: False)),
+        ("purged ahead", patch.object(Purge, "__init__", purging_ahead)),
+        ("placed by nothing", patch.object(pieces, "partitions_of", _all_in_one)),
+    ],
+    ids=["middle ids ignored", "purged ahead", "placed by nothing"],
+)
+def test_a_stage_that_does_not_hold_is_seen(name: str, broken: AbstractContextManager[Any]) -> None:
+    """The oracle misses what a new middle topic lacks, or a purge took, and sees a key that is out of place."""
+    with broken:
+        assert any(simulate(seed, changed=repartitioned).breach for seed in mutant_seeds(name))
 
 
 @pytest.mark.parametrize("name", mutants())

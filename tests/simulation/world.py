@@ -27,9 +27,10 @@ from streamdedup.testing import (
     connected_to,
 )
 from streamdedup.testing.clock import PROCESS
+from streamdedup.worker.staged import CopyingWorker
 from streamdedup.worker.worker import Worker
 from tests.lists.files import list_file
-from tests.simulation.plan import LISTED, Plan
+from tests.simulation.plan import BOTH, COPIES, LISTED, Plan
 
 T = TypeVar("T")
 
@@ -77,6 +78,8 @@ class Machine:
         self.calls_to_crash = self.calls_to_error = -1
         self.process: Process | None = None
         self.worker: Worker | None = None
+        """What judges; None if it only copies."""
+        self._runs: Worker | CopyingWorker | None = None
         self.task: asyncio.Task[None] | None = None
         self._started = 0
         snapshot = world.settings.snapshot.model_copy(update={"directory": self.root / "snapshots"})
@@ -108,14 +111,20 @@ class Machine:
         if world.plan.shadowed:
             sink = settings.sink.model_copy(update={"shadow": world.chance.random() < 0.6})
             settings = settings.model_copy(update={"sink": sink})
-        self.worker = Worker(
-            settings,
-            connect=connected_to(world.broker),
-            now_ms=self.now_ms,
-            fs=self.disk,
-            random=world.secrets.randbytes,
-        )
-        self.task = world.loop.spawn(self.process, self.worker.run())
+        stage = world.plan.stages[self.number] if world.plan.stages else BOTH
+        connect = connected_to(world.broker)
+        if stage == COPIES:
+            self._runs = CopyingWorker(settings, connect, self.now_ms)
+        else:
+            self._runs = self.worker = Worker(
+                settings,
+                connect=connect,
+                now_ms=self.now_ms,
+                fs=self.disk,
+                random=world.secrets.randbytes,
+                copies=stage == BOTH,
+            )
+        self.task = world.loop.spawn(self.process, self._runs.run())
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -133,8 +142,8 @@ class Machine:
 
     def stop(self) -> None:
         """SIGTERM."""
-        if self.worker is not None:
-            self.worker.stop()
+        if self._runs is not None:
+            self._runs.stop()
 
     async def ended(self) -> None:
         """Wait for it; what it gave up with is in its log."""
