@@ -11,6 +11,7 @@ from typing import Any
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.base import Cluster, GroupWriter
 from streamdedup.kafka.group_sink import KafkaGroupWriter
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import DEADLINE_S, wait_until
@@ -70,10 +71,11 @@ class Staged(Deployment):
         writer = cluster.group_writer(f"{self.middle}/left", settings.sink, timeout_ms=timeout_ms)
         await writer.start()
         await writer.begin()
-        offsets = dict.fromkeys(range(self.partitions), (1, ""))
+        every = [InputPartition(self.source, number) for number in range(self.partitions)]
+        offsets = dict.fromkeys(every, (1, ""))
         assert isinstance(writer, KafkaGroupWriter) and writer._offsets
         member = (membership.generation, membership.member_id, membership.instance_id)
-        assert await writer._offsets.add(group, member, self.source, offsets) is None
+        assert await writer._offsets.add(group, member, offsets) is None
         assert await source.stop(5.0)
         return writer
 

@@ -1,8 +1,8 @@
 """What the worker asks of Kafka: the interface that a real cluster and the one in `streamdedup.testing` both implement.
 
-It has five roles: the cluster, asked by a client outside of any group; one member of the consumer group; the writer of
-one output partition; the writer of any partition for what a group's member has read; and the function that connects to
-a cluster by the settings.
+It has six roles: the cluster, asked by a client outside of any group; one member of a consumer group; what it reads of
+one topic; the writer of one output partition; the writer of any partition for what a group's member has read; and the
+function that connects to a cluster by the settings.
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
@@ -17,6 +17,7 @@ from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Changes, Topic, Topology
@@ -36,16 +37,12 @@ class Membership:
     instance_id: str | None
 
 
-class Source(Protocol):
-    """One member of the consumer group, which reads one topic."""
+class Member(Protocol):
+    """One member of a consumer group."""
 
     @property
     def epoch(self) -> int:
         """The number of assignments and revocations so far."""
-
-    @property
-    def assigned(self) -> frozenset[int] | None:
-        """The partitions assigned to this member in this epoch; None while the group rebalances."""
 
     @property
     def membership(self) -> Membership | None:
@@ -73,6 +70,14 @@ class Source(Protocol):
 
     async def confirms(self, epoch: int) -> bool:
         """Ask the group now, and return whether it confirms that the assignment of `epoch` still holds."""
+
+
+class Source(Member, Protocol):
+    """What one member of the consumer group reads of one topic."""
+
+    @property
+    def assigned(self) -> frozenset[int] | None:
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
 
     def grown(self, partitions: int) -> None:
         """Note that the topic has `partitions` partitions now; have the group assign the new ones, once."""
@@ -110,6 +115,20 @@ class Source(Protocol):
 
     async def commit(self, partition: int, offset: int, metadata: str) -> None:
         """Commit an offset outside of a transaction."""
+
+
+class Sources(Member, Protocol):
+    """One member of a consumer group, which reads several topics."""
+
+    @property
+    def assigned(self) -> frozenset[InputPartition] | None:
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
+
+    def of(self, topic: str) -> Source:
+        """Return what it reads of `topic`."""
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Read these topics from now on. The epoch ends, and the group assigns anew."""
 
 
 class Sender(Protocol):
@@ -222,11 +241,10 @@ class GroupWriter(Protocol):
     async def commit(
         self,
         group: str,
-        topic: str,
-        offsets: Mapping[int, tuple[int, str]],
+        offsets: Mapping[InputPartition, tuple[int, str]],
         membership: Membership,
     ) -> None:
-        """Commit what was sent together with the group's offsets on `topic`, and end the transaction.
+        """Commit what was sent together with the group's offsets, and end the transaction.
 
         `offsets`: input partition -> (offset, metadata); not empty. Call it after `settle`. Raise StaleGenerationError,
         a DoubtError, if the group takes no offsets of `membership` (any more). Nothing is committed then, and the
@@ -259,6 +277,9 @@ class Cluster(Protocol):
         `group` is another group than `kafka.group_id`.
         """
 
+    def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
+        """Return a new member of `group`, in all else like `source`; it reads `topics`."""
+
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
 
@@ -276,6 +297,9 @@ class Cluster(Protocol):
 
     async def describe(self, names: Sequence[str]) -> Topology:
         """Return those topics of `names` that exist."""
+
+    async def topic_names(self) -> list[str]:
+        """Return the names of all topics that we may see."""
 
     async def changed(self, known: Topology) -> Changes:
         """Return which topics are missing, or were deleted and created again, since `known`."""

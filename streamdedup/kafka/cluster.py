@@ -11,7 +11,7 @@ import structlog
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import broker_settings, groups, log, offsets, topics
-from streamdedup.kafka.base import GroupWriter, Source, Writer
+from streamdedup.kafka.base import GroupWriter, Source, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client import creation
 from streamdedup.kafka.client.closing import close_client
@@ -25,7 +25,7 @@ from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
-from streamdedup.kafka.source import KafkaSource
+from streamdedup.kafka.source import KafkaMember
 from streamdedup.kafka.topics import Changes, Topic, Topology
 
 AWAY_S_MAX = 60.0  # how long a command waits for a broker, unless kafka.give_up_after_s is set
@@ -46,8 +46,15 @@ class KafkaCluster:
 
     def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
-        return KafkaSource(
-            self._options, topic, self.patience, self._make_consumer, assignor, group=group
+        member = KafkaMember(
+            self._options, [topic], self.patience, self._make_consumer, assignor, group=group
+        )
+        return member.of(topic)
+
+    def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
+        """Return a new member of `group`, which reads `topics`."""
+        return KafkaMember(
+            self._options, topics, self.patience, self._make_consumer, assignor, group=group
         )
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
@@ -65,6 +72,10 @@ class KafkaCluster:
     async def describe(self, names: Sequence[str]) -> Topology:
         """Return those topics of `names` that exist."""
         return await topics.describe(self._client, names)
+
+    async def topic_names(self) -> list[str]:
+        """Return the names of all topics that we may see."""
+        return await topics.names(self._client)
 
     async def changed(self, known: Topology) -> Changes:
         """Return which topics are missing, or were deleted and created again, since `known`."""

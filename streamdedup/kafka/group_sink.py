@@ -20,6 +20,7 @@ from streamdedup.kafka.client.marking import end_empty
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import DoubtError, RefusedError, TransactionalProducer
@@ -127,11 +128,10 @@ class KafkaGroupWriter(TransactionalProducer):
     async def commit(
         self,
         group: str,
-        topic: str,
-        offsets: Mapping[int, tuple[int, str]],
+        offsets: Mapping[InputPartition, tuple[int, str]],
         membership: Membership,
     ) -> None:
-        """Commit what was sent together with the group's offsets on `topic`, and end the transaction.
+        """Commit what was sent together with the group's offsets, and end the transaction.
 
         Raise StaleGenerationError, with the transaction still open, if `membership` is not of the current generation.
         """
@@ -139,7 +139,7 @@ class KafkaGroupWriter(TransactionalProducer):
             raise DoubtError("the writer was dropped, or has not started yet")
         self._check_connections()
         member = (membership.generation, membership.member_id, membership.instance_id)
-        reason = await self._offsets.add(group, member, topic, offsets)
+        reason = await self._offsets.add(group, member, offsets)
         self._check_connections()
         if reason is not None:
             raise StaleGenerationError(group, membership, reason)

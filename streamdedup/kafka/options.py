@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from streamdedup.kafka.passthrough import Client, PassThrough, read_client_options
+from streamdedup.kafka.topic_pattern import refusal_of
 from streamdedup.keys.options import Tombstones
 from streamdedup.secret import RegularFile, SecretFile, conflicting_secrets, read_secret
 from streamdedup.units import count, milliseconds, seconds, size_bytes
@@ -283,11 +284,26 @@ class RepartitionOptions(BaseModel):
 
 
 class SourceOptions(BaseModel):
-    """The topic that is read."""
+    """The topics that are read: `topic`, or, with `repartition`, `topics` or `pattern`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    topic: Name = Field(description="The topic to read.", examples=["events"])
+    topic_: Name | None = Field(
+        default=None, alias="topic", description="The topic to read.", examples=["events"]
+    )
+    topics: tuple[Name, ...] | None = Field(
+        default=None,
+        description="In place of `topic`, the topics to read; only with `repartition`. One may be added or taken away "
+        "at a restart.",
+        examples=["[events-eu, events-us]"],
+    )
+    pattern: str | None = Field(
+        default=None,
+        description="In place of `topic`, a regular expression: all topics are read whose whole name it matches, also "
+        "those that come later; only with `repartition`. Topics that this deployment writes or reads otherwise, and "
+        "those that begin with `__`, never match.",
+        examples=["clicks-.*"],
+    )
     start: Literal["earliest", "latest"] = Field(
         default="earliest",
         description="Where reading begins in a partition that this group has never read and whose output "
@@ -327,10 +343,61 @@ class SourceOptions(BaseModel):
     )
     repartition: RepartitionOptions | None = Field(
         default=None,
-        description="For a topic whose events of one key lie in several partitions: each event is first copied to a "
+        description="For events of one key that lie in several partitions, or topics: each event is first copied to a "
         "partition of a middle topic that its key decides, and judged there. If not set, all events of a key must be "
         "in one partition of `topic`.",
     )
+
+    @property
+    def topic(self) -> str:
+        """The topic, if it is one. ValueError if they are given by `topics` or `pattern`."""
+        if self.topic_ is None:
+            raise ValueError("source.topic is not set: several topics are read")
+        return self.topic_
+
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        """The topics, in order of the alphabet; None if they are given by `pattern`."""
+        return (self.topic_,) if self.topic_ else self.topics and tuple(sorted(self.topics))
+
+    @property
+    def shown(self) -> str:
+        """The topics as text, for messages."""
+        if self.pattern is not None:
+            return f"the topics that match {self.pattern}"
+        return ", ".join(self.named or ())
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
+        given = {"topic": self.topic_, "topics": self.topics, "pattern": self.pattern}
+        chosen = [name for name, value in given.items() if value is not None]
+        if not chosen:
+            yield (
+                ("topic",),
+                "is required; name the topic to read (or set source.topics or source.pattern)",
+            )
+        for name in chosen[1:]:
+            yield (name, chosen[0]), f"does not go with source.{chosen[0]}; set one of them"
+        for name in chosen if self.repartition is None else ():
+            if name != "topic":
+                yield (
+                    (name,),
+                    "needs source.repartition: a key may come in several topics, and each partition of each has a"
+                    " memory of its own; set source.repartition, or name one topic in source.topic",
+                )
+        if self.topics is not None and not self.topics:
+            yield ("topics",), "must name a topic"
+        names = self.topics or ()
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield ("topics",), f"names {name} twice; delete one of them"
+        if self.pattern is not None and (why := refusal_of(self.pattern)):
+            yield ("pattern",), why
+        for name in names:
+            if name.startswith("__"):
+                yield (
+                    ("topics",),
+                    f"must not name {name}: topics with __ belong to Kafka and its tools",
+                )
 
 
 class SinkOptions(BaseModel):

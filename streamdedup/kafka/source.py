@@ -1,4 +1,4 @@
-"""One member of the consumer group: which partitions are ours, and their events.
+"""One member of the consumer group: which partitions are ours (`KafkaMember`), and their events (`KafkaSource`).
 
 The listener only notes an assignment and increments the epoch. A reader compares epochs, and drops what belongs to an
 earlier one. `auto_offset_reset` is "none": only the shard decides where reading begins.
@@ -13,6 +13,7 @@ Events come through the seam in `columns`. Here, we rely on these private names 
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 from random import uniform
 from typing import Any
@@ -41,6 +42,7 @@ from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.records.wire import DamagedBatchError
@@ -76,20 +78,20 @@ class UnreadableError(StreamdedupError):
         self.damage = damage
 
 
-class KafkaSource:
-    """One member of the group, which reads one topic."""
+class KafkaMember:
+    """One member of the group, which reads some topics."""
 
     def __init__(
         self,
         options: KafkaOptions,
-        topic: str,
+        topics: Collection[str],
         patience: Patience,
         make_consumer: type[EventConsumer],
         assignor: str,
         *,
         group: str | None = None,
     ) -> None:
-        self._options, self._topic, self._patience = options, topic, patience
+        self._options, self._topics, self._patience = options, frozenset(topics), patience
         self._make_consumer, self._assignor = make_consumer, assignor
         self._group = group or options.group_id
         # Under which it waits for brokers; each group of a process by itself.
@@ -101,10 +103,8 @@ class KafkaSource:
         # Set while aiokafka waits for us to see its refusal.
         self._joins_again_at: float | None = None
         self._member_id = ""
-        self._partitions = 0  # the most partitions that we saw the topic have
-        self._assigned_of = (
-            0  # the number of partitions for which we last asked the group to rebalance
-        )
+        self._partitions = dict[str, int]()  # the most partitions that we saw each topic have
+        self._assigned_of = dict[str, int]()  # those for which we last asked the group to rebalance
 
     @property
     def epoch(self) -> int:
@@ -112,9 +112,30 @@ class KafkaSource:
         return self._listener.epoch
 
     @property
-    def assigned(self) -> frozenset[int] | None:
+    def assigned(self) -> frozenset[InputPartition] | None:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._listener.partitions
+
+    @property
+    def consumer(self) -> Any:
+        """The consumer, once `start` has returned."""
+        return self._consumer
+
+    def of(self, topic: str) -> "KafkaSource":
+        """Return what it reads of `topic`."""
+        return KafkaSource(self, topic)
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Read these topics from now on. The epoch ends, and the group assigns anew."""
+        self._topics = frozenset(topics)
+        if self._consumer is not None:
+            self._listener.revoke()  # aiokafka forgets the assignment at once, and calls the listener later
+            self._consumer.subscribe(sorted(self._topics), listener=self._listener)
+
+    def assigned_of(self, topic: str) -> frozenset[int] | None:
+        """Return the numbers of the partitions of `topic` that are assigned; None while the group rebalances."""
+        by_topic = self._listener.by_topic
+        return None if by_topic is None else by_topic.get(topic, frozenset())
 
     @property
     def membership(self) -> Membership | None:
@@ -153,11 +174,11 @@ class KafkaSource:
             await asyncio.sleep(wait_s)
             return
         with suppress(InconsistentGroupProtocolError):
-            await self._poll(NOWHERE, wait_s)
+            await self.poll(NOWHERE, wait_s)
         if self.assigned is not None:
             self._refused_since = None
         self._check_membership()
-        self._look_at_topic()
+        self._look_at_topics()
 
     async def confirms(self, epoch: int) -> bool:
         """Ask the group's coordinator now; return whether the assignment of `epoch` still holds."""
@@ -174,95 +195,17 @@ class KafkaSource:
         )
         return bool(response.error_code == 0 and self.epoch == epoch)
 
-    def grown(self, partitions: int) -> None:
-        """Note that the topic has `partitions` partitions now; have the group assign the new ones, once.
+    def grown(self, topic: str, partitions: int) -> None:
+        """Note that `topic` has `partitions` partitions now; have the group assign the new ones, once.
 
         A static member that came back may lead its group without being notified of that, so it asks the group to
         rebalance. The leader of a group without static members sees the new partitions by itself.
         """
-        if self._options.group_instance_id and partitions > self._assigned_of:
-            self._assigned_of = partitions
+        if self._options.group_instance_id and partitions > self._assigned_of.get(topic, 0):
+            self._assigned_of[topic] = partitions
             self._consumer._coordinator.request_rejoin()
 
-    def hold(self, partition: int) -> None:
-        """Fetch nothing from `partition` until `go_to` is called for it."""
-        with suppress(IllegalStateError):  # it went to another member
-            self._consumer.pause(TopicPartition(self._topic, partition))
-
-    def go_to(self, partition: int, offset: int) -> None:
-        """Continue to read `partition` at `offset`."""
-        where = TopicPartition(self._topic, partition)
-        self._consumer.seek(where, offset)
-        self._consumer.resume(where)
-
-    async def read(
-        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | PendingDecode | None:
-        """Return the next events of `partition`, at most `events_max` of them; or a large record batch in their place.
-
-        Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
-        UnreadableError if the consumer cannot parse the fetched bytes; the position is then before the damage, or after
-        it.
-        """
-        if self.epoch != epoch:  # what waits to be raised concerns the group, and `keep_alive`
-            return None
-        where = TopicPartition(self._topic, partition)
-        try:
-            batch = await self._poll(where, wait_s, events_max)
-        except NoOffsetForPartitionError:  # raised for the time before our seek, delivered after it
-            return None
-        except (KafkaError, OSError) as error:
-            if isinstance(error, _OF_WHAT_IS_THERE):
-                raise UnreadableError(type(error).__name__) from error
-            raise
-        except DamagedBatchError as error:
-            raise UnreadableError(str(error), error.damage) from error
-        except Exception as error:
-            raise UnreadableError(type(error).__name__) from error
-        return batch if self.epoch == epoch else None
-
-    def position(self, partition: int) -> int:
-        """Return the offset of the next read.
-
-        It lies after the events read so far, and after the markers and aborted events that follow them.
-        """
-        return int(self._consumer.reached(TopicPartition(self._topic, partition)))
-
-    def lag(self, partition: int) -> int:
-        """Return the number of offsets between the position and the end of the input, as of the last fetch."""
-        where = TopicPartition(self._topic, partition)
-        try:
-            return max(0, (self._consumer.highwater(where) or 0) - self.position(partition))
-        except (IllegalStateError, AssertionError, AttributeError):  # not assigned, or not read yet
-            return 0
-
-    def held_at(self, partition: int) -> int | None:
-        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
-        where = TopicPartition(self._topic, partition)
-        try:
-            stable, end = self._consumer.last_stable_offset(where), self._consumer.highwater(where)
-            position = self.position(partition)
-        except (IllegalStateError, AssertionError, AttributeError):
-            return None
-        if stable is None or end is None:
-            return None
-        return position if stable <= position < end else None
-
-    def stands_at_end(self, partition: int) -> int | None:
-        """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
-        where = TopicPartition(self._topic, partition)
-        try:
-            end = self._consumer.highwater(where)
-            return end if end is not None and end == self.position(partition) else None
-        except (IllegalStateError, AssertionError, AttributeError):
-            return None
-
-    async def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """Commit an offset outside of a transaction."""
-        where = TopicPartition(self._topic, partition)
-        await self._consumer.commit({where: OffsetAndMetadata(offset, metadata)})
-
-    async def _poll(
+    async def poll(
         self, where: TopicPartition, wait_s: float, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | PendingDecode | None:
         """Poll, with a time-out of our own: aiokafka ignores its own while the group rebalances."""
@@ -297,11 +240,13 @@ class KafkaSource:
         if self._refused_since is None:
             self._refused_since = asyncio.get_running_loop().time()
 
-    def _look_at_topic(self) -> None:
-        before, now = self._partitions, len(self._consumer.partitions_for_topic(self._topic) or ())
-        self._partitions = max(before, now)
-        if before and now > before:
-            self.grown(now)
+    def _look_at_topics(self) -> None:
+        for topic in self._topics:
+            before = self._partitions.get(topic, 0)
+            now = len(self._consumer.partitions_for_topic(topic) or ())
+            self._partitions[topic] = max(before, now)
+            if before and now > before:
+                self.grown(topic, now)
 
     def _check_membership(self) -> None:
         """Note a new member id: each one means that the group had thrown us out."""
@@ -345,7 +290,7 @@ class KafkaSource:
             )
         )
         self._listener.consumer = consumer
-        consumer.subscribe([self._topic], listener=self._listener)
+        consumer.subscribe(sorted(self._topics), listener=self._listener)
         try:
             with starting():
                 await consumer.start()
@@ -361,25 +306,163 @@ class KafkaSource:
         return consumer
 
 
+class KafkaSource:
+    """What one member of the group reads of one topic."""
+
+    def __init__(self, member: KafkaMember, topic: str) -> None:
+        self._member, self._topic = member, topic
+
+    @property
+    def epoch(self) -> int:
+        """The number of assignments and revocations so far."""
+        return self._member.epoch
+
+    @property
+    def assigned(self) -> frozenset[int] | None:
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
+        return self._member.assigned_of(self._topic)
+
+    @property
+    def membership(self) -> Membership | None:
+        """Who this member was to the group when `assigned` was; None while the group rebalances."""
+        return self._member.membership
+
+    @property
+    def refused_since(self) -> float | None:
+        """When the group began to refuse us, because its members have another assignor; None if it does not."""
+        return self._member.refused_since
+
+    async def start(self) -> None:
+        """Join the group. This lasts until the members that have another assignor have left it."""
+        await self._member.start()
+
+    async def stop(self, within_s: float) -> bool:
+        """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
+        return await self._member.stop(within_s)
+
+    async def keep_alive(self, wait_s: float) -> None:
+        """Stay a member for `wait_s` seconds; raise any error that the group has reported for this member."""
+        await self._member.keep_alive(wait_s)
+
+    async def confirms(self, epoch: int) -> bool:
+        """Ask the group's coordinator now; return whether the assignment of `epoch` still holds."""
+        return await self._member.confirms(epoch)
+
+    def grown(self, partitions: int) -> None:
+        """Note that the topic has `partitions` partitions now; have the group assign the new ones, once."""
+        self._member.grown(self._topic, partitions)
+
+    def hold(self, partition: int) -> None:
+        """Fetch nothing from `partition` until `go_to` is called for it."""
+        with suppress(IllegalStateError):  # it went to another member
+            self._member.consumer.pause(TopicPartition(self._topic, partition))
+
+    def go_to(self, partition: int, offset: int) -> None:
+        """Continue to read `partition` at `offset`."""
+        where = TopicPartition(self._topic, partition)
+        self._member.consumer.seek(where, offset)
+        self._member.consumer.resume(where)
+
+    async def read(
+        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | PendingDecode | None:
+        """Return the next events of `partition`, at most `events_max` of them; or a large record batch in their place.
+
+        Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
+        UnreadableError if the consumer cannot parse the fetched bytes; the position is then before the damage, or after
+        it.
+        """
+        if self.epoch != epoch:  # what waits to be raised concerns the group, and `keep_alive`
+            return None
+        where = TopicPartition(self._topic, partition)
+        try:
+            batch = await self._member.poll(where, wait_s, events_max)
+        except NoOffsetForPartitionError:  # raised for the time before our seek, delivered after it
+            return None
+        except (KafkaError, OSError) as error:
+            if isinstance(error, _OF_WHAT_IS_THERE):
+                raise UnreadableError(type(error).__name__) from error
+            raise
+        except DamagedBatchError as error:
+            raise UnreadableError(str(error), error.damage) from error
+        except Exception as error:
+            raise UnreadableError(type(error).__name__) from error
+        return batch if self.epoch == epoch else None
+
+    def position(self, partition: int) -> int:
+        """Return the offset of the next read.
+
+        It lies after the events read so far, and after the markers and aborted events that follow them.
+        """
+        return int(self._member.consumer.reached(TopicPartition(self._topic, partition)))
+
+    def lag(self, partition: int) -> int:
+        """Return the number of offsets between the position and the end of the input, as of the last fetch."""
+        where = TopicPartition(self._topic, partition)
+        try:
+            return max(0, (self._member.consumer.highwater(where) or 0) - self.position(partition))
+        except (IllegalStateError, AssertionError, AttributeError):  # not assigned, or not read yet
+            return 0
+
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+        where = TopicPartition(self._topic, partition)
+        try:
+            stable, end = (
+                self._member.consumer.last_stable_offset(where),
+                self._member.consumer.highwater(where),
+            )
+            position = self.position(partition)
+        except (IllegalStateError, AssertionError, AttributeError):
+            return None
+        if stable is None or end is None:
+            return None
+        return position if stable <= position < end else None
+
+    def stands_at_end(self, partition: int) -> int | None:
+        """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
+        where = TopicPartition(self._topic, partition)
+        try:
+            end = self._member.consumer.highwater(where)
+            return end if end is not None and end == self.position(partition) else None
+        except (IllegalStateError, AssertionError, AttributeError):
+            return None
+
+    async def commit(self, partition: int, offset: int, metadata: str) -> None:
+        """Commit an offset outside of a transaction."""
+        where = TopicPartition(self._topic, partition)
+        await self._member.consumer.commit({where: OffsetAndMetadata(offset, metadata)})
+
+
 class _Listener(ConsumerRebalanceListener):
     """Only notes assignments: no heartbeat is sent while it runs, and aiokafka swallows its exceptions."""
 
     def __init__(self, instance_id: str | None) -> None:
         self.epoch = 0
-        self.partitions: frozenset[int] | None = None
+        self.partitions: frozenset[InputPartition] | None = None
+        self.by_topic: dict[str, frozenset[int]] | None = None
         self.membership: Membership | None = None
         self.consumer: Any = None  # the one that calls
         self._instance_id = instance_id
 
+    def revoke(self) -> None:
+        """Note that nothing is assigned any more."""
+        self.epoch += 1
+        self.partitions = self.by_topic = self.membership = None
+
     @override
     async def on_partitions_revoked(self, revoked: object) -> None:
-        self.epoch += 1
-        self.partitions = self.membership = None
+        self.revoke()
 
     @override
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self.epoch += 1
-        self.partitions = frozenset(where.partition for where in assigned)
+        self.partitions = frozenset(InputPartition(*where) for where in assigned)
+        topics = {where.topic for where in assigned}
+        self.by_topic = {
+            topic: frozenset(p.number for p in self.partitions if p.topic == topic)
+            for topic in topics
+        }
         self.membership = self._member()
 
     def _member(self) -> Membership | None:

@@ -143,6 +143,13 @@ async def describe(client: Any, names: Sequence[str]) -> Topology:
     )
 
 
+async def names(client: Any) -> list[str]:
+    """Return the names of all topics that we may see."""
+    async with asyncio.timeout(METADATA_WAIT_S):
+        response = await client.send(client.get_random_node(), all_topics())
+    return [row[1] for row in response.topics]
+
+
 async def create_missing(
     options: KafkaOptions,
     sink: SinkOptions,

@@ -21,7 +21,7 @@ from aiokafka.errors import (
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka.base import Cluster, Connect, GroupWriter, Source, Writer
+from streamdedup.kafka.base import Cluster, Connect, GroupWriter, Source, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
@@ -42,7 +42,7 @@ from streamdedup.kafka.topics import (
 )
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.log import Logged
-from streamdedup.testing.source import MemorySource
+from streamdedup.testing.source import MemoryMember
 from streamdedup.testing.writer import MemoryGroupWriter, MemoryWriter
 
 T = TypeVar("T")
@@ -74,8 +74,15 @@ class MemoryCluster:
 
     def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
-        return MemorySource(
-            self._broker, self._options, topic, self.patience, assignor, group=group
+        member = MemoryMember(
+            self._broker, self._options, [topic], self.patience, assignor, group=group
+        )
+        return member.of(topic)
+
+    def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
+        """Return a new member of `group`, which reads `topics`."""
+        return MemoryMember(
+            self._broker, self._options, topics, self.patience, assignor, group=group
         )
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
@@ -110,6 +117,12 @@ class MemoryCluster:
             return Topology(self._broker.cluster_id, known)
 
         return await self._broker.request(self._connection, "metadata", act)
+
+    async def topic_names(self) -> list[str]:
+        """Return the names of all topics."""
+        return await self._broker.request(
+            self._connection, "metadata", lambda _: list(self._broker.topics)
+        )
 
     async def changed(self, known: Topology) -> Changes:
         """Return which topics are missing, or were deleted and created again, since `known`."""

@@ -5,6 +5,7 @@ member that does not join in time is removed. A member whose assignor has anothe
 refused. Times are seconds of the loop's clock.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiokafka.errors import (
@@ -14,18 +15,20 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
+from streamdedup.kafka.partitions import InputPartition
+
 
 @dataclass
 class Member:
     """One member of the group. Its session expires at `alive_until` unless a heartbeat extends it."""
 
-    topic: str
+    topics: frozenset[str]
     assignor: str
     instance: str | None
     session_s: float
     alive_until: float
     joined: bool = True
-    partitions: frozenset[int] = frozenset()
+    partitions: frozenset[InputPartition] = frozenset()
 
 
 @dataclass
@@ -49,7 +52,7 @@ class Group:
         for other, known in list(self.members.items()):
             if member.instance is not None and known.instance == member.instance and other != name:
                 del self.members[other]
-                if self.settles_at is None and known.topic == member.topic:
+                if self.settles_at is None and known.topics == member.topics:
                     member.partitions = known.partitions
                     return self._enter(member)
         if name is None or name not in self.members:
@@ -62,10 +65,11 @@ class Group:
         return name
 
     def assignment(
-        self, name: str, partitions: int, now: float
-    ) -> tuple[int, frozenset[int]] | None:
+        self, name: str, counts: Mapping[str, int], now: float
+    ) -> tuple[int, frozenset[InputPartition]] | None:
         """Return the generation and the member's partitions in it; None while the group waits for other members.
 
+        `counts` are the partitions of each topic.
         RebalanceInProgressError if the member must join first; UnknownMemberIdError if it is not a member.
         """
         member = self._member(name)
@@ -75,7 +79,7 @@ class Group:
         if self.settles_at is not None:
             if not all(other.joined for other in self.members.values()) and now < self.settles_at:
                 return None
-            self._settle(partitions)
+            self._settle(counts)
         return self.generation, member.partitions
 
     def heartbeat(self, name: str, generation: int, now: float) -> None:
@@ -131,8 +135,8 @@ class Group:
             member.joined = False
         self.settles_at = now + rebalance_s
 
-    def _settle(self, partitions: int) -> None:
-        """Assign the partitions.
+    def _settle(self, counts: Mapping[str, int]) -> None:
+        """Assign the partitions, each to a member that reads its topic.
 
         Each member keeps of its former partitions as many as its share; the rest go to the members with the fewest.
         """
@@ -140,20 +144,25 @@ class Group:
         self.generation += 1
         self.settles_at = None
         names = sorted(self.members)
-        share, more = divmod(partitions, len(names))
+        read = sorted(frozenset[str]().union(*(m.topics for m in self.members.values())))
+        every = [InputPartition(t, p) for t in read for p in range(counts.get(t, 0))]
+        share, more = divmod(len(every), len(names))
         shares = {name: share + (at < more) for at, name in enumerate(names)}
         kept = {
             name: {
-                p for p in sorted(self.members[name].partitions)[: shares[name]] if p < partitions
+                p
+                for p in sorted(self.members[name].partitions)[: shares[name]]
+                if p in every and p.topic in self.members[name].topics
             }
             for name in names
         }
-        taken: set[int] = set()
+        taken: set[InputPartition] = set()
         for name in names:
             kept[name] -= taken
             taken |= kept[name]
-        for partition in sorted(set(range(partitions)) - taken):
-            name = min(names, key=lambda name: (len(kept[name]) - shares[name], name))
+        for partition in sorted(set(every) - taken):
+            able = [name for name in names if partition.topic in self.members[name].topics]
+            name = min(able, key=lambda name: (len(kept[name]) - shares[name], name))
             kept[name].add(partition)
         for name in names:
             self.members[name].partitions = frozenset(kept[name])

@@ -1,11 +1,11 @@
-"""One member of a consumer group over a broker in memory: implements `kafka.base.Source`.
+"""One member of a consumer group over a broker in memory: implements `kafka.base.Sources` and `Source`.
 
 A task of its own keeps the membership, as in aiokafka: it sends heartbeats, and joins again if the group rebalances or
 has thrown it out. It only notes the new assignment. A group that refuses it is asked again every few seconds.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from random import uniform
 from typing import TypeVar
@@ -24,6 +24,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Membership
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.source import REJOIN_S_MAX, REJOIN_S_MIN
 from streamdedup.testing.broker import MemoryBroker
@@ -36,37 +37,38 @@ DEFAULTS = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 3_000}
 JOIN_POLL_S = 0.02
 
 
-class MemorySource:
-    """One member of the group, which reads one topic."""
+class MemoryMember:
+    """One member of the group, which reads some topics."""
 
     def __init__(
         self,
         broker: MemoryBroker,
         options: KafkaOptions,
-        topic: str,
+        topics: Collection[str],
         patience: Patience,
         assignor: str,
         *,
         group: str | None = None,
     ) -> None:
-        self._broker, self._options, self._topic = broker, options, topic
+        self.broker, self._options, self._topics = broker, options, frozenset(topics)
         self._group_id = group or options.group_id
         self._patience, self._assignor = patience, assignor
         self._refused_since: float | None = None
         given = {**DEFAULTS, **options.consumer}
         self._session_s = float(given["session_timeout_ms"]) / 1000
         self._heartbeat_s = float(given["heartbeat_interval_ms"]) / 1000
-        self._fetching, self._keeping = broker.network.connect(), broker.network.connect()
+        self.fetching, self._keeping = broker.network.connect(), broker.network.connect()
         self._epoch = 0
-        self._assigned: frozenset[int] | None = None
+        self._assigned: frozenset[InputPartition] | None = None
         self._member: Membership | None = None
         self._name: str | None = None
         self._generation = -1
-        self._partitions = 0  # the topic's number of partitions when we joined
-        self._positions: dict[int, int] = {}
-        self._held: set[int] = set()
-        self._ends: dict[int, int] = {}
-        self._stable: dict[int, int] = {}
+        self._partitions: dict[str, int] = {}  # of each topic, when we joined
+        self._changed = False  # whether other topics were subscribed since
+        self.positions: dict[InputPartition, int] = {}
+        self.held: set[InputPartition] = set()
+        self.ends: dict[InputPartition, int] = {}
+        self.stable: dict[InputPartition, int] = {}
         self._membership: asyncio.Task[None] | None = None
 
     @property
@@ -75,9 +77,18 @@ class MemorySource:
         return self._epoch
 
     @property
-    def assigned(self) -> frozenset[int] | None:
+    def assigned(self) -> frozenset[InputPartition] | None:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._assigned
+
+    def of(self, topic: str) -> "MemorySource":
+        """Return what it reads of `topic`."""
+        return MemorySource(self, topic)
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Read these topics from now on. The epoch ends, and the group assigns anew."""
+        self._topics, self._changed = frozenset(topics), True
+        self._revoke()
 
     @property
     def membership(self) -> Membership | None:
@@ -126,87 +137,19 @@ class MemorySource:
             return False
         return self._epoch == epoch
 
-    def grown(self, partitions: int) -> None:
-        """Do nothing: each heartbeat checks the number of partitions."""
-
-    def hold(self, partition: int) -> None:
-        """Fetch nothing from `partition` until `go_to` is called for it."""
-        self._held.add(partition)
-
-    def go_to(self, partition: int, offset: int) -> None:
-        """Continue to read `partition` at `offset`."""
-        self._positions[partition] = offset
-        self._held.discard(partition)
-
-    async def read(
-        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | None:
-        """Return the next events of `partition`; None after `wait_s` seconds, or in another epoch."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait_s
-        events_max = min(events_max, CHUNK_EVENTS, self._broker.fetch_events_max)
-        while True:
-            events: list[Logged] = []
-            if partition in (self._assigned or ()) and partition not in self._held:
-                events = await self._fetch(partition, epoch, events_max)
-            if events and self._epoch == epoch:
-                return to_batch(self._topic, partition, events, self._positions[partition])
-            if self._epoch != epoch or (left_s := until - loop.time()) <= 0:
-                await asyncio.sleep(0)
-                return None
-            await asyncio.wait([self._broker.log(self._topic, partition).moved()], timeout=left_s)
-
-    def position(self, partition: int) -> int:
-        """Return the offset of the next read."""
-        return self._positions[partition]
-
-    def lag(self, partition: int) -> int:
-        """Return the number of offsets between the position and the end, as of the last fetch."""
-        position = self._positions.get(partition, 0)
-        return max(0, self._ends.get(partition, 0) - position)
-
-    def held_at(self, partition: int) -> int | None:
-        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
-        stable, end = self._stable.get(partition), self._ends.get(partition)
-        position = self._positions.get(partition)
-        if stable is None or end is None or position is None:
-            return None
-        return position if stable <= position < end else None
-
-    def stands_at_end(self, partition: int) -> int | None:
-        """Return the position if it is the end, as of the last fetch; None if it is not, or unknown."""
-        end = self._ends.get(partition)
-        return end if end is not None and end == self._positions.get(partition) else None
-
-    async def commit(self, partition: int, offset: int, metadata: str) -> None:
+    async def commit(self, partition: InputPartition, offset: int, metadata: str) -> None:
         """Commit an offset outside of a transaction."""
         name, generation = self._name or "", self._generation
 
         def act(_now: float) -> None:
-            group = self._broker.group(self._group_id)
+            group = self.broker.group(self._group_id)
             try:
                 group.check(name, generation)
             except (UnknownMemberIdError, IllegalGenerationError) as error:
                 raise CommitFailedError from error
-            group.offsets[self._topic, partition] = (offset, metadata)
+            group.offsets[partition] = (offset, metadata)
 
         await self._group("offset_commit", act)
-
-    async def _fetch(self, partition: int, epoch: int, events_max: int) -> list[Logged]:
-        position = self._positions[partition]
-
-        def act(_now: float) -> tuple[list[Logged], int, int, int]:
-            log = self._broker.log(self._topic, partition)
-            if not log.start <= position <= log.end:
-                raise OffsetOutOfRangeError
-            return *log.read(position, events_max), log.end, log.stable
-
-        events, reached, end, stable = await self._broker.request(self._fetching, "fetch", act)
-        if self._epoch != epoch or self._positions.get(partition) != position:
-            return []  # fetched for another assignment, or before a seek
-        self._positions[partition], self._ends[partition] = reached, end
-        self._stable[partition] = stable
-        return events
 
     async def _keep(self) -> None:
         """Become a member, and remain one for as long as this object runs."""
@@ -214,6 +157,8 @@ class MemorySource:
         while True:
             await asyncio.sleep(self._heartbeat_s)
             try:
+                if self._changed:
+                    await self._join_again()
                 await self._group("heartbeat", self._beat)
             except RebalanceInProgressError:
                 self._revoke()
@@ -249,13 +194,14 @@ class MemorySource:
             await asyncio.sleep(JOIN_POLL_S)
 
     async def _join(self) -> None:
+        self._changed = False
         self._name = await self._group("join_group", self._enter)
         given = await self._group("sync_group", self._sync)
         while given is None:
             await asyncio.sleep(JOIN_POLL_S)
             given = await self._group("sync_group", self._sync)
         self._generation, assigned = given
-        self._held, self._positions = set(), {}
+        self.held, self.positions = set(), {}
         self._epoch += 1
         self._assigned = assigned
         self._member = Membership(
@@ -265,33 +211,171 @@ class MemorySource:
         )
 
     def _enter(self, now: float) -> str:
-        group, options = self._broker.group(self._group_id), self._options
+        group, options = self.broker.group(self._group_id), self._options
         member = Member(
-            self._topic,
+            self._topics,
             self._assignor,
             options.group_instance_id,
             self._session_s,
             now + self._session_s,
         )
-        return group.join(self._name, member, now, self._broker.rebalance_s)
+        return group.join(self._name, member, now, self.broker.rebalance_s)
 
-    def _sync(self, now: float) -> tuple[int, frozenset[int]] | None:
-        known = self._broker.topics.get(self._topic)
-        self._partitions = len(known.logs) if known else 0
-        group = self._broker.group(self._group_id)
+    def _sync(self, now: float) -> tuple[int, frozenset[InputPartition]] | None:
+        self._partitions = self._counts()
+        group = self.broker.group(self._group_id)
         return group.assignment(self._name or "", self._partitions, now)
 
     def _beat(self, now: float) -> None:
-        known = self._broker.topics.get(self._topic)
-        group = self._broker.group(self._group_id)
-        if known and len(known.logs) > self._partitions:
-            group.begin_anew(now, self._broker.rebalance_s)
+        group, counts = self.broker.group(self._group_id), self._counts()
+        if any(counts.get(t, 0) > self._partitions.get(t, 0) for t in self._topics):
+            group.begin_anew(now, self.broker.rebalance_s)
         group.heartbeat(self._name or "", self._generation, now)
+
+    def _counts(self) -> dict[str, int]:
+        """Return the number of partitions of each topic of the broker's: the leader assigns for other members, too."""
+        topics = self.broker.topics
+        return {name: len(known.logs) for name, known in topics.items()}
 
     def _leave(self, now: float) -> None:
         with suppress(UnknownMemberIdError):
-            group = self._broker.group(self._group_id)
-            group.leave(self._name or "", now, self._broker.rebalance_s)
+            group = self.broker.group(self._group_id)
+            group.leave(self._name or "", now, self.broker.rebalance_s)
 
     def _group(self, call: str, act: Callable[[float], T]) -> "asyncio.Future[T]":
-        return self._broker.request(self._keeping, call, act)
+        return self.broker.request(self._keeping, call, act)
+
+
+class MemorySource:
+    """What one member of the group reads of one topic."""
+
+    def __init__(self, member: MemoryMember, topic: str) -> None:
+        self._member, self._topic = member, topic
+
+    @property
+    def epoch(self) -> int:
+        """The number of assignments and revocations so far."""
+        return self._member.epoch
+
+    @property
+    def assigned(self) -> frozenset[int] | None:
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
+        ours = self._member.assigned
+        return None if ours is None else frozenset(p.number for p in ours if p.topic == self._topic)
+
+    @property
+    def membership(self) -> Membership | None:
+        """Who this member was to the group when `assigned` was; None while the group rebalances."""
+        return self._member.membership
+
+    @property
+    def refused_since(self) -> float | None:
+        """When the group began to refuse us, because its members have another assignor; None if it does not."""
+        return self._member.refused_since
+
+    async def start(self) -> None:
+        """Begin to join the group."""
+        await self._member.start()
+
+    async def stop(self, within_s: float) -> bool:
+        """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
+        return await self._member.stop(within_s)
+
+    async def keep_alive(self, wait_s: float) -> None:
+        """Wait for `wait_s` seconds; raise the error that ended the membership, if there is one."""
+        await self._member.keep_alive(wait_s)
+
+    async def confirms(self, epoch: int) -> bool:
+        """Ask the group now; return whether the assignment of `epoch` still holds."""
+        return await self._member.confirms(epoch)
+
+    def grown(self, partitions: int) -> None:
+        """Do nothing: each heartbeat checks the number of partitions."""
+
+    def hold(self, partition: int) -> None:
+        """Fetch nothing from `partition` until `go_to` is called for it."""
+        self._member.held.add(self._at(partition))
+
+    def go_to(self, partition: int, offset: int) -> None:
+        """Continue to read `partition` at `offset`."""
+        self._member.positions[self._at(partition)] = offset
+        self._member.held.discard(self._at(partition))
+
+    async def read(
+        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | None:
+        """Return the next events of `partition`; None after `wait_s` seconds, or in another epoch."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        events_max = min(events_max, CHUNK_EVENTS, self._member.broker.fetch_events_max)
+        while True:
+            events: list[Logged] = []
+            if partition in (self.assigned or ()) and self._at(partition) not in self._member.held:
+                events = await self._fetch(partition, epoch, events_max)
+            if events and self.epoch == epoch:
+                return to_batch(
+                    self._topic, partition, events, self._member.positions[self._at(partition)]
+                )
+            if self.epoch != epoch or (left_s := until - loop.time()) <= 0:
+                await asyncio.sleep(0)
+                return None
+            await asyncio.wait(
+                [self._member.broker.log(self._topic, partition).moved()], timeout=left_s
+            )
+
+    def position(self, partition: int) -> int:
+        """Return the offset of the next read."""
+        return self._member.positions[self._at(partition)]
+
+    def lag(self, partition: int) -> int:
+        """Return the number of offsets between the position and the end, as of the last fetch."""
+        position = self._member.positions.get(self._at(partition), 0)
+        return max(0, self._member.ends.get(self._at(partition), 0) - position)
+
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+        stable, end = (
+            self._member.stable.get(self._at(partition)),
+            self._member.ends.get(self._at(partition)),
+        )
+        position = self._member.positions.get(self._at(partition))
+        if stable is None or end is None or position is None:
+            return None
+        return position if stable <= position < end else None
+
+    def stands_at_end(self, partition: int) -> int | None:
+        """Return the position if it is the end, as of the last fetch; None if it is not, or unknown."""
+        end = self._member.ends.get(self._at(partition))
+        return (
+            end
+            if end is not None and end == self._member.positions.get(self._at(partition))
+            else None
+        )
+
+    async def commit(self, partition: int, offset: int, metadata: str) -> None:
+        """Commit an offset outside of a transaction."""
+        await self._member.commit(self._at(partition), offset, metadata)
+
+    async def _fetch(self, partition: int, epoch: int, events_max: int) -> list[Logged]:
+        position = self._member.positions[self._at(partition)]
+
+        def act(_now: float) -> tuple[list[Logged], int, int, int]:
+            log = self._member.broker.log(self._topic, partition)
+            if not log.start <= position <= log.end:
+                raise OffsetOutOfRangeError
+            return *log.read(position, events_max), log.end, log.stable
+
+        events, reached, end, stable = await self._member.broker.request(
+            self._member.fetching, "fetch", act
+        )
+        if self.epoch != epoch or self._member.positions.get(self._at(partition)) != position:
+            return []  # fetched for another assignment, or before a seek
+        self._member.positions[self._at(partition)], self._member.ends[self._at(partition)] = (
+            reached,
+            end,
+        )
+        self._member.stable[self._at(partition)] = stable
+        return events
+
+    def _at(self, partition: int) -> InputPartition:
+        return InputPartition(self._topic, partition)

@@ -20,6 +20,7 @@ from streamdedup.kafka.base import Membership
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.group_sink import StaleGenerationError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.sink import (
     BATCH_BYTES_MAX,
@@ -290,11 +291,10 @@ class MemoryGroupWriter(MemoryProducer):
     async def commit(
         self,
         group: str,
-        topic: str,
-        offsets: Mapping[int, tuple[int, str]],
+        offsets: Mapping[InputPartition, tuple[int, str]],
         membership: Membership,
     ) -> None:
-        """Commit what was sent together with the group's offsets on `topic`, and end the transaction.
+        """Commit what was sent together with the group's offsets, and end the transaction.
 
         StaleGenerationError, with the transaction still open, if `membership` is not of the current generation.
         """
@@ -304,7 +304,7 @@ class MemoryGroupWriter(MemoryProducer):
             taking = self._broker.group(group)
             taking.check(membership.member_id, membership.generation)
             for partition, committed in offsets.items():
-                transaction.stage(epoch, taking, (topic, partition), committed, now)
+                transaction.stage(epoch, taking, partition, committed, now)
 
         try:
             await self._until_free("txn_offset_commit", act)

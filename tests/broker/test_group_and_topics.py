@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from streamdedup.commands.demo import MockBroker
 from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.source import KafkaSource
+from streamdedup.kafka.source import KafkaMember, KafkaSource
 from streamdedup.worker import topic_watch
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, client_config
 from tests.broker.proxy import Action, Api, Delay, Frame, Hold, Proxy, Replace
@@ -84,7 +84,7 @@ async def test_a_worker_that_takes_part_in_its_group_no_more_ends(
     await worker.live()
     source = worker.worker._source
     assert isinstance(source, KafkaSource)
-    source._consumer._coordinator._coordination_task.cancel()
+    source._member.consumer._coordinator._coordination_task.cancel()
     with pytest.raises(
         DeliveryError, match="has stopped taking part in its group; restart the worker"
     ):
@@ -97,11 +97,11 @@ async def test_a_stale_assignments_events_are_dropped(
     """What was polled before a rebalance and comes after it belongs to nobody: it is read again by the new owner."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     deployment.config["delivery"]["drain_s"] = 5
-    poll, read = KafkaSource._poll, KafkaSource.read
+    poll, read = KafkaMember.poll, KafkaSource.read
     polled = asyncio.Event()
     readers, given = list[object](), list[bool]()
 
-    async def slow_poll(self: KafkaSource, *arguments: Any) -> Any:
+    async def slow_poll(self: KafkaMember, *arguments: Any) -> Any:
         epoch = self.epoch
         records = await poll(self, *arguments)
         if records and not polled.is_set():
@@ -118,7 +118,7 @@ async def test_a_stale_assignments_events_are_dropped(
             given.append(batch is None)
         return batch
 
-    monkeypatch.setattr(KafkaSource, "_poll", slow_poll)
+    monkeypatch.setattr(KafkaMember, "poll", slow_poll)
     monkeypatch.setattr(KafkaSource, "read", watched_read)
     deployment.feed(keyed(range(100), 2))
     first = start(deployment)

@@ -16,6 +16,7 @@ from streamdedup.kafka.base import Cluster, GroupWriter, Membership, Source
 from streamdedup.kafka.group_sink import StaleGenerationError
 from streamdedup.kafka.offsets import Note, UndecidedError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import READ
@@ -80,7 +81,8 @@ class Stage:
         """Commit what was sent together with OFFSETS."""
         assert membership is not None
         async with asyncio.timeout(DEADLINE_S):
-            await writer.commit(self.group, self.source, OFFSETS, membership)
+            offsets = {InputPartition(self.source, p): at for p, at in OFFSETS.items()}
+            await writer.commit(self.group, offsets, membership)
 
     async def keys(self) -> dict[int, list[bytes | None]]:
         """The keys of the output's committed events by partition, once all are decided."""

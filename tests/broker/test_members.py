@@ -41,7 +41,7 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
     monkeypatch.setattr(KafkaSource, "confirms", counted_too)
     async with start(deployment) as sleeper:
         await sleeper.live(1)
-        consumer = sleeper.worker._source._consumer  # type: ignore[union-attr]
+        consumer = sleeper.worker._source._member.consumer  # type: ignore[union-attr]
 
         async def dreams() -> bool:  # it believes to be a member, as after a long pause
             return True

@@ -18,7 +18,7 @@ from streamdedup.kafka.log import committed_events
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
-from streamdedup.kafka.source import KafkaSource
+from streamdedup.kafka.source import KafkaMember
 from streamdedup.kafka.topics import Topic, Topology, create_missing
 from tests.broker.base import DEADLINE_S
 
@@ -83,8 +83,8 @@ STARTS: dict[str, Callable[[KafkaOptions], Awaitable[object]]] = {
     "bare": bootstrap,
     "fold": fold,
     "append": lambda options: append(options, "control", [(b"key", None)]),
-    "join": lambda options: KafkaSource(
-        options, "in", Patience(), EventConsumer, "a-meaning"
+    "join": lambda options: KafkaMember(
+        options, ["in"], Patience(), EventConsumer, "a-meaning"
     ).start(),
     "fence": lambda options: KafkaWriter(
         options, SinkOptions(topic="out"), 0, Patience(), exactly_once=True

@@ -37,7 +37,7 @@ from streamdedup.kafka.records.wire import (
     Records,
     decode,
 )
-from streamdedup.kafka.source import KafkaSource, UnreadableError
+from streamdedup.kafka.source import KafkaMember, UnreadableError
 from tests.kafka import framings
 
 HERE = TopicPartition("topic", 3)
@@ -494,8 +494,9 @@ async def test_what_aiokafka_cannot_read_is_unreadable(error: type[KafkaError]) 
             raise error
 
     options = KafkaOptions(bootstrap_servers="localhost:1", group_id="group")
-    source = KafkaSource(options, "topic", Patience(), EventConsumer, "assignor")
-    source._consumer = Consumer()
+    member = KafkaMember(options, ["topic"], Patience(), EventConsumer, "assignor")
+    member._consumer = Consumer()
+    source = member.of("topic")
     with pytest.raises(UnreadableError, match=error.__name__):
         await source.read(3, source.epoch, 0.1)
 

@@ -26,6 +26,7 @@ from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.client.protocol import FencedOffsetCommit
 from streamdedup.kafka.group_sink import KafkaGroupWriter, StaleGenerationError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records import encoding
 from streamdedup.kafka.records.codecs import ZSTD, compress
 from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
@@ -39,7 +40,7 @@ ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, FENCED_INSTANCE = 22, 25, 27, 8
 OLD_EPOCH, FENCED, NOT_AUTHORIZED = 47, 90, 30
 BYTES_MAX = 900_000
 ONE = (3, "member", "one")
-OFFSETS = {7: (1 << 40, "note"), 0: (5, "")}
+OFFSETS = {InputPartition("topic", 7): (1 << 40, "note"), InputPartition("topic", 0): (5, "")}
 MEMBERSHIP = Membership(member_id="member", generation=3, instance_id="one")
 
 
@@ -49,7 +50,7 @@ MEMBERSHIP = Membership(member_id="member", generation=3, instance_id="one")
 def request(instance: str | None) -> FencedOffsetCommit:
     """The offsets of two partitions."""
     member = (3, "member", instance)
-    return FencedOffsetCommit(("fence", 9, 2), "group", member, "topic", OFFSETS)
+    return FencedOffsetCommit(("fence", 9, 2), "group", member, OFFSETS)
 
 
 @pytest.mark.parametrize("instance", ["one", None])
@@ -136,7 +137,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def add(client: Scripted) -> str | None:
     """What becomes of offsets."""
-    return await FencedOffsets(client.producer, "fence").add("group", ONE, "topic", OFFSETS)
+    return await FencedOffsets(client.producer, "fence").add("group", ONE, OFFSETS)
 
 
 async def test_offsets_are_added_by_two_requests_to_two_coordinators() -> None:
@@ -144,7 +145,7 @@ async def test_offsets_are_added_by_two_requests_to_two_coordinators() -> None:
     client = Scripted(0, 0, 0, 0)
     offsets = FencedOffsets(client.producer, "fence")
     for _ in range(2):
-        assert await offsets.add("group", ONE, "topic", OFFSETS) is None
+        assert await offsets.add("group", ONE, OFFSETS) is None
     assert client.asked == 2 * ["AddOffsetsToTxnRequest@1", "FencedOffsetCommit@2"]
     assert client.added == ["group", "group"]
 
@@ -358,11 +359,11 @@ async def test_a_stale_generation_is_a_doubt_and_not_committed(code: int) -> Non
     await writer.begin()
     producer.client.answers = [0, code]
     with pytest.raises(StaleGenerationError, match="group takes no offsets of generation 3"):
-        await writer.commit("group", "topic", OFFSETS, MEMBERSHIP)
+        await writer.commit("group", OFFSETS, MEMBERSHIP)
     assert issubclass(StaleGenerationError, DoubtError)
     assert producer.committed == []
     producer.client.answers = [0, 0]
-    await writer.commit("group", "topic", OFFSETS, MEMBERSHIP)
+    await writer.commit("group", OFFSETS, MEMBERSHIP)
     assert producer.committed == ["transaction"]
 
 
@@ -402,7 +403,7 @@ async def test_a_connection_that_was_replaced_within_a_transaction_is_a_doubt(
     else:
         monkeypatch.setattr(Producer, "commit_transaction", replacing(Producer.commit_transaction))
     with pytest.raises(ReplacedConnectionError):
-        await writer.commit("group", "topic", OFFSETS, MEMBERSHIP)
+        await writer.commit("group", OFFSETS, MEMBERSHIP)
     assert len(producer.committed) == (when == "at the end")
 
 
@@ -411,10 +412,10 @@ async def test_a_writer_that_was_dropped_commits_nothing() -> None:
     writer, producer = a_writer()
     producer._txn_manager.is_in_transaction = lambda: False
     with pytest.raises(IllegalOperation):
-        await writer.commit("group", "topic", OFFSETS, MEMBERSHIP)
+        await writer.commit("group", OFFSETS, MEMBERSHIP)
     writer._offsets = None
     with pytest.raises(DoubtError):
-        await writer.commit("group", "topic", OFFSETS, MEMBERSHIP)
+        await writer.commit("group", OFFSETS, MEMBERSHIP)
 
 
 def test_its_transactions_have_a_time_out_of_their_own() -> None:

@@ -1,6 +1,7 @@
 """How a member of the group is broken: its place, its assignments, its consumer, its end."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 from unittest.mock import ANY, patch
 
@@ -14,7 +15,7 @@ from streamdedup.kafka.client import assignor
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import PendingDecode
-from streamdedup.kafka.source import NOWHERE, KafkaSource
+from streamdedup.kafka.source import NOWHERE, KafkaMember, KafkaSource
 from streamdedup.settings.meaning import Meaning
 from streamdedup.worker.worker import Worker
 from tests.mutants.mutant import Mutant
@@ -36,7 +37,7 @@ MUTANTS = (
     Mutant(
         "member-not-kept-alive",
         "no state costs the membership (rule 11)",
-        lambda: replaced(KafkaSource._poll, _poll_for_events_only),
+        lambda: replaced(KafkaMember.poll, _poll_for_events_only),
         ("test_no_state_costs_the_membership[stopped]",),
     ),
     Mutant(
@@ -60,7 +61,7 @@ MUTANTS = (
     Mutant(
         "offset-chosen-by-the-client",
         "the consumer chooses no offset (rule 12)",
-        lambda: replaced(KafkaSource.__init__, _init_at_the_earliest),
+        lambda: replaced(KafkaMember.__init__, _init_at_the_earliest),
         ("test_an_input_trimmed_under_a_running_worker_is_no_jump",),
     ),
     Mutant(
@@ -79,7 +80,7 @@ MUTANTS = (
 
 HOURS_S = 100_000.0
 
-_init, _read, _poll = KafkaSource.__init__, KafkaSource.read, KafkaSource._poll
+_init, _read, _poll = KafkaMember.__init__, KafkaSource.read, KafkaMember.poll
 _read_until, _shut_down = InputReader.read_until, Worker._shut_down
 
 
@@ -94,7 +95,7 @@ async def _read_in_any_epoch(
 
 
 async def _poll_for_events_only(
-    self: KafkaSource, where: TopicPartition, wait_s: float, *more: Any
+    self: KafkaMember, where: TopicPartition, wait_s: float, *more: Any
 ) -> EventBatch | PendingDecode | None:
     if where == NOWHERE:
         await asyncio.sleep(wait_s)
@@ -103,13 +104,18 @@ async def _poll_for_events_only(
 
 
 def _init_at_the_earliest(
-    self: KafkaSource, options: KafkaOptions, topic: str, patience: Patience, make: Any, *more: str
+    self: KafkaMember,
+    options: KafkaOptions,
+    topics: Collection[str],
+    patience: Patience,
+    make: Any,
+    *more: str,
 ) -> None:
     def at_the_earliest(**given: Any) -> Any:
         return make(**{**given, "auto_offset_reset": "earliest"})
 
     made: Any = at_the_earliest
-    _init(self, options, topic, patience, made, *more)
+    _init(self, options, topics, patience, made, *more)
 
 
 async def _shut_down_at_leisure(self: Worker, ends_at: float) -> None:

@@ -17,7 +17,7 @@ from streamdedup.server.routes import pages
 from streamdedup.settings import load as load_settings
 from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.groups import Group
-from streamdedup.testing.source import MemorySource
+from streamdedup.testing.source import MemoryMember
 from tests.deployment import Deployment
 from tests.lists.files import list_file
 from tests.local import LocalWorker, Start, on_virtual_clock
@@ -219,8 +219,8 @@ def test_a_member_that_is_no_worker_of_today_is_told_apart(
     async def scene(stage: Stage) -> None:
         worker = stage.start()
         options = worker.worker._settings.kafka
-        stranger = MemorySource(
-            stage.broker, options, stage.deployment.source, Patience(), assignor
+        stranger = MemoryMember(
+            stage.broker, options, [stage.deployment.source], Patience(), assignor
         )
         await stranger.start()
         (line,) = await worker.logged("group_of_another_configuration")

@@ -24,6 +24,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.transaction import AddOffsetsToTxnRequest
 
 from streamdedup.kafka.client.protocol import FencedOffsetCommit
+from streamdedup.kafka.partitions import InputPartition
 
 RETRY_S = 0.02
 LOADING, AWAY, MOVED = 14, 15, 16  # what a coordinator is that cannot answer
@@ -51,10 +52,9 @@ class FencedOffsets:
         self,
         group: str,
         member: tuple[int, str, str | None],
-        topic: str,
-        offsets: Mapping[int, tuple[int, str]],
+        offsets: Mapping[InputPartition, tuple[int, str]],
     ) -> str | None:
-        """Add the group's offsets on `topic`, partition -> (offset, metadata); return why the group refuses the member.
+        """Add the group's offsets, (topic, partition) -> (offset, metadata); return why the group refuses the member.
 
         `member`: generation, member id, instance id. Return None if the group has taken all of them, and else the name
         of its error; it has taken none then. ProducerFenced if another producer has our transactional id. This waits
@@ -68,7 +68,7 @@ class FencedOffsets:
         for code in await self._asked(*transactions, AddOffsetsToTxnRequest(*who, group)):
             _raise_for(code)
         identity.consumer_group_added(group)
-        request = FencedOffsetCommit(who, group, member, topic, offsets)
+        request = FencedOffsetCommit(who, group, member, offsets)
         codes = await self._asked(CoordinationType.GROUP, group, request)
         if stale := codes & STALE.keys():
             return STALE[min(stale)]

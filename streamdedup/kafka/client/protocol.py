@@ -30,6 +30,8 @@ from aiokafka.protocol.types import (
 )
 from typing_extensions import override
 
+from streamdedup.kafka.partitions import InputPartition
+
 EARLIEST, LATEST = -2, -1
 NO_LEADER_EPOCH = -1
 _NO_TAGS: dict[int, bytes] = {}
@@ -156,7 +158,7 @@ class FencedOffsetCommit(Request[_TxnOffsetCommitRequestV3]):
     """Adds offsets to a transaction, if the group knows this member in this generation.
 
     `producer` is its transactional id, producer id and epoch; `member` its generation, member id and instance id;
-    `offsets` partition -> (offset, metadata).
+    `offsets` topic and partition -> (offset, metadata).
     """
 
     API_KEY = 28
@@ -166,26 +168,25 @@ class FencedOffsetCommit(Request[_TxnOffsetCommitRequestV3]):
         producer: tuple[str, int, int],
         group: str,
         member: tuple[int, str, str | None],
-        topic: str,
-        offsets: Mapping[int, tuple[int, str]],
+        offsets: Mapping[InputPartition, tuple[int, str]],
     ) -> None:
         self._producer, self._group, self._member = producer, group, member
-        self._topic, self._offsets = topic, offsets
+        self._offsets = offsets
 
     @override
     def build(self, request: type[_TxnOffsetCommitRequestV3]) -> _TxnOffsetCommitRequestV3:
         transactional_id, producer_id, epoch = self._producer
-        rows = [
-            (partition, offset, NO_LEADER_EPOCH, metadata, _NO_TAGS)
-            for partition, (offset, metadata) in sorted(self._offsets.items())
-        ]
+        rows = dict[str, list[tuple[int, int, int, str, Any]]]()
+        for (topic, partition), (offset, metadata) in sorted(self._offsets.items()):
+            row = (partition, offset, NO_LEADER_EPOCH, metadata, _NO_TAGS)
+            rows.setdefault(topic, []).append(row)
         return request(
             transactional_id,
             self._group,
             producer_id,
             epoch,
             *self._member,
-            [(self._topic, rows, _NO_TAGS)],
+            [(topic, its, _NO_TAGS) for topic, its in rows.items()],
             _NO_TAGS,
         )
 

@@ -1,0 +1,68 @@
+"""The pattern by which topics are chosen (`source.pattern`): a regular expression that must match a whole name.
+
+Python's engine tries one way after the other, and holds up the process meanwhile. Whoever may create topics chooses the
+names. So a pattern is refused if a name could take too many tries: they are estimated from its parts.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+NAME_CHARACTERS_MAX = 249  # of a topic, by Kafka
+PATTERN_CHARACTERS_MAX = 1_000
+TRIES_MAX = 20_000_000  # three times `.*`: of each name, at worst, some 0.1 s
+
+_parse: Any = vars(re)[
+    "_parser"
+].parse  # what `re.compile` calls first; Python names no other parser
+
+
+def refusal_of(pattern: str) -> str | None:
+    """Return why `pattern` is refused: it is no regular expression, or a name could keep it busy; else None."""
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        return f"must have at most {PATTERN_CHARACTERS_MAX} characters"
+    try:
+        re.compile(pattern)
+        tries = _tries(_parse(pattern))
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is no regular expression: {error}"
+    if tries > TRIES_MAX:
+        return "could take too long on a long name: use at most three parts like .* or [a-z]+, and none within another"
+    return None
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Return those of `names` that the whole of `pattern` matches, in order of the alphabet."""
+    compiled = re.compile(pattern)
+    return sorted(name for name in names if compiled.fullmatch(name))
+
+
+def _tries(parsed: Iterable[tuple[Any, Any]]) -> int:
+    """Return in how many ways, at most, the parts of an expression could share a name among themselves."""
+    ways = 1
+    for operation, arguments in parsed:
+        name = str(operation)
+        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            least, most, body = arguments
+            inner, most = _tries(body), min(int(most), NAME_CHARACTERS_MAX)
+            if inner > 1 and most > 1:
+                return TRIES_MAX + 1
+            ways *= inner * max(1, most - least + 1)
+        elif name == "BRANCH":
+            ways *= sum(_tries(branch) for branch in arguments[1])
+        else:
+            ways *= _nested(arguments)
+        if ways > TRIES_MAX:
+            return ways
+    return ways
+
+
+def _nested(arguments: Any) -> int:
+    """Return the ways of what is within a group or a look-around; 1 of all else."""
+    if not isinstance(arguments, tuple):
+        return 1
+    ways = 1
+    for argument in arguments:
+        if type(argument).__name__ == "SubPattern":
+            ways *= _tries(argument)
+    return ways
