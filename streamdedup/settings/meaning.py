@@ -28,7 +28,8 @@ _WITHOUT = "none"  # in the place of a normalizer
 class Meaning:
     """From the input topic `source`, by `extractor`, to the output topic `sink`; `remembers` if there is a filter.
 
-    `repartition` is set in both stages of a worker that has a middle topic: its partitions are where keys belong.
+    `repartition` is set in both stages of a worker that has a middle topic: its partitions are where keys belong, in
+    whichever inputs their events are. So the middle topic is the `source` of both, and inputs may come and go.
     """
 
     extractor: Extractor
@@ -45,13 +46,14 @@ class Meaning:
         if key.from_ == "json":
             fields = tuple(map(canonical, fields))
         normalizing = normalizer(key.normalize, key.email_rules)
+        repartition = settings.source.repartition
         extractor = Extractor(key.from_, fields, settings.source.tombstones, normalizing)
         return cls(
             extractor,
-            settings.source.topic,
+            repartition.topic if repartition else settings.source.topic,
             settings.sink.topic,
             settings.filter.remembers,
-            settings.source.repartition,
+            repartition,
         )
 
     @property

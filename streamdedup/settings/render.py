@@ -50,6 +50,9 @@ def schema() -> JsonSchemaValue:
     for section, name in SECRETS:
         del made["$defs"][sections()[section].__name__]["properties"][name]
     _allow_no_filter(made)
+    made["$defs"][sections()["source"].__name__]["anyOf"] = [
+        {"required": [name]} for name in ("topic", "topics", "pattern")
+    ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:streamdedup:config",

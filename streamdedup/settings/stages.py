@@ -43,7 +43,7 @@ def deduplicating(settings: Settings) -> Settings:
     input may be apart in the middle.
     """
     update = {
-        "topic": _repartition(settings).topic,
+        **_one(_repartition(settings).topic),
         "start": "earliest",
         "on_gap": "stop",
         "on_growth": "refuse",
@@ -55,6 +55,15 @@ def deduplicating(settings: Settings) -> Settings:
     longer = {"retention": (settings.filter.retention or 0) + skew_ms}
     filter_ = settings.filter.model_copy(update=longer)
     return settings.model_copy(update={"source": source, "filter": filter_})
+
+
+def of_input(settings: Settings, topic: str) -> Settings:
+    """Return `settings` with `topic`, one of their inputs, as the topic that is read."""
+    return settings.model_copy(update={"source": settings.source.model_copy(update=_one(topic))})
+
+
+def _one(topic: str) -> dict[str, str | None]:
+    return {"topic_": topic, "topics": None, "pattern": None}
 
 
 def max_skew_ms(settings: Settings) -> int | None:
@@ -71,7 +80,7 @@ def max_skew_ms(settings: Settings) -> int | None:
 def reads_middle(settings: Settings) -> bool:
     """Whether these settings are those of the second stage."""
     repartition = settings.source.repartition
-    return repartition is not None and settings.source.topic == repartition.topic
+    return repartition is not None and settings.source.topic_ == repartition.topic
 
 
 def copying_group(settings: Settings) -> str:

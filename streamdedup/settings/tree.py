@@ -133,7 +133,7 @@ class Settings(BaseSettings):
 
     def _conflicts(self) -> Iterator[tuple[list[KeyPath], str]]:
         """Yield each contradiction: the leaves concerned, the faulty one first, and the reason."""
-        for section in ("kafka", "key", "filter"):
+        for section in ("kafka", "source", "key", "filter"):
             for names, why in getattr(self, section).conflicts():
                 yield [(section, name) for name in names], why
         if self.key.on_malformed == "dead_letter" and not self.sink.dead_letter_topic:
@@ -174,13 +174,20 @@ class Settings(BaseSettings):
             first = seen.setdefault(topic, leaf)
             if topic is not None and first != leaf:
                 yield [leaf, first], f"must differ from {'.'.join(first)}; name another topic"
+            if topic in (self.source.topics or ()):
+                yield [leaf, _SOURCES], "must not be in source.topics: it would be a loop"
 
     def _value(self, leaf: KeyPath) -> Any:  # noqa: ANN401 - an option's own type
         """Return the value of a leaf; None if its group is not set."""
         value: Any = self
         for name in leaf:
-            value = value and getattr(value, name)
+            value = value and getattr(value, _attribute(value, name))
         return value
+
+    @property
+    def own_topics(self) -> frozenset[str]:
+        """The topics that this deployment writes, or reads besides its input: as an input, one would be a loop."""
+        return frozenset(filter(None, (self._value(leaf) for leaf in _TOPICS[1:])))
 
     def _about_repartition(self) -> Iterator[tuple[list[KeyPath], str]]:
         """Yield the contradictions between `source.repartition` and other sections."""
@@ -250,6 +257,7 @@ REPARTITION_SUFFIX = "-repartition"  # of the group that fills the middle topic
 GROUP_BYTES_MAX = 2**15 - 1  # the protocol writes the length of a name in 16 bits, with a sign
 _BLOCKLIST: KeyPath = ("blocklist", "file")
 _MIDDLE_TOPIC: KeyPath = ("source", "repartition", "topic")
+_SOURCES: KeyPath = ("source", "topics")
 _TOPICS: tuple[KeyPath, ...] = (
     ("source", "topic"),
     ("sink", "topic"),
@@ -259,6 +267,12 @@ _TOPICS: tuple[KeyPath, ...] = (
     ("blocklist", "control_topic"),
     _MIDDLE_TOPIC,
 )
+
+
+def _attribute(options: BaseModel, name: str) -> str:
+    """Return the attribute that holds the option `name`, which may be another if the name is taken."""
+    aliased = f"{name}_"
+    return aliased if aliased in type(options).model_fields else name
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - likewise

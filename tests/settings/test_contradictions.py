@@ -9,6 +9,7 @@ from streamdedup.settings import show
 from tests.settings.minimal import problems, read
 
 _MIDDLE = ["source.repartition={topic: by-key, partitions: 12}"]
+_INPUTS = [*_MIDDLE, "source.topic=null"]
 
 
 class TestContradictions:
@@ -103,6 +104,47 @@ class TestContradictions:
                     f"source.repartition.topic: must differ from sink.{name}",
                 )
                 for name in ("duplicates_topic", "dead_letter_topic")
+            ),
+            (
+                ["source={topics: [a, b]}", "source.topic=null"],
+                "needs source.repartition: a key may come in several topics",
+            ),
+            (
+                ["source.pattern=a-.*", "source.topic=null"],
+                "source.pattern: needs source.repartition: a key may come in several topics",
+            ),
+            ([*_MIDDLE, "source.topic=null"], "source.topic: is required; name the topic to read"),
+            (
+                [*_MIDDLE, "source.pattern=a-.*"],
+                "source.pattern: does not go with source.topic; set one of them",
+            ),
+            ([*_INPUTS, "source={topics: [a, b, a]}"], "names a twice; delete one of them"),
+            ([*_INPUTS, "source={topics: []}"], "must name a topic"),
+            (
+                [*_INPUTS, "source={topics: [a, __consumer_offsets]}"],
+                "must not name __consumer_offsets",
+            ),
+            *(
+                (
+                    [*_INPUTS, "sink.dead_letter_topic=letters", f"source={{topics: [a, {own}]}}"],
+                    f"{leaf}: must not be in source.topics: it would be a loop",
+                )
+                for leaf, own in {
+                    "sink.topic": "events-unique",
+                    "source.repartition.topic": "by-key",
+                    "sink.dead_letter_topic": "letters",
+                }.items()
+            ),
+            *(
+                ([*_INPUTS, f"source.pattern={pattern}"], why)
+                for pattern, why in {
+                    "a-[": "is no regular expression",
+                    "(a+)+": "could take too long on a long name",
+                    "a.*b.*c.*d.*": "could take too long on a long name",
+                    "(a|a)*": "could take too long on a long name",
+                    f"{'a?' * 40}": "could take too long on a long name",
+                    "a" * 1001: "must have at most 1000 characters",
+                }.items()
             ),
             (
                 [*_MIDDLE, "source.repartition.max_skew=1h"],

@@ -133,11 +133,27 @@ def stages_of(tmp_path: Path, *overrides: str) -> list[Meaning]:
 
 
 def test_the_meanings_of_the_two_stages(tmp_path: Path) -> None:
-    """Each has its topics, and both have the number of partitions among which keys are placed."""
+    """Both read the middle, in whichever inputs the events are, and have the number of its partitions."""
     first, second = stages_of(tmp_path)
     plain = meant(tmp_path).parts
-    assert first.parts == {**plain, "sink": "middle", "filter": False, "placement": 12}
+    assert first.parts == {
+        **plain,
+        "source": "middle",
+        "sink": "middle",
+        "filter": False,
+        "placement": 12,
+    }
     assert second.parts == {**plain, "source": "middle", "placement": 12}
+
+
+@pytest.mark.parametrize(
+    "inputs", ["source={topic: other}", "source={topic: null, topics: [events, more]}"]
+)
+def test_inputs_are_no_meaning_of_a_stage(tmp_path: Path, inputs: str) -> None:
+    """Keys are placed by the middle alone: inputs may come and go without a new group."""
+    for ours, theirs in zip(stages_of(tmp_path), stages_of(tmp_path, inputs), strict=True):
+        assert theirs.name == ours.name
+        assert theirs.check == ours.check
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class TestSchema:
             for section, name, leaf in leaves()
             if name in names[section]
         }
-        assert len(required) == 7
+        assert len(required) == 6
         assert all(required.values())
 
     def test_the_schema_requires_a_capacity_and_a_directory_only_where_there_is_a_filter(

@@ -16,7 +16,7 @@ MIDDLE = "source.repartition={topic: by-key, partitions: 12}"
 
 def differing(before: Settings, after: Settings) -> dict[str, object]:
     """The leaves that a stage changes, by their dotted names, with their values in the stage."""
-    then, now = before.model_dump(), after.model_dump()
+    then, now = before.model_dump(by_alias=True), after.model_dump(by_alias=True)
     return {
         f"{section}.{name}": value
         for section, options in now.items()
