@@ -175,7 +175,7 @@ def test_configurations_load(block: Block, tmp_path: Path) -> None:
         path.write_text(block.text)
     else:
         path.write_text(yaml.safe_dump(yaml.safe_load(WHOLE) | given))
-    assert load(path, environ={}).source.topic
+    assert load(path, environ={}).source.shown
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.name)

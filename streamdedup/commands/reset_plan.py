@@ -32,12 +32,16 @@ STAY = Target("stay")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The move of one partition: from offset `at`, None if nothing is committed, to offset `to` of the input."""
+    """The move of one partition: from offset `at`, None if nothing is committed, to offset `to` of the input.
+
+    `topic` is that of the partition with `source.repartition`, which may have several inputs.
+    """
 
     partition: int
     at: int | None
     to: int
     found: Found
+    topic: str | None = None
 
     @property
     def again(self) -> int:
@@ -71,6 +75,11 @@ class ResetPlan:
     steps: tuple[Step, ...]
     floors: tuple[Step, ...] = ()
     forgotten: tuple[int, ...] = ()
+
+    def name_of(self, step: Step) -> str:
+        """Return the partition of `step` as it is shown: with its topic, if there are several."""
+        several = len({each.topic for each in self.steps}) > 1
+        return f"{step.topic}/{step.partition}" if several else str(step.partition)
 
     @property
     def idle(self) -> bool:

@@ -2,7 +2,7 @@
 
 The first stage is fenced by the generation of its group, and not by a name for each partition: a group without members
 takes no offsets of a transaction that a paused process still has open, except those that it has sent before. So the
-reset waits until no offset is in a transaction any more, and then moves all of them in one request.
+reset waits until no offset is in a transaction any more, and then moves all of them, each input in one request.
 
 To forget, the second stage's floor comes first. If the reset is killed between the two, events are read again by
 nobody, and running it again finishes it. In the other order, they would be read again and judged by what is known.
@@ -10,6 +10,7 @@ nobody, and running it again finishes it. In the other order, they would be read
 
 import asyncio
 from dataclasses import replace
+from itertools import groupby
 from typing import Protocol
 
 from streamdedup.commands.reset_plan import STAY, ResetPlan, Step, Target
@@ -17,9 +18,17 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
+from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.middle import options_of
-from streamdedup.repartition.offsets import decided, found_in, topology_of
+from streamdedup.repartition.offsets import (
+    committed_on,
+    decided,
+    found_in,
+    partitions_of,
+    topology_of,
+)
 from streamdedup.repartition.transfer import note_of
 from streamdedup.settings import Settings
 from streamdedup.settings.meaning import Meaning
@@ -45,7 +54,7 @@ class Stages:
         options = options_of(settings)
         self._middle, self._places = options.topic, options.partitions
         self._judging = settings.kafka.group_id
-        self._name, self._input = self._settings.kafka.group_id, self._settings.source.topic
+        self._written, self._name = settings, self._settings.kafka.group_id
 
     async def plan(self, target: Target, forget: bool) -> ResetPlan:
         """Return what the reset would do now.
@@ -54,14 +63,12 @@ class Stages:
         """
         async with asyncio.timeout(ANSWER_S_MAX):
             await self._refuse_members()
-            topology = await topology_of(self._settings, self._cluster)
+            topology, partitions = await self._inputs()
             # A killed process may have left a transaction open. It ends by its time-out, for which the move waits.
-            committed = await self._cluster.committed_all(
-                self._name, self._input, range(topology[self._input].partitions), stable=False
-            )
+            committed = await committed_on(self._cluster, self._name, partitions, stable=False)
             steps = [
                 await self._step(topology, partition, target, committed.get(partition))
-                for partition in range(topology[self._input].partitions)
+                for partition in partitions
             ]
             notes = await self._cluster.notes(self._judging, self._middle, self._places)
         floors = (await self._second.plan(STAY, True)).steps if forget else ()
@@ -72,35 +79,48 @@ class Stages:
         """Set the floors, then move the input's offsets. DeliveryError if a group has members now."""
         async with asyncio.timeout(ANSWER_S_MAX):
             await self._refuse_members()
-            topology = await topology_of(self._settings, self._cluster)
+            topology, partitions = await self._inputs()
         if planned.forget:
             await self._second.move(ResetPlan(STAY, True, planned.floors))
-        committed = await decided(self._settings, self._cluster, topology[self._input].partitions)
-        offsets = {
-            step.partition: (step.to, self._note(topology, committed.get(step.partition)))
-            for step in planned.steps
-        }
-        async with asyncio.timeout(ANSWER_S_MAX):
-            await self._cluster.move(self._name, self._input, offsets)
+        committed = await decided(self._settings, self._cluster, partitions)
+        for topic, steps in groupby(planned.steps, lambda step: step.topic or ""):
+            offsets = {
+                step.partition: (step.to, self._note(topology, topic, committed.get(place)))
+                for step in steps
+                for place in [InputPartition(topic, step.partition)]
+            }
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self._cluster.move(self._name, topic, offsets)
+
+    async def _inputs(self) -> tuple[Topology, list[InputPartition]]:
+        """Return the inputs and the middle, and all partitions of the inputs."""
+        topics = await topics_of(self._written, self._cluster)
+        topology = await topology_of(self._settings, self._cluster, topics)
+        return topology, partitions_of(topology, topics)
 
     async def _refuse_members(self) -> None:
         for name in (self._name, self._judging):
             await refuse_members(self._cluster, name)
 
     async def _step(
-        self, topology: Topology, partition: int, target: Target, committed: Committed | None
+        self,
+        topology: Topology,
+        partition: InputPartition,
+        target: Target,
+        committed: Committed | None,
     ) -> Step:
-        cluster, input_ = self._cluster, self._input
+        cluster, (topic, number) = self._cluster, partition
         found = await found_in(self._settings, cluster, topology, partition, committed)
         to = found.input_start if target.name == "earliest" else found.input_end
         if target.name == "time":
-            young = await cluster.offset_of_time(input_, partition, target.time_ms)
+            young = await cluster.offset_of_time(topic, number, target.time_ms)
             to = found.input_end if young is None else young
-        return Step(partition, committed.offset if committed else None, to, found)
+        at = committed.offset if committed else None
+        return Step(number, at, to, found, topic)
 
-    def _note(self, topology: Topology, committed: Committed | None) -> str:
+    def _note(self, topology: Topology, topic: str, committed: Committed | None) -> str:
         """Return the note of a moved offset. A meaning that would stop the stage still does so then."""
-        note = note_of(topology, self._settings, Meaning.of(self._settings).check)
+        note = note_of(topology, topic, self._settings, Meaning.of(self._settings).check)
         before = committed.note if committed else None
         if before is not None and before.meaning is not None:
             note = replace(note, meaning=before.meaning)

@@ -13,12 +13,12 @@ def as_text(settings: Settings, planned: ResetPlan) -> str:
 
 
 def _table(settings: Settings, planned: ResetPlan) -> Iterator[str]:
-    yield f"group {_moved(settings)} on {settings.source.topic}, to {planned.target}:"
+    yield f"group {_moved(settings)} on {settings.source.shown}, to {planned.target}:"
     yield ""
     rows = [("partition", "from", "to", "read again", "skipped")]
     for step in planned.steps:
         at = "-" if step.at is None else str(step.at)
-        row = (str(step.partition), at, str(step.to), f"{step.again:,}", f"{step.skipped:,}")
+        row = (planned.name_of(step), at, str(step.to), f"{step.again:,}", f"{step.skipped:,}")
         rows.append(row)
     again, skipped = (
         sum(getattr(step, name) for step in planned.steps) for name in ("again", "skipped")
@@ -73,7 +73,7 @@ def _meaning(settings: Settings, planned: ResetPlan) -> Iterator[str]:
 
 
 def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
-    steps, group, topic = planned.steps, _moved(settings), settings.source.topic
+    steps, group, topic = planned.steps, _moved(settings), settings.source.shown
     if all(step.at is None for step in steps):
         yield (
             f"The group {group} has committed nothing on {topic}: if workers have run before, check kafka.group_id and"
@@ -81,9 +81,9 @@ def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
         )
     elif planned.idle:
         yield "Nothing to move: the offsets are there already."
-    at_end = [step.partition for step in steps if step.to == step.found.input_end]
+    at_end = [planned.name_of(step) for step in steps if step.to == step.found.input_end]
     if planned.target.name == "time" and at_end:
-        which = "partitions " + ", ".join(map(str, at_end))
+        which = "partitions " + ", ".join(at_end)
         yield (
             f"No event is from that time or later ({'all partitions' if len(at_end) == len(steps) else which}): there"
             " reading goes on at the end, as with latest."
@@ -99,7 +99,7 @@ def _unread(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     yield (
         f"{waiting:,} offsets of {options.topic} are not read yet. The events there are judged by the empty filters,"
         f" too: the first of each key is emitted, even if {settings.sink.topic} holds it already, or if it is skipped"
-        f" in {settings.source.topic}."
+        f" in {settings.source.shown}."
     )
 
 

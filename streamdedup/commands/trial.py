@@ -25,11 +25,14 @@ from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.limits import Limits
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.metrics.counts import Meters
+from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.middle import other_partitions
+from streamdedup.repartition.offsets import partitions_of
 from streamdedup.rules.lists import Answer, ListsInForce, Match
 from streamdedup.settings import Settings
 from streamdedup.threads import Threads
@@ -59,10 +62,11 @@ class Trial:
 
     topic: str
     partitions: int
+    topics: int = 1
     events: int = 0
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    first: dict[str, tuple[int, int]] = field(default_factory=dict)
+    first: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     matched: Counter[str] = field(default_factory=Counter)
     exempt: int = 0
     false_positives: int = 0
@@ -90,9 +94,15 @@ class Trial:
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values."""
         reasons = [
-            {"reason": reason, "events": events, "partition": where[0], "offset": where[1]}
+            {
+                "reason": reason,
+                "events": events,
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+            }
             for reason, events in self.reasons.most_common()
-            for where in [self.first[reason]]
+            for topic, partition, offset in [self.first[reason]]
         ]
         return {
             "topic": self.topic,
@@ -126,9 +136,10 @@ class Trial:
             if (count := self.verdicts[verdict])
         ]
         for reason, events in self.reasons.most_common():
-            partition, offset = self.first[reason]
+            topic, partition, offset = self.first[reason]
+            of = f" of {topic}" if self.topics > 1 else ""
             lines.append(
-                f"  {events:,} times: {reason}; first at partition {partition}, offset {offset}"
+                f"  {events:,} times: {reason}; first at partition {partition}{of}, offset {offset}"
             )
         lines.append(f"distinct keys: {self.distinct:,}")
         if self.matched:
@@ -165,21 +176,24 @@ class _Trying:
     def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._settings, self._cluster = settings, cluster
         self._lists = ListsInForce()
-        self._partitions_of: dict[bytes, set[int]] = {}  # by digest
+        self._partitions_of: dict[bytes, set[tuple[str, int]]] = {}  # by digest
         self._record_of: dict[bytes, int | None] = {}  # the same; None if it came under several
 
     async def run(self, events: int) -> Trial:
-        source, sink = self._settings.source.topic, self._settings.sink.topic
+        sink = self._settings.sink.topic
         async with asyncio.timeout(ANSWER_S_MAX):
             options = self._settings.source.repartition
             middle = [options.topic] if options else []
-            topology = await self._cluster.describe([source, sink, *middle])
-            refuse_missing(topology, source, [source])
+            sources = await topics_of(self._settings, self._cluster)
+            topology = await self._cluster.describe([*sources, sink, *middle])
+            for source in sources:
+                refuse_missing(topology, source, [source])
         if options and options.topic in topology.topics:
             problems = other_partitions(topology[options.topic], options.partitions)
             if problems:
                 raise ConfigError(*problems)
-        count = topology[source].partitions
+        partitions = partitions_of(topology, sources)
+        count = len(partitions)
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
         self._repartitions = self._settings.source.repartition is not None
@@ -188,12 +202,12 @@ class _Trying:
         lists = ListLoader(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
         await lists.begin()
         self._limits = self._limits_of(topology)
-        found = Trial(source, count)
+        found = Trial(self._settings.source.shown, count, len(sources))
         if self._settings.filter.remembers and self._settings.filter.hash == MURMUR3.name:
             found.notes.append(UNTESTED)
         if self._repartitions:
             found.notes.append(REPARTITIONED)
-        for partition in range(count):
+        for partition in partitions:
             await self._partition(found, partition, -(-events // count))
         found.under_several = sum(record is None for record in self._record_of.values())
         found.distinct = len(self._partitions_of)
@@ -207,12 +221,12 @@ class _Trying:
             return None
         return Limits.of(topology[sink.topic], sink.compression)
 
-    async def _partition(self, found: Trial, partition: int, events: int) -> None:
-        topic = self._settings.source.topic
+    async def _partition(self, found: Trial, partition: InputPartition, events: int) -> None:
+        topic, number = partition
         async with asyncio.timeout(ANSWER_S_MAX):
-            end = await self._cluster.stable_offset(topic, partition)
-            start = max(await self._cluster.first_offset(topic, partition), end - events)
-        reading = self._cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
+            end = await self._cluster.stable_offset(topic, number)
+            start = max(await self._cluster.first_offset(topic, number), end - events)
+        reading = self._cluster.committed_events(topic, number, start, end, stall_s=STALL_S_MAX)
         async for batch in reading:
             for part in batch.parts(self._extractor.rows_a_turn):
                 bounded, above = within_limits(part, self._settings.source)
@@ -233,17 +247,17 @@ class _Trying:
         found.false_positives += int(
             np.count_nonzero(blocked.verified.answers == Answer.FALSE_POSITIVE)
         )
-        remembers = self._settings.filter.remembers
+        remembers, here = self._settings.filter.remembers, (batch.topic, batch.partition)
         for row, digest in zip(rows.tolist(), digests, strict=True):
             if verdicts[row] == Verdict.BLOCKED:
                 continue
             found.keyed += 1
             places = self._partitions_of.setdefault(digest.tobytes(), set())
-            if remembers and (batch.partition in places or (places and self._repartitions)):
+            if remembers and (here in places or (places and self._repartitions)):
                 verdicts[row] = Verdict.DUPLICATE
-            elif batch.partition not in places and places and remembers:
+            elif here not in places and places and remembers:
                 found.unseen += 1
-            places.add(batch.partition)
+            places.add(here)
             if self._record_keys_matter and remembers:
                 self._compare_record(found, digest.tobytes(), batch.keys[row])
         self._count(found, batch, verdicts.tolist(), reasons)
@@ -261,4 +275,5 @@ class _Trying:
         found.verdicts.update(map(Verdict, verdicts))
         for row, reason in reasons.items():
             found.reasons[reason] += 1
-            found.first.setdefault(reason, (batch.partition, int(batch.offsets[row])))
+            place = batch.topic, batch.partition, int(batch.offsets[row])
+            found.first.setdefault(reason, place)

@@ -308,7 +308,7 @@ def within_bounds(offset: int, start: int, end: int, source: SourceOptions) -> R
     if start <= offset <= end:
         return Resume(offset, False, "the committed offset")
     held = f"{start} to {end}"
-    if source.repartition and source.topic == source.repartition.topic:
+    if source.repartition and source.topic_ == source.repartition.topic:
         raise DeliveryError(
             f"the committed offset {offset} is outside of the middle topic, which holds {held}: events were deleted"
             " before they were read, and source.on_gap is about the input alone; move the offset of this group to"

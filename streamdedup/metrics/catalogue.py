@@ -56,6 +56,7 @@ TASKS: Mapping[str, str] = {
     "group": "watches whether the group refuses this worker",
     "unread": "watches how much of the middle topic waits for the second stage",
     "heads": "watches how far the partitions of the input stand in event time",
+    "inputs": "looks for topics that `source.pattern` matches",
     "middle": "watches whether another group reads the middle topic",
     "purge": "deletes from the middle topic what was read",
     "shard": "a partition's own task, which handles errors of delivery by itself",

@@ -1,4 +1,4 @@
-"""Where the partitions of the input stand in event time, over all members: what the rule of `skew` decides by.
+"""Where the partitions of all inputs stand in event time, over all members: what the rule of `skew` decides by.
 
 Other members may copy partitions, so the group's notes and the input's logs are asked; between two looks, what this
 process commits is added.
@@ -11,6 +11,8 @@ from contextlib import suppress
 import structlog
 
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.partitions import InputPartition, by_topic
+from streamdedup.repartition.offsets import committed_on
 from streamdedup.repartition.skew import Standing, Wait, must_publish
 from streamdedup.units import counted
 
@@ -21,20 +23,22 @@ STANDS_S = 60.0  # for which the slowest partition has not moved before that is 
 
 
 class Heads:
-    """Watches the partitions of `topic` on behalf of `group`; `max_skew_ms` is how far one may be ahead of another."""
+    """Watches partitions on behalf of `group`; `max_skew_ms` is how far one may be ahead of another."""
 
     TURN_S, HELD_TURN_S = 0.5, 0.1  # between two looks, and while a partition of ours waits
 
-    def __init__(self, cluster: Cluster, group: str, topic: str, max_skew_ms: int) -> None:
-        self._cluster, self._group, self._topic = cluster, group, topic
+    def __init__(self, cluster: Cluster, group: str, max_skew_ms: int) -> None:
+        self._cluster, self._group = cluster, group
         self.max_skew_ms = max_skew_ms
-        self._partitions: Collection[int] = ()
-        self._stopped: Mapping[int, str] = {}
-        self._standings: dict[int, Standing] = {}
-        self._held: dict[int, tuple[int, ...]] = {}
+        self._partitions: Collection[InputPartition] = ()
+        self._stopped: Mapping[InputPartition, str] = {}
+        self._standings: dict[InputPartition, Standing] = {}
+        self._held: dict[InputPartition, tuple[InputPartition, ...]] = {}
         self._held_since, self._reported = 0.0, False
 
-    async def begin(self, partitions: Collection[int], stopped: Mapping[int, str]) -> None:
+    async def begin(
+        self, partitions: Collection[InputPartition], stopped: Mapping[InputPartition, str]
+    ) -> None:
         """Watch these partitions from now on; `stopped` holds, at any moment, those of ours that are stopped.
 
         The caller sets a time-out.
@@ -65,28 +69,34 @@ class Heads:
     async def look(self) -> None:
         """Ask once. A partition whose leader does not answer stands as it stood."""
         partitions, before = self._partitions, self._standings
-        ends = await self._cluster.stable_offsets(self._topic, partitions)
-        committed = await self._cluster.committed_all(
-            self._group, self._topic, partitions, stable=False
+        numbers = by_topic(partitions)
+        stable = await asyncio.gather(
+            *(self._cluster.stable_offsets(topic, its) for topic, its in numbers.items())
         )
+        ends = {
+            InputPartition(topic, number): end
+            for topic, its in zip(numbers, stable, strict=True)
+            for number, end in its.items()
+        }
+        committed = await committed_on(self._cluster, self._group, partitions, stable=False)
         if partitions is not self._partitions:
             return
         found = {}
         for partition in partitions:
             known = before.get(partition)
             end = ends.get(partition, known.end if known else 0)
-            own = committed.get(partition)
-            if own is None:
+            at = committed.get(partition)
+            if at is None:
                 found[partition] = Standing(0, end, None)
-            elif known is not None and known.offset > own.offset:
+            elif known is not None and known.offset > at.offset:
                 found[partition] = Standing(
                     known.offset, end, known.head
                 )  # committed since we asked
             else:
-                found[partition] = Standing(own.offset, end, own.note.head if own.note else None)
+                found[partition] = Standing(at.offset, end, at.note.head if at.note else None)
         self._standings = found
 
-    def committed(self, partition: int, offset: int, head: int | None) -> None:
+    def committed(self, partition: InputPartition, offset: int, head: int | None) -> None:
         """Note a commit of ours."""
         if known := self._standings.get(partition):
             self._standings[partition] = Standing(offset, max(known.end, offset), head)
@@ -102,7 +112,7 @@ class Heads:
         self._held[wait.partition] = slow
         return 0
 
-    def let_go(self, partition: int) -> None:
+    def let_go(self, partition: InputPartition) -> None:
         """Note that `partition` no longer waits."""
         self._held.pop(partition, None)
 
@@ -128,25 +138,24 @@ class Heads:
             f" event time, and {'waits' if len(held) == 1 else 'wait'} for {first}"
         )
 
-    def _shown(self, partition: int) -> str:
+    def _shown(self, partition: InputPartition) -> str:
         standing = self._standings.get(partition)
         at = f" at offset {standing.offset} of {standing.end}" if standing else ""
         why = " (stopped)" if partition in self._stopped else ""
-        return f"{self._topic}/{partition}{at}{why}"
+        return f"{partition}{at}{why}"
 
     def _report(self) -> None:
         """Log, once, that ours have waited for a minute, and once that they go on."""
         reason, now = self.reason, asyncio.get_running_loop().time()
         if reason is None:
             if self._reported:
-                log.info("repartition_held_ended", topic=self._topic)
+                log.info("repartition_held_ended")
             self._reported = False
         elif not self._reported and now - self._held_since >= STANDS_S:
             self._reported = True
             log.warning(
                 "repartition_held",
-                topic=self._topic,
-                partitions=sorted(self._held)[:SHOWN_MAX],
+                partitions=[str(partition) for partition in sorted(self._held)[:SHOWN_MAX]],
                 reason=reason,
                 remedy="none while the slow partitions move (a backfill); if one does not, it is stopped, or no worker"
                 " copies it: its /readyz and log name the reason",

@@ -29,6 +29,8 @@ ENVELOPE_BYTES = 1 << 16  # for the origin of each event, and the frame of a rec
 SEGMENT_BYTES = 64 << 20  # a purge frees whole segments
 ANY_MS = (1 << 63) - 1  # Kafka's way to say that a limit on timestamps does not apply
 
+# Of several inputs, the largest counts; below 0 is without a limit.
+_LARGEST = ("max.message.bytes", "min.insync.replicas", "retention.ms")
 _REMADE = "delete that topic, which this worker then makes itself, or name another source.repartition.topic"
 
 
@@ -120,51 +122,74 @@ def _wrong_settings(middle: Topic, input_: Topic | None) -> Iterator[tuple[str, 
         yield "min.insync.replicas", f"{least} at least", known["min.insync.replicas"]
 
 
-async def prepared(settings: Settings, cluster: Cluster) -> Topology:
-    """Return the input, the middle topic and the dead letters' topic; the middle is made if it is missing.
+async def prepared(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
+    """Return the `inputs`, the middle topic and the dead letters' topic; the middle is made if it is missing.
 
     `settings` are those of the first stage. ConfigError if a topic is missing or does not suit.
     """
-    source, middle, partitions = _names(settings)
-    names = [source, *sink_topics(settings.sink)]
+    options = options_of(settings)
+    names = [*inputs, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
-    if input_ := topology.topics.get(source):
-        wanted = {middle: settings_for(input_)}
+    if input_ := all_of(topology, inputs):
+        wanted = {options.topic: settings_for(input_)}
         if settings.sink.create_topics:
             wanted |= {name: settings_like(input_, 0) for name in sink_topics(settings.sink)[1:]}
         missing = wanted.keys() - topology.topics.keys()
         for name in missing:
-            if await cluster.create(name, partitions, input_.replicas, wanted[name]):
-                log.info("topic_created", topic=name, partitions=partitions)
+            if await cluster.create(name, options.partitions, input_.replicas, wanted[name]):
+                log.info("topic_created", topic=name, partitions=options.partitions)
         if missing:
             topology = await await_listed(cluster.describe, names, missing)
-    check(topology, settings)
+    check(topology, settings, inputs)
     return topology
 
 
-def check(topology: Topology, settings: Settings) -> None:
+def all_of(topology: Topology, inputs: Sequence[str]) -> Topic | None:
+    """Return the `inputs` that are there as if they were one topic, with the largest of their settings.
+
+    What is made to suit it suits each of them. None if none is there.
+    """
+    topics = [topology[name] for name in inputs if name in topology.topics]
+    if not topics:
+        return None
+    settings = dict(topics[0].settings)
+    for name in _LARGEST:
+        values = [int(topic.settings[name]) for topic in topics if name in topic.settings]
+        if values:
+            settings[name] = str(-1 if min(values) < 0 else max(values))
+    return Topic(
+        name=", ".join(topic.name for topic in topics),
+        topic_id=None,
+        partitions=sum(topic.partitions for topic in topics),
+        replicas=max(topic.replicas for topic in topics),
+        settings=settings,
+    )
+
+
+def check(topology: Topology, settings: Settings, inputs: Sequence[str]) -> None:
     """Raise one ConfigError that lists everything that does not suit the first stage, whose `settings` these are."""
-    source, middle, partitions = _names(settings)
-    names = [source, *sink_topics(settings.sink)]
+    options, written = options_of(settings), sink_topics(settings.sink)
     problems = [
         f"the topic {name} does not exist or may not be seen; create it"
-        for name in names
+        for name in (*inputs, *written)
         if name not in topology.topics
     ]
     problems += [
         f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
-        for name, operation, right in _rights(names, middle)
+        for name, operation, right in _rights(inputs, written, options.topic)
         if name in topology.topics and not topology[name].may(operation)
     ]
-    if source in topology.topics and middle in topology.topics:
-        problems += misfits(topology[middle], topology[source], partitions)
+    input_ = all_of(topology, inputs)
+    if input_ and options.topic in topology.topics:
+        problems += misfits(topology[options.topic], input_, options.partitions)
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _rights(names: Sequence[str], middle: str) -> Iterator[tuple[str, int, str]]:
-    source, *written = names
-    yield from ((name, READ, "Read") for name in (source, middle))
+def _rights(
+    inputs: Sequence[str], written: Sequence[str], middle: str
+) -> Iterator[tuple[str, int, str]]:
+    yield from ((name, READ, "Read") for name in (*inputs, middle))
     yield from ((name, WRITE, "Write") for name in written)
 
 
@@ -173,8 +198,3 @@ def options_of(settings: Settings) -> RepartitionOptions:
     if (options := settings.source.repartition) is None:
         raise ValueError("these settings are of no stage: source.repartition is not set")
     return options
-
-
-def _names(settings: Settings) -> tuple[str, str, int]:
-    options = options_of(settings)
-    return settings.source.topic, options.topic, options.partitions

@@ -1,13 +1,14 @@
 """The first stage's offsets, as itself and commands read them: only when no transaction on them is open any more."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from streamdedup.delivery.resume import Found
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.offsets import Committed, UndecidedError
-from streamdedup.kafka.topics import Topology, refuse_missing
+from streamdedup.kafka.partitions import InputPartition, by_topic
+from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.middle import options_of, other_partitions
 from streamdedup.settings import Settings
 
@@ -16,11 +17,17 @@ TRANSACTION_S = 10.0  # a dead member holds back all readers of the middle for a
 LOST_S = 15.0  # for which an offset is undecided before its markers count as lost
 
 
-async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
-    """Return the input and the middle topic. `settings` are those of the stage. ConfigError if one is missing."""
-    input_, middle = settings.source.topic, settings.sink.topic
-    topology = await cluster.describe([input_, middle])
-    refuse_missing(topology, input_, [input_])
+async def topology_of(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
+    """Return the `inputs` and the middle topic. `settings` are those of the stage. ConfigError if one is missing."""
+    middle = settings.sink.topic
+    topology = await cluster.describe([*inputs, middle])
+    if missing := [name for name in inputs if name not in topology.topics]:
+        raise ConfigError(
+            "\n".join(
+                f"the topic {name} does not exist or may not be seen; check source.topic"
+                for name in missing
+            )
+        )
     if middle not in topology.topics:
         raise ConfigError(
             f"the middle topic {middle} does not exist or may not be seen; check source.repartition.topic, or start a"
@@ -31,12 +38,40 @@ async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
     return topology
 
 
+def partitions_of(topology: Topology, inputs: Sequence[str]) -> list[InputPartition]:
+    """Return every partition of those of the `inputs` that are there, in order."""
+    return [
+        InputPartition(name, number)
+        for name in inputs
+        if name in topology.topics
+        for number in range(topology[name].partitions)
+    ]
+
+
+async def committed_on(
+    cluster: Cluster, group: str, partitions: Iterable[InputPartition], *, stable: bool
+) -> dict[InputPartition, Committed]:
+    """Return the offsets of `group` on those of `partitions` that have one.
+
+    Raise UndecidedError if `stable` is asked while a transaction on one of them has not ended.
+    """
+    numbers = by_topic(partitions)
+    found = await asyncio.gather(
+        *(cluster.committed_all(group, topic, its, stable=stable) for topic, its in numbers.items())
+    )
+    return {
+        InputPartition(topic, number): committed
+        for topic, its in zip(numbers, found, strict=True)
+        for number, committed in its.items()
+    }
+
+
 async def decided(
     settings: Settings,
     cluster: Cluster,
-    partitions: int,
+    partitions: Collection[InputPartition],
     on_lost: Callable[[], Awaitable[None]] | None = None,
-) -> dict[int, Committed]:
+) -> dict[InputPartition, Committed]:
     """Return the stage's offsets by partition, once none is in a transaction that is open; DeliveryError if one stays.
 
     `settings` are those of the stage. `on_lost` is called once if one stays open for longer than the stage's may last.
@@ -47,7 +82,7 @@ async def decided(
     while True:
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
-                return await cluster.committed_all(group, settings.source.topic, range(partitions))
+                return await committed_on(cluster, group, partitions, stable=True)
         except UndecidedError:
             if loop.time() >= ends_at:
                 break
@@ -66,25 +101,25 @@ async def found_in(
     settings: Settings,
     cluster: Cluster,
     topology: Topology,
-    partition: int,
+    partition: InputPartition,
     committed: Committed | None,
 ) -> Found:
-    """Return what the broker says of `partition` of the input, whose output is the middle topic.
+    """Return what the broker says of `partition`, whose output is the middle topic.
 
     Its copies are in all partitions there, so of the output only the id is returned.
     """
-    input_ = settings.source.topic
+    topic, number = partition
     return Found(
         committed=committed,
         cluster_id=topology.cluster_id,
-        input_id=topology[input_].topic_id,
+        input_id=topology[topic].topic_id,
         output_id=topology[settings.sink.topic].topic_id,
-        input_start=await cluster.first_offset(input_, partition),
-        input_end=await cluster.end_offset(input_, partition),
+        input_start=await cluster.first_offset(topic, number),
+        input_end=await cluster.end_offset(topic, number),
         output_start=0,
         output_end=0,
         has_memory=False,
-        partition=partition,
-        partitions=topology[input_].partitions,
+        partition=number,
+        partitions=topology[topic].partitions,
         others={},
     )

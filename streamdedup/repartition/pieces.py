@@ -12,6 +12,7 @@ import numpy as np
 
 from streamdedup.delivery.turns import beside, is_large, keys_of
 from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.origin_header import marked
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.placement import partitions_by_records, partitions_of
@@ -29,7 +30,7 @@ class Piece:
     piece (`skew`); None if that does not matter.
     """
 
-    partition: int
+    partition: InputPartition
     next_offset: int
     batch: EventBatch | None = None
     copies: EventBatch | None = None
@@ -107,10 +108,9 @@ async def piece_of(
 
     An event without a key that is judged goes by its record key; if it has none, by its partition.
     """
+    partition = InputPartition(batch.topic, batch.partition)
     if batch.damage is not None:
-        return Piece(
-            partition=batch.partition, next_offset=batch.next_offset, batch=batch, head=head
-        )
+        return Piece(partition=partition, next_offset=batch.next_offset, batch=batch, head=head)
     keys = await keys_of(batch, extractor)
     takes_long = is_large(batch)
     places = await beside(takes_long, partitions_of, keys.keys, partitions)
@@ -119,7 +119,7 @@ async def piece_of(
         places[apart] = by_records
     copies = await beside(takes_long, marked, batch, np.arange(len(batch)), group)
     return Piece(
-        partition=batch.partition,
+        partition=partition,
         next_offset=batch.next_offset,
         batch=batch,
         copies=copies,

@@ -20,6 +20,7 @@ class Found:
     `is_birth`: the group has no offset at all, and the middle topic never held an event. `meaning` is our own check.
     """
 
+    topic: str
     committed: Committed | None
     cluster_id: str | None
     input_id: str | None
@@ -42,9 +43,9 @@ def input_offset(found: Found, source: SourceOptions, middle: str) -> Resume:
     if (note := committed.note) is not None:
         if note.meaning not in (None, found.meaning):
             raise DeliveryError(
-                f"the offset {committed.offset} of {source.topic} was committed by a stage of another meaning"
-                f" ({shown_check(note.meaning)}, ours is {shown_check(found.meaning)}): with another key, input, middle"
-                " topic, or number of its partitions; set that back, or begin with a new kafka.group_id, middle and"
+                f"the offset {committed.offset} of {found.topic} was committed by a stage of another meaning"
+                f" ({shown_check(note.meaning)}, ours is {shown_check(found.meaning)}): with another key, middle topic,"
+                " or number of its partitions; set that back, or begin with a new kafka.group_id, middle and"
                 " output (docs/partitioning.md)"
             )
         for was, is_now, why in (

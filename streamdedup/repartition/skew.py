@@ -34,6 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdedup.events import Integers
+from streamdedup.kafka.partitions import InputPartition
 
 NO_TIME = -1
 _NEVER = np.iinfo(np.int64).max
@@ -71,11 +72,10 @@ def heads_of(timestamps: Integers, before: int | None, now_ms: int) -> Integers:
 class Wait:
     """A batch of `partition`, whose events go on as the slower partitions do. `heads` (n,) are those of its events."""
 
-    def __init__(self, partition: int, heads: Integers, max_skew_ms: int) -> None:
+    def __init__(self, partition: InputPartition, heads: Integers, max_skew_ms: int) -> None:
         self.partition, self._heads, self._max_skew_ms = partition, heads, max_skew_ms
-        self._until: dict[
-            int, int
-        ] = {}  # the ends of others, as they were when this began to wait for them
+        # The ends of others, as they were when this began to wait for them.
+        self._until: dict[InputPartition, int] = {}
 
     @property
     def head(self) -> int:
@@ -87,7 +87,7 @@ class Wait:
         self._heads = self._heads[events:]
         self._until = {}
 
-    def events(self, standings: Mapping[int, Standing]) -> int:
+    def events(self, standings: Mapping[InputPartition, Standing]) -> int:
         """Return how many of the next events may be copied now."""
         slow = [
             s for p, s in self._slower(standings, int(self._heads[-1])) if not self._awaited(p, s)
@@ -99,7 +99,7 @@ class Wait:
         most = min(s.head for s in slow if s.head is not None) + self._max_skew_ms
         return int(np.searchsorted(self._heads, most, side="right"))
 
-    def waits_for(self, standings: Mapping[int, Standing]) -> tuple[int, ...]:
+    def waits_for(self, standings: Mapping[InputPartition, Standing]) -> tuple[InputPartition, ...]:
         """Return the partitions for which the next event must wait now; empty if it may be copied.
 
         First those without a published head, then the slowest.
@@ -109,11 +109,13 @@ class Wait:
             self._until.setdefault(partition, standing.end)
         return tuple(p for p, standing in slow.items() if not self._awaited(p, standing))
 
-    def _awaited(self, partition: int, standing: Standing) -> bool:
+    def _awaited(self, partition: InputPartition, standing: Standing) -> bool:
         """Whether a slower partition has copied what it held when this began to wait for it."""
         return standing.offset >= self._until.get(partition, _NEVER)
 
-    def _slower(self, standings: Mapping[int, Standing], head: int) -> list[tuple[int, Standing]]:
+    def _slower(
+        self, standings: Mapping[InputPartition, Standing], head: int
+    ) -> list[tuple[InputPartition, Standing]]:
         """Return those of which an event with this `head` is too far ahead, the slowest first."""
         if head == NO_TIME:
             return []
@@ -127,7 +129,9 @@ class Wait:
         return sorted(slow, key=lambda found: -1 if found[1].head is None else found[1].head)
 
 
-def must_publish(partition: int, head: int, standings: Mapping[int, Standing]) -> bool:
+def must_publish(
+    partition: InputPartition, head: int, standings: Mapping[InputPartition, Standing]
+) -> bool:
     """Return whether a held `partition` must commit its `head`, so that nobody waits for an older one."""
     known = standings.get(partition)
     return known is None or known.head != head

@@ -6,7 +6,7 @@ It has no memory. Copies and input offsets are one transaction, so its way back 
 # Theory of operation
 # ===================
 #
-# One process has one transactional producer, `MIDDLE/INSTANCE`, and reads those partitions of the input that the group
+# One process has one transactional producer, `MIDDLE/INSTANCE`, and reads those partitions of all inputs that the group
 # GROUP-repartition assigned to it. It is fenced by the generation of that group (KIP-447): a commit names the member,
 # and the generation under which its events were read, and the coordinator refuses any other. Whoever gets a partition
 # next asks for the committed offset in a way that waits for open transactions on it (stable OffsetFetch). So no event
@@ -29,7 +29,7 @@ It has no memory. Copies and input offsets are one transaction, so its way back 
 # meaning); the others go on. The stage as a whole stops if the middle topic does not suit any more.
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -47,14 +47,16 @@ from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import doubt_cause
 from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.repartition.heads import Heads
+from streamdedup.repartition.inputs import Inputs
 from streamdedup.repartition.lost_markers import finish_copies, finish_offsets
 from streamdedup.repartition.middle import check, options_of
-from streamdedup.repartition.offsets import decided
+from streamdedup.repartition.offsets import decided, partitions_of
 from streamdedup.repartition.pieces import Piece, Pieces, piece_of
 from streamdedup.repartition.resume import Found, input_offset
 from streamdedup.repartition.skew import Wait, heads_of
@@ -71,17 +73,18 @@ HELD_S = 0.05
 
 
 class Stage:
-    """Copies the partitions of the input that the group assigns to this process."""
+    """Copies the partitions of the inputs that the group assigns to this process."""
 
     def __init__(
         self,
         recipe: Recipe,
         services: Services,
+        inputs: Inputs,
         writer: GroupWriter,
         unread: Unread,
-        heads: Heads | None = None,
         *,
         deployment: str,
+        heads: Heads | None = None,
     ) -> None:
         """`deployment` is the group of the second stage, which the origins name.
 
@@ -90,19 +93,20 @@ class Stage:
         self._deployment = deployment
         self._recipe, self._services, self._settings = recipe, services, recipe.settings
         options = options_of(self._settings)
-        self._input, self._middle = self._settings.source.topic, options.topic
-        self._partitions = options.partitions
+        self._inputs, self._sources = inputs, inputs.sources
+        self._middle, self._partitions = options.topic, options.partitions
         self.trouble: str | None = None
         """Why the whole stage is stopped; else None."""
-        self.stopped: dict[int, str] = {}
-        """The partitions of the input that are stopped, and why."""
+        self.stopped: dict[InputPartition, str] = {}
+        """The partitions that are stopped, and why."""
         self.waits: str | None = None
         """For what it waits before it can begin; None if it does not."""
         self._writer, self._unread = writer, unread
-        self._transfer = Transfer(recipe, services, writer, unread, heads)
+        self._transfer = Transfer(recipe, services, inputs, writer, unread, heads=heads)
         self._heads = heads
-        self._head: dict[int, int] = {}  # how far each of our partitions stands in event time
-        self._readers: dict[int, InputReader] = {}
+        self._head: dict[
+            InputPartition, int
+        ] = {}  # how far each of our partitions stands in event time
         self._extractor = recipe.extractor()
         self._leaving = asyncio.Event()
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
@@ -110,13 +114,12 @@ class Stage:
         self._epoch = -1  # the last that was served
         self.copying = False
         """Whether the partitions that are assigned are read, apart from those that are stopped."""
-        self._log = log.bind(topic=self._input, middle=self._middle)
+        self._log = log.bind(middle=self._middle)
 
     @property
     def lag(self) -> int:
-        """How many offsets of the input are not read yet, of the partitions that are assigned."""
-        assigned = self._services.source.assigned or ()
-        return sum(self._services.source.lag(partition) for partition in assigned)
+        """How many offsets of the inputs are not read yet, of the partitions that are assigned."""
+        return self._inputs.lag
 
     @property
     def paused(self) -> str | None:
@@ -140,7 +143,7 @@ class Stage:
 
     async def run(self) -> None:
         """Serve each assignment until `leave` is called."""
-        source = self._services.source
+        source = self._sources
         while not self._leaving.is_set():
             epoch, assigned = source.epoch, source.assigned
             if not assigned or self.trouble:
@@ -172,7 +175,7 @@ class Stage:
             finally:
                 self.copying = False
                 for partition in assigned:
-                    self._services.meters.of(partition).take_back("left")
+                    self._inputs.meters(partition).take_back("left")
             if source.epoch == epoch and not self._in_doubt:  # every partition has stopped
                 await self._pause(TURN_S)
         await self._end()
@@ -189,8 +192,8 @@ class Stage:
 
     def _stop(self, error: Exception) -> None:
         self.trouble = str(error)
-        for partition in self._services.source.assigned or ():
-            self._services.source.hold(partition)
+        for partition in self._sources.assigned or ():
+            self._inputs.hold(partition)
         self._log.error(
             "repartition_stopped", error=str(error), remedy="resolve that, then restart the worker"
         )
@@ -204,13 +207,13 @@ class Stage:
                 "repartition_doubt", cause=doubt_cause(error), **describe_error(error)
             )
 
-    async def _serve(self, epoch: int, assigned: Collection[int]) -> None:
+    async def _serve(self, epoch: int, assigned: Collection[InputPartition]) -> None:
         """Copy the partitions of this assignment until it ends. Any error but those that stop is a doubt."""
-        source, cluster = self._services.source, self._services.cluster
+        source, cluster, topics = self._sources, self._services.cluster, self._inputs.topics
         if epoch != self._epoch:  # a new assignment tries every partition again
             self._epoch, self.stopped = epoch, {}
         for partition in assigned:
-            source.hold(partition)
+            self._inputs.hold(partition)
         if self._in_doubt:
             async with asyncio.timeout(ANSWER_S_MAX):
                 await self._writer.start()
@@ -223,45 +226,45 @@ class Stage:
             )
             self._in_doubt = False
         async with asyncio.timeout(ANSWER_S_MAX):
-            topology = await cluster.describe([self._input, *sink_topics(self._settings.sink)])
-        check(topology, self._settings)
+            topology = await cluster.describe([*topics, *sink_topics(self._settings.sink)])
+        if (
+            self._settings.source.pattern is not None
+        ):  # a topic that was deleted is no input any more
+            topics = tuple(name for name in topics if name in topology.topics)
+        check(topology, self._settings, topics)
         membership = source.membership
         if membership is None or source.epoch != epoch:
             return
-        starts = await self._starts(topology, epoch, assigned, membership)
+        every = partitions_of(topology, topics)
+        starts = await self._starts(topology, epoch, every, membership)
         if starts is None or source.epoch != epoch:
             return
         cluster.patience.back("repartition")
         left = {p: start for p, start in starts.items() if p not in self.stopped}
         for partition, start in left.items():
-            self._reader(partition).begin(epoch, start.offset)
+            self._inputs.reader(partition).begin(epoch, start.offset)
         if self._heads:
             async with asyncio.timeout(ANSWER_S_MAX):
-                await self._heads.begin(range(topology[self._input].partitions), self.stopped)
+                await self._heads.begin(every, self.stopped)
         self.copying = True
         if not left:
             while source.epoch == epoch and not self._leaving.is_set():
                 await self._pause(TURN_S)
             return
-        self._log.info("repartition_live", partitions=sorted(left))
-        self._transfer.begin(epoch, topology, membership, self._readers, len(left))
+        self._log.info(
+            "repartition_live", partitions=[str(partition) for partition in sorted(left)]
+        )
+        self._transfer.begin(epoch, topology, membership, len(left))
         pieces = Pieces()
         await run_together(self._read_all(left, pieces), self._transfer.run(pieces))
 
-    async def _read_all(self, partitions: Collection[int], pieces: Pieces) -> None:
+    async def _read_all(self, partitions: Collection[InputPartition], pieces: Pieces) -> None:
         await run_together(*(self._read(partition, pieces) for partition in partitions))
         await pieces.close()
 
-    def _reader(self, partition: int) -> InputReader:
-        known = self._readers.get(partition)
-        if known is None:
-            known = InputReader(self._recipe, self._services, partition)
-            self._readers[partition] = known
-        return known
-
-    async def _read(self, partition: int, pieces: Pieces) -> None:
+    async def _read(self, partition: InputPartition, pieces: Pieces) -> None:
         """Make pieces of one partition until the epoch ends, the stage leaves, or the partition stops."""
-        reader, loop = self._reader(partition), asyncio.get_running_loop()
+        reader, loop = self._inputs.reader(partition), asyncio.get_running_loop()
         moved_at, put_to, is_first = loop.time(), reader.next_offset, True
         while reader.ours and not self._leaving.is_set() and partition not in self.stopped:
             before = reader.next_offset
@@ -300,12 +303,12 @@ class Stage:
             self._extractor,
             partitions=self._partitions,
             group=self._deployment,
-            head=self._head.get(batch.partition),
+            head=self._head.get(_partition_of(batch)),
         )
         await pieces.put(piece)
         await asyncio.sleep(0)  # prefetched events come without a wait
 
-    def _position(self, partition: int, next_offset: int) -> Piece:
+    def _position(self, partition: InputPartition, next_offset: int) -> Piece:
         """Return a piece without events."""
         return Piece(partition=partition, next_offset=next_offset, head=self._head.get(partition))
 
@@ -314,7 +317,7 @@ class Stage:
 
         Nothing more is put once the assignment ends, or the stage leaves.
         """
-        heads, partition = self._heads, batch.partition
+        heads, partition = self._heads, _partition_of(batch)
         if heads is None or not len(batch):
             await self._put(batch, pieces)
             return
@@ -334,7 +337,7 @@ class Stage:
 
         Meanwhile, publish how far their partition stands. Return 0 if the assignment ends, or the stage leaves.
         """
-        reader, is_published = self._reader(wait.partition), False
+        reader, is_published = self._inputs.reader(wait.partition), False
         while reader.ours and not self._leaving.is_set():
             if events := heads.events(wait):
                 return events
@@ -348,7 +351,7 @@ class Stage:
 
     def _wait_of(self, batch: EventBatch, heads: Heads) -> Wait:
         """Return the wait of a batch that is next in its partition, and note how far the partition stands with it."""
-        partition, now_ms = batch.partition, self._services.now_ms()
+        partition, now_ms = _partition_of(batch), self._services.now_ms()
         wait = Wait(
             partition,
             heads_of(batch.timestamps, self._head.get(partition), now_ms),
@@ -357,14 +360,16 @@ class Stage:
         self._head[partition] = wait.head
         return wait
 
-    async def _read_large(self, partition: int, large: PendingDecode, pieces: Pieces) -> None:
+    async def _read_large(
+        self, partition: InputPartition, large: PendingDecode, pieces: Pieces
+    ) -> None:
         """Make pieces of a large record batch, and hold its place in memory until they are committed.
 
         While slower partitions must go first, it gives up its place, which they may need, and is fetched again later.
         """
         await pieces.settled()
-        places, name = self._services.cluster.large, f"{self._input}/{partition}"
-        reader, last_offset, heads = self._reader(partition), large.last_offset, self._heads
+        places, name = self._services.cluster.large, str(partition)
+        reader, last_offset, heads = self._inputs.reader(partition), large.last_offset, self._heads
         held: Wait | None = None
         async with places.decoded(name, large, self._leaving) as is_decoded:
             while is_decoded and reader.ours and reader.next_offset <= last_offset:
@@ -392,43 +397,50 @@ class Stage:
         reader.again(int(batch.offsets[events]), "held")
         return batch.head(events) if events else None
 
-    def stop_partition(self, partition: int, error: Exception) -> None:
+    def stop_partition(self, partition: InputPartition, error: Exception) -> None:
         """Read nothing more of `partition`: only an operator can settle what is wrong with it."""
         self.stopped[partition] = str(error)
-        self._services.source.hold(partition)
+        self._inputs.hold(partition)
         self._log.error(
             "repartition_partition_stopped",
-            partition=partition,
+            topic=partition.topic,
+            partition=partition.number,
             error=str(error),
             remedy="resolve that, then restart the worker; the other partitions go on",
         )
 
     async def _starts(
-        self, topology: Topology, epoch: int, assigned: Collection[int], membership: Membership
-    ) -> Mapping[int, Resume] | None:
-        """Return where to go on in each partition, committed where it was not; None if the assignment ended.
+        self,
+        topology: Topology,
+        epoch: int,
+        every: Sequence[InputPartition],
+        membership: Membership,
+    ) -> Mapping[InputPartition, Resume] | None:
+        """Return where to go on in each partition of ours, committed where it was not; None if the assignment ended.
 
-        A partition that cannot go on is stopped, and left out.
+        `every` are the partitions of all inputs. A partition that cannot go on is stopped, and left out.
         """
-        input_, middle = topology[self._input], topology[self._middle]
-        committed = await self._committed(input_.partitions)
+        assigned = [p for p in every if p in (self._sources.assigned or ())]
+        committed = await self._committed(every)
         is_birth = not committed and not await self._was_used()
-        if is_birth and self._settings.source.start == "latest":
+        if is_birth and every and self._settings.source.start == "latest":
             # Resolved once for all partitions, by one member: else a later one could no longer tell a birth.
-            if 0 not in assigned:
-                await self._wait_for_birth(epoch, input_.partitions)
+            if every[0] not in assigned:
+                await self._wait_for_birth(epoch, every)
                 return None
-            assigned = range(input_.partitions)
-        starts = dict[int, Resume]()
+            assigned = list(every)
+        starts = dict[InputPartition, Resume]()
         for partition in (p for p in assigned if p not in self.stopped):
             async with asyncio.timeout(ANSWER_S_MAX):
+                topic, number = partition
                 found = Found(
+                    topic=topic,
                     committed=committed.get(partition),
                     cluster_id=topology.cluster_id,
-                    input_id=input_.topic_id,
-                    middle_id=middle.topic_id,
-                    input_start=await self._services.cluster.first_offset(self._input, partition),
-                    input_end=await self._services.cluster.end_offset(self._input, partition),
+                    input_id=topology[topic].topic_id,
+                    middle_id=topology[self._middle].topic_id,
+                    input_start=await self._services.cluster.first_offset(topic, number),
+                    input_end=await self._services.cluster.end_offset(topic, number),
                     is_birth=is_birth,
                     meaning=self._recipe.meaning.check,
                 )
@@ -438,11 +450,13 @@ class Stage:
                 self.stop_partition(partition, error)
         changed = {p: start for p, start in starts.items() if start.birth or start.anew}
         if changed:
-            note = self._transfer.note(topology)
-            offsets = {p: (start.offset, note) for p, start in changed.items()}
+            offsets = {
+                p: (start.offset, self._transfer.note(topology, p.topic))
+                for p, start in changed.items()
+            }
             await self._transfer.commit_offsets(offsets, membership)
             self._report(changed)
-        ours = self._services.source.assigned or ()
+        ours = self._sources.assigned or ()
         self._head = {
             p: head
             for p, start in starts.items()
@@ -450,15 +464,17 @@ class Stage:
         }
         return {p: start for p, start in starts.items() if p in ours}
 
-    def _report(self, changed: Mapping[int, Resume]) -> None:
+    def _report(self, changed: Mapping[InputPartition, Resume]) -> None:
         for partition, start in changed.items():
-            line = self._log.bind(partition=partition)
-            warn_of_start(line, self._services.meters.of(partition), start)
+            line = self._log.bind(topic=partition.topic, partition=partition.number)
+            warn_of_start(line, self._inputs.meters(partition), start)
             if not start.anew:
                 line.info("repartition_begins", reason=start.why, offset=start.offset)
 
-    async def _committed(self, partitions: int) -> dict[int, Committed]:
-        """Return the group's offsets on the input, once no transaction on one of them is open any more."""
+    async def _committed(
+        self, partitions: Collection[InputPartition]
+    ) -> dict[InputPartition, Committed]:
+        """Return the group's offsets on the inputs, once no transaction on one of them is open any more."""
         group = self._settings.kafka.group_id
         return await decided(
             self._settings,
@@ -468,19 +484,24 @@ class Stage:
         )
 
     async def _was_used(self) -> bool:
-        """Return whether the middle topic ever held an event. Events that were purged count, too."""
+        """Return whether the group has worked before: it has offsets on former inputs, or the middle held an event.
+
+        Events that were purged count, too.
+        """
         cluster = self._services.cluster
         async with asyncio.timeout(ANSWER_S_MAX):
+            if await cluster.topics_of(self._settings.kafka.group_id):
+                return True
             ends = await asyncio.gather(
                 *(cluster.end_offset(self._middle, p) for p in range(self._partitions))
             )
         return any(ends)
 
-    async def _wait_for_birth(self, epoch: int, partitions: int) -> None:
+    async def _wait_for_birth(self, epoch: int, partitions: Sequence[InputPartition]) -> None:
         """Wait until the member that has the first partition has committed where all begin, or the epoch ends."""
-        source = self._services.source
+        source = self._sources
         self.waits = (
-            "waits for the member that has partition 0 to commit where all partitions begin"
+            f"waits for the member that has {partitions[0]} to commit where all partitions begin"
         )
         try:
             while source.epoch == epoch and not self._leaving.is_set():
@@ -494,6 +515,10 @@ class Stage:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
+
+
+def _partition_of(batch: EventBatch) -> InputPartition:
+    return InputPartition(batch.topic, batch.partition)
 
 
 def _head_at(committed: Committed | None, start: Resume) -> int | None:

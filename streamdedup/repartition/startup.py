@@ -1,12 +1,13 @@
 """What is checked before a stage begins: that the middle topic is this deployment's alone, and the groups fit it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.repartition.inputs import like_all
 from streamdedup.repartition.middle import misfits, options_of
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
@@ -24,25 +25,24 @@ async def check_groups(settings: Settings, cluster: Cluster) -> None:
 
     `settings` are those as written.
 
-    A group that has read another topic has an output that is spread by another rule: keys would be in other partitions
-    than their filters.
+    A second-stage group that has read another topic has an output that is spread by another rule: keys would be in
+    other partitions than their filters. The first stage may have offsets on any topic: inputs come and go, and an
+    offset on a former one moves nothing.
     """
     options = options_of(settings)
     group, middle = settings.kafka.group_id, options.topic
-    copies = copying_group(settings)
     async with asyncio.timeout(ANSWER_S_MAX):
-        if not await cluster.supports_stable_offsets(group, settings.source.topic):
+        if not await cluster.supports_stable_offsets(group, middle):
             raise ConfigError(
                 "source.repartition needs a broker of Kafka 2.5 or later (stable OffsetFetch), whatever"
                 " delivery.guarantee says; upgrade the broker, or remove the option"
             )
-        for name, own in ((group, middle), (copies, settings.source.topic)):
-            if others := sorted(await cluster.topics_of(name) - {own}):
-                raise ConfigError(
-                    f"the group {name} has offsets on {', '.join(others[:3])}, and with source.repartition it reads"
-                    f" {own} alone: what it has emitted is spread over partitions by another rule; {_ANEW}"
-                    " (docs/partitioning.md)"
-                )
+        if others := sorted(await cluster.topics_of(group) - {middle}):
+            raise ConfigError(
+                f"the group {group} has offsets on {', '.join(others[:3])}, and with source.repartition it reads"
+                f" {middle} alone: what it has emitted is spread over partitions by another rule; {_ANEW}"
+                " (docs/partitioning.md)"
+            )
         if not await check_owner(cluster, middle, group):
             log.info(
                 "groups_not_listed",
@@ -50,6 +50,20 @@ async def check_groups(settings: Settings, cluster: Cluster) -> None:
                 reason="the broker lists no groups for us, so whether others read the middle topic is not checked",
                 remedy="grant Describe on groups, or make sure that nobody else reads or writes this topic",
             )
+
+
+async def warn_of_former(settings: Settings, cluster: Cluster, inputs: Collection[str]) -> None:
+    """Log, once, that the first stage's group has offsets on topics that are no input any more: `inputs` are."""
+    async with asyncio.timeout(ANSWER_S_MAX):
+        former = sorted(await cluster.topics_of(copying_group(settings)) - set(inputs))
+    if former:
+        log.warning(
+            "inputs_left",
+            topics=former[:TOPICS_MAX],
+            reason="the group of the first stage has offsets on these topics, and the configuration names them no more:"
+            " what they hold from there on is not read",
+            remedy="none if they were taken out on purpose; if one is named again, reading goes on at its offset",
+        )
 
 
 async def await_middle(
@@ -60,11 +74,11 @@ async def await_middle(
     ConfigError if the topic does not suit, as far as it and the input may be seen. `settings` are those as written.
     `on_wait` gets for what it waits, as text, and then None.
     """
-    options, source = options_of(settings), settings.source.topic
+    options = options_of(settings)
     is_said = False
     while True:
         async with asyncio.timeout(ANSWER_S_MAX):
-            topics = (await cluster.describe([options.topic, source])).topics
+            topics = (await cluster.describe([options.topic])).topics
         if options.topic in topics:
             on_wait(None)
             break
@@ -78,7 +92,7 @@ async def await_middle(
                 " yourself. If it is there, grant Describe on it",
             )
         await asyncio.sleep(MIDDLE_POLL_S)
-    input_ = topics.get(source)
+    input_ = await like_all(settings, cluster)
     if problems := misfits(topics[options.topic], input_, options.partitions):
         raise ConfigError("\n".join(problems))
 

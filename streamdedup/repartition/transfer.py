@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 import structlog
 
-from streamdedup.delivery.consume import InputReader
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
@@ -21,10 +20,12 @@ from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.kafka.base import GroupWriter, Membership
 from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.heads import Heads
+from streamdedup.repartition.inputs import Inputs
 from streamdedup.repartition.pieces import Piece, Pieces
 from streamdedup.repartition.unread import Unread
 from streamdedup.settings import Settings
@@ -36,12 +37,14 @@ NO_LABEL = 0  # the stage folds nothing
 SHARES_MAX = 8
 
 
-def note_of(topology: Topology, settings: Settings, meaning: int, head: int | None = None) -> Note:
-    """Return the note of an offset of the first stage, of these `settings` and with this check of their meaning.
+def note_of(
+    topology: Topology, topic: str, settings: Settings, meaning: int, head: int | None = None
+) -> Note:
+    """Return the note of an offset on the input `topic`, given the stage's `settings` and the check of their meaning.
 
     `head` is how far the partition stands in event time (`skew`); None if that does not matter.
     """
-    input_ = topology[settings.source.topic]
+    input_ = topology[topic]
     return Note(
         cluster_id=topology.cluster_id,
         input_id=input_.topic_id,
@@ -59,9 +62,9 @@ class LeavesError(StreamdedupError):
 
 
 class PartitionStoppedError(DeliveryError):
-    """Only an operator can settle what is wrong with `partition` of the input."""
+    """Only an operator can settle what is wrong with `partition`."""
 
-    def __init__(self, partition: int, why: str) -> None:
+    def __init__(self, partition: InputPartition, why: str) -> None:
         super().__init__(why)
         self.partition = partition
 
@@ -87,19 +90,20 @@ class Transfer:
         self,
         recipe: Recipe,
         services: Services,
+        inputs: Inputs,
         writer: GroupWriter,
         unread: Unread,
+        *,
         heads: Heads | None = None,
     ) -> None:
-        self._heads = heads
+        self._inputs, self._heads = inputs, heads
         self._recipe, self._services, self._settings = recipe, services, recipe.settings
         self._writer, self._unread = writer, unread
-        self._source, self._delivery = services.source, self._settings.delivery
+        self._sources, self._delivery = inputs.sources, self._settings.delivery
         self._events_most = self.events_max = self._delivery.batch_events_max
         self._bytes_most = self._delivery.batch_bytes_max
-        self._refused: dict[tuple[int, int], str] = {}  # by partition and offset of the input
-        self._emitters: dict[int, Emitter] = {}
-        self._readers: Mapping[int, InputReader] = {}
+        self._refused: dict[tuple[InputPartition, int], str] = {}  # by partition and offset
+        self._emitters: dict[InputPartition, Emitter] = {}
         self._warned_tombstones = False
         self._copied: dict[int, int] = {}  # in this transaction, by partition of the middle
         self.commits = 0
@@ -115,7 +119,6 @@ class Transfer:
         epoch: int,
         topology: Topology,
         membership: Membership,
-        readers: Mapping[int, InputReader],
         partitions: int,
     ) -> None:
         """Copy for one assignment: that of `epoch`, by the generation in `membership`, of so many `partitions`."""
@@ -126,15 +129,15 @@ class Transfer:
         if not is_narrow:
             self.events_max = self._events_most
         self._epoch, self._topology, self._membership = epoch, topology, membership
-        self._readers = readers
+        self._notes: dict[str, str] = {}  # by topic, of pieces without a head
         self._bytes_max = topology[self._settings.sink.topic].bytes_max
 
-    def note(self, topology: Topology, head: int | None = None) -> str:
-        """Return the metadata of a commit: the logs that the offsets belong to, and the partition's `head`."""
-        return note_of(topology, self._settings, self._recipe.meaning.check, head).encode()
+    def note(self, topology: Topology, topic: str, head: int | None = None) -> str:
+        """Return the metadata of a commit on `topic`: the logs that it belongs to, and the partition's `head`."""
+        return note_of(topology, topic, self._settings, self._recipe.meaning.check, head).encode()
 
     async def commit_offsets(
-        self, offsets: Mapping[int, tuple[int, str]], membership: Membership
+        self, offsets: Mapping[InputPartition, tuple[int, str]], membership: Membership
     ) -> None:
         """Commit offsets without events."""
         async with asyncio.timeout(self._writer.transaction_s_max):
@@ -147,7 +150,6 @@ class Transfer:
 
         LeavesError if the stage leaves, or the assignment ends, while it waits for the second stage.
         """
-        self._epochs_note = self.note(self._topology)
         while (first := await pieces.next()) is not None:
             await self._room()
             taken, closed = list[Piece](), False
@@ -173,7 +175,7 @@ class Transfer:
     async def _room(self) -> None:
         """Wait until the second stage has read enough of the middle. This holds no transaction open."""
         while self._unread.reason is not None:
-            if self._leaving.is_set() or self._source.epoch != self._epoch:
+            if self._leaving.is_set() or self._sources.epoch != self._epoch:
                 raise LeavesError(
                     "nothing could be copied, because too much of the middle is unread"
                 )
@@ -224,11 +226,14 @@ class Transfer:
         """Return row -> reason for the events that the middle has refused before."""
         if not self._refused:
             return {}
-        ours = {at: why for (p, at), why in self._refused.items() if p == batch.partition}
+        partition = InputPartition(batch.topic, batch.partition)
+        ours = {at: why for (p, at), why in self._refused.items() if p == partition}
         rows = np.flatnonzero(np.isin(batch.offsets, list(ours))).tolist()
         return {row: ours[int(batch.offsets[row])] for row in rows}
 
-    async def _emit(self, partition: int, part_at: Callable[[int], DecidedBatch]) -> None:
+    async def _emit(
+        self, partition: InputPartition, part_at: Callable[[int], DecidedBatch]
+    ) -> None:
         """Report rejected events, or a record batch that was skipped, in the dead letters.
 
         `part_at` returns them with the time by which the letters are stamped, in ms since 1970.
@@ -238,7 +243,7 @@ class Transfer:
             letters = self._settings.sink.dead_letter_topic
             topics = self._topology.topics
             count = topics[letters].partitions if letters else 1
-            writer = _PartitionWriter(self._writer, partition % count)
+            writer = _PartitionWriter(self._writer, partition.number % count)
             emitter = self._emitters[partition] = Emitter(self._settings, writer)
         emitter.observe(self._topology)
         try:
@@ -264,32 +269,37 @@ class Transfer:
             if is_letter or where in self._refused:
                 raise PartitionStoppedError(
                     piece.partition,
-                    f"{batch.topic}/{piece.partition} offset {offset}: {error.topic} refuses the record that reports"
+                    f"{piece.partition} offset {offset}: {error.topic} refuses the record that reports"
                     f" this event ({error.reason}); check the settings of {error.topic}",
                 ) from error
             self._refused[where] = f"refused by {error.topic}: {error.reason}"
 
-    def _offsets(self, taken: list[Piece]) -> dict[int, tuple[int, str]]:
+    def _offsets(self, taken: list[Piece]) -> dict[InputPartition, tuple[int, str]]:
         last = {piece.partition: piece for piece in taken}
         return {
-            partition: (
-                piece.next_offset,
-                self._epochs_note if piece.head is None else self.note(self._topology, piece.head),
-            )
+            partition: (piece.next_offset, self._note_of(piece))
             for partition, piece in last.items()
         }
 
-    async def _commit(self, offsets: Mapping[int, tuple[int, str]], membership: Membership) -> None:
-        settings = self._settings
-        group, source = settings.kafka.group_id, settings.source.topic
-        await self._writer.commit(group, source, offsets, membership)
+    def _note_of(self, piece: Piece) -> str:
+        topic = piece.partition.topic
+        if piece.head is not None:
+            return self.note(self._topology, topic, piece.head)
+        if topic not in self._notes:
+            self._notes[topic] = self.note(self._topology, topic)
+        return self._notes[topic]
+
+    async def _commit(
+        self, offsets: Mapping[InputPartition, tuple[int, str]], membership: Membership
+    ) -> None:
+        await self._writer.commit(self._settings.kafka.group_id, offsets, membership)
 
     def _passed(self, taken: list[Piece]) -> None:
         self.commits += 1
         self.events_max = min(self._events_most, self.events_max * 2)
         for piece in taken:
-            self._services.meters.of(piece.partition).commit(piece.next_offset)
-            self._readers[piece.partition].passed()
+            self._inputs.meters(piece.partition).commit(piece.next_offset)
+            self._inputs.reader(piece.partition).passed()
             if self._heads:
                 self._heads.committed(piece.partition, piece.next_offset, piece.head)
         if self._refused:

@@ -147,9 +147,11 @@ class WorkerCollector(Collector):
         copying = self._status.copying
         stage = copying.stage if copying else None
         unread = copying.unread if copying else None
-        shards = copying.status.meters.shards if copying else {}
-        topic = copying.status.topic if copying else ""
-        copied = (((topic, str(p)), meters.ledger.consumed) for p, meters in shards.items())
+        copied = (
+            ((topic, str(partition)), meters.ledger.consumed)
+            for topic, its in sorted(dict(copying.inputs if copying else {}).items())
+            for partition, meters in its.meters.shards.items()
+        )
         yield _family(catalogue.COPIED, copied)
         yield _family(catalogue.COPY_LAG, [((), stage.lag)] if stage else [])
         yield _family(catalogue.COPY_STOPPED, [((), copying.stopped)] if copying and stage else [])

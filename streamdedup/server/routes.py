@@ -101,7 +101,8 @@ def _stage_warnings(status: Status) -> Iterator[str]:
         yield f"warning: {copying.status.topic}: {paused}"
     if (stage := copying.stage) and (held := stage.held):
         yield f"note: {copying.status.topic}: {held}"
-    yield from _held(copying.status, copying.status.assigned or ())
+    for of_topic in dict(copying.inputs).values():
+        yield from _held(of_topic, of_topic.assigned or ())
     for topic, partition in sorted(copying.status.leaderless - status.leaderless):
         yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
     if copying.status.group_shared_with:
@@ -126,7 +127,7 @@ def _unlive(pulse: Pulse) -> Iterator[str]:
 def _ready(status: Status) -> str:
     assigned = status.assigned
     if not status.judges and (copying := status.copying):
-        count = len(copying.status.assigned or ())
+        count = len(copying.assigned or ())
         return f"ready: {counted(count, 'partition')} of {copying.status.topic} copied to {copying.middle}"
     if assigned:
         return f"ready: {len(assigned)} of {status.topic} live"
@@ -166,15 +167,15 @@ def _not_copying(copying: Copying) -> Iterator[str]:
         yield f"{of}: {_PHASES[status.phase]}"
     elif stage.trouble:
         yield f"{of}: stopped: {stage.trouble}"
-    elif status.assigned is None:
+    elif copying.assigned is None:
         yield f"{of}: waiting for the group to assign partitions"
     elif stage.waits:
         yield f"{of}: {stage.waits}"
-    elif status.assigned and not stage.copying:
+    elif copying.assigned and not stage.copying:
         yield f"{of}: asking where to go on"
     if stage:
         for partition, why in sorted(dict(stage.stopped).items()):
-            yield f"{status.topic}/{partition}: stopped: {why}"
+            yield f"{partition}: stopped: {why}"
 
 
 _PHASES = {

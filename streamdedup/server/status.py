@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery
-from streamdedup.kafka.base import Cluster, Source
+from streamdedup.kafka.base import Cluster, Member, Source, Sources
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import ListsInForce
 
@@ -48,8 +49,8 @@ class StageView(Protocol):
         """Why the whole stage is stopped; None if it is not."""
 
     @property
-    def stopped(self) -> Mapping[int, str]:
-        """The partitions of the input that are stopped, and why."""
+    def stopped(self) -> Mapping[InputPartition, str]:
+        """The partitions of the inputs that are stopped, and why."""
 
     @property
     def waits(self) -> str | None:
@@ -73,7 +74,7 @@ class StageView(Protocol):
 
     @property
     def lag(self) -> int:
-        """How many offsets of its partitions of the input are not read yet."""
+        """How many offsets of its partitions of the inputs are not read yet."""
 
 
 class UnreadView(Protocol):
@@ -96,30 +97,43 @@ class PurgeView(Protocol):
 class Copying:
     """The first stage of `source.repartition`, which copies to the topic `middle`.
 
-    `status` is that of its group; it has no deliveries. `stage` and `unread` are None before it joins.
+    `status` is that of its group; it has no deliveries. `inputs` has a status for each topic that it has read. `stage`,
+    `unread` and `sources` are None before it joins.
     """
 
     status: "Status"
     middle: str
+    inputs: dict[str, "Status"] = field(default_factory=dict)
+    sources: Sources | None = None
     stage: StageView | None = None
     unread: UnreadView | None = None
 
     @property
     def copied(self) -> int:
         """How many events were copied since the start."""
-        return sum(meters.ledger.consumed for meters in self.status.meters.shards.values())
+        return sum(
+            meters.ledger.consumed
+            for of_topic in dict(self.inputs).values()
+            for meters in of_topic.meters.shards.values()
+        )
+
+    @property
+    def assigned(self) -> frozenset[InputPartition] | None:
+        """The partitions that it reads; None during a rebalance."""
+        sources = self.sources
+        return sources.assigned if sources and sources.epoch == self.status.epoch else None
 
     @property
     def lag(self) -> int:
-        """How many offsets of its partitions of the input are not read yet."""
+        """How many offsets of its partitions of the inputs are not read yet."""
         return self.stage.lag if self.stage else 0
 
     @property
     def stopped(self) -> int:
-        """How many of its partitions of the input are stopped, each by itself or all with the stage."""
+        """How many of its partitions of the inputs are stopped, each by itself or all with the stage."""
         if self.stage is None:
             return 0
-        return len(self.status.assigned or ()) if self.stage.trouble else len(self.stage.stopped)
+        return len(self.assigned or ()) if self.stage.trouble else len(self.stage.stopped)
 
     @property
     def progress(self) -> dict[str, Any]:
@@ -129,7 +143,11 @@ class Copying:
             "copied": self.copied,
             "input_lag": self.lag,
             "middle_unread": self.unread.events if self.unread else 0,
-            **({"input_stopped": sorted(stage.stopped)} if stage and stage.stopped else {}),
+            **(
+                {"input_stopped": [str(p) for p in sorted(stage.stopped)]}
+                if stage and stage.stopped
+                else {}
+            ),
             **({"repartition_stopped": stage.trouble} if stage and stage.trouble else {}),
             **({"repartition_paused": stage.paused} if stage and stage.paused else {}),
             **({"repartition_held": stage.held} if stage and stage.held else {}),
@@ -156,6 +174,7 @@ class Status:
     phase: Phase = Phase.CONNECTING
     cluster: Cluster | None = None
     source: Source | None = None
+    member: Member | None = None  # of a group that reads several topics, in place of `source`
     clocks: LeaderClocks | None = None
     epoch: int = -1
     port: int | None = None
@@ -187,7 +206,8 @@ class Status:
     @property
     def refusal(self) -> str | None:
         """Why the group refuses this worker; None if it does not."""
-        if self.source is None or self.source.refused_since is None:
+        member = self.member or self.source
+        if member is None or member.refused_since is None:
             return None
         return (
             self.group_says

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import structlog
 
-from streamdedup.kafka.base import Cluster, Source
+from streamdedup.kafka.base import Cluster, Member
 from streamdedup.kafka.groups import InForce
 from streamdedup.logs import RateLimit
 from streamdedup.server import Status
@@ -52,7 +52,7 @@ class GroupWatch:
     """Watches whether `group` refuses us, who join as `ours`: a line each minute, and the reason in `status`."""
 
     def __init__(
-        self, cluster: Cluster, source: Source, group: str, ours: str, status: Status
+        self, cluster: Cluster, source: Member, group: str, ours: str, status: Status
     ) -> None:
         self._cluster, self._source, self._status = cluster, source, status
         self._group, self._ours = group, ours

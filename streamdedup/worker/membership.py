@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.base import Source
+from streamdedup.kafka.base import Member
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Patience, is_away
 from streamdedup.kafka.source import ConsumerDiedError
@@ -20,7 +20,7 @@ TROUBLE_S = 1.0
 class Membership:
     """The membership of `source`; `what` names it among those that wait for a broker."""
 
-    def __init__(self, source: Source, patience: Patience, what: str) -> None:
+    def __init__(self, source: Member, patience: Patience, what: str) -> None:
         self._source, self._patience, self._what = source, patience, what
         self._trouble = RateLimit()
 
@@ -49,7 +49,7 @@ class Membership:
             log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
 
 
-async def leave_group(source: Source, within_s: float) -> None:
+async def leave_group(source: Member, within_s: float) -> None:
     """Leave the group; log if the broker did not learn of it within `within_s` seconds."""
     if not await source.stop(within_s):
         log.warning(

@@ -6,6 +6,7 @@ The first stage has a group of its own, so it has its own consumer, which must b
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Literal
 from uuid import uuid4
 
@@ -15,16 +16,18 @@ from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect, Source
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect, Sources
 from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.metrics.counts import Meters
 from streamdedup.repartition import middle
 from streamdedup.repartition.heads import Heads
+from streamdedup.repartition.inputs import SHOWN_MAX, Inputs, PatternWatch, topics_of
 from streamdedup.repartition.offsets import TRANSACTION_S
 from streamdedup.repartition.stage import Stage
-from streamdedup.repartition.startup import check_groups, check_owner
+from streamdedup.repartition.startup import check_groups, check_owner, warn_of_former
 from streamdedup.repartition.unread import Unread
 from streamdedup.server import Phase, Status, serving
 from streamdedup.server.status import COPYING_TROUBLE, Copying
@@ -33,6 +36,7 @@ from streamdedup.settings.stages import copying, max_skew_ms
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.group_watch import GroupWatch
+from streamdedup.worker.input_watch import TURN_S as HELD_EVERY_S
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.membership import Membership, leave_group
 from streamdedup.worker.startup import COMPILING_REMEDY, compile_copying
@@ -59,17 +63,19 @@ class Copier:
         self._options = middle.options_of(settings)
         self._meters, self._now_ms, self._threads = meters, now_ms, threads
         self.copying = Copying(
-            Status(self._settings.source.topic, {}, Meters()), self._options.topic
+            Status(self._settings.source.shown, {}, Meters()), self._options.topic
         )
-        self._source: Source | None = None
+        self._sources: Sources | None = None
         self._stage: Stage | None = None
         self._working: asyncio.Task[None] | None = None
 
     async def prepare(self, cluster: Cluster) -> None:
         """Check the groups, and make or check the middle topic. ConfigError if something does not fit."""
         await check_groups(self._written, cluster)
-        topology = self._topology = await middle.prepared(self._settings, cluster)
-        self._recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
+        self._topics = await topics_of(self._written, cluster)
+        await warn_of_former(self._written, cluster, self._topics)
+        self._topology = await middle.prepared(self._settings, cluster, self._topics)
+        self._recipe = Recipe(self._settings, self._options.partitions)
         self._cluster = cluster
         most_ms = await cluster.transaction_ms_max()
         self._timeout_ms = min(TRANSACTION_MS, most_ms or TRANSACTION_MS)
@@ -86,14 +92,15 @@ class Copier:
         recipe, cluster, status = self._recipe, self._cluster, self.copying.status
         settings = self._settings
         group, name = settings.kafka.group_id, recipe.meaning.name
-        source = self._source = cluster.source(settings.source.topic, name, group=group)
-        status.source, status.cluster, status.phase = source, cluster, Phase.JOINING
+        source = self._sources = cluster.sources(self._topics, name, group=group)
+        status.member, status.cluster, status.phase = source, cluster, Phase.JOINING
+        self.copying.sources = source
         loop = asyncio.get_running_loop()
         clocks = LeaderClocks(cluster, self._options.topic, BrokerClock(self._now_ms, loop.time))
         services = Services(
             cluster=cluster,
             clocks=clocks,
-            source=source,
+            source=source.of(self._topics[0]),
             now_ms=self._now_ms,
             meters=status.meters,
             threads=self._threads,
@@ -111,20 +118,36 @@ class Copier:
             self._options.partitions,
             self._options.unread_max,
         )
+        inputs = self._inputs = Inputs(settings, services, source, self._topics, self._meters_of)
         skew_ms = max_skew_ms(self._written)
-        heads = None if skew_ms is None else Heads(cluster, group, settings.source.topic, skew_ms)
+        heads = None if skew_ms is None else Heads(cluster, group, skew_ms)
         stage = self._stage = Stage(
-            recipe, services, writer, unread, heads, deployment=self._written.kafka.group_id
+            recipe,
+            services,
+            inputs,
+            writer,
+            unread,
+            heads=heads,
+            deployment=self._written.kafka.group_id,
         )
         self.copying.stage, self.copying.unread = stage, unread
         watch = GroupWatch(cluster, source, group, name, status)
-        topics = TopicWatch(cluster, self._topology, status)
-        after_s = settings.delivery.open_transaction_s
-        held = InputWatch(cluster, source, status, after_s, lambda: self._partitions(stage))
+        is_pattern = settings.source.pattern is not None
+        topics = TopicWatch(
+            cluster, self._topology, status, may_go=self._topics if is_pattern else ()
+        )
+        pattern = PatternWatch(
+            self._written,
+            cluster,
+            inputs,
+            self._topology,
+            lambda now: topics.follow(now, inputs.topics),
+        )
         membership = Membership(source, cluster.patience, "the consumer of the first stage")
         log.info(
             "repartition_starts",
-            source=settings.source.topic,
+            source=settings.source.shown,
+            topics=list(self._topics[:SHOWN_MAX]),
             middle=self._options.topic,
             partitions=self._options.partitions,
             group=group,
@@ -141,11 +164,13 @@ class Copier:
                     enduring("unread", unread.run, self._meters),
                     *([enduring("heads", heads.run, self._meters)] if heads else []),
                     enduring("topics", topics.run, self._meters, ends_by=(DeliveryError,)),
-                    enduring("input", held.run, self._meters),
+                    *([enduring("inputs", pattern.run, self._meters)] if is_pattern else []),
+                    enduring("input", partial(self._watch_held, stage), self._meters),
                     enduring("middle", self._watch_owner, self._meters, ends_by=(ConfigError,)),
                 ):
                     while True:
-                        status.epoch = source.epoch
+                        for each in (status, *self.copying.inputs.values()):
+                            each.epoch = source.epoch
                         if self._working.done() and status.phase is not Phase.DRAINING:
                             self._working.result()
                         await membership.keep_alive()
@@ -154,16 +179,42 @@ class Copier:
                 self._working.cancel()
                 await asyncio.wait([self._working], timeout=LEAVING_S_MAX)
 
-    def _partitions(self, stage: Stage) -> dict[int, bool]:
-        """Return our partitions of the input, each with whether it is read now."""
-        assigned = self.copying.status.assigned or ()
-        return {p: stage.copying and p not in stage.stopped for p in assigned}
+    def _status_of(self, topic: str) -> Status:
+        """Return what the pages show of one input."""
+        known = self.copying.inputs.get(topic)
+        if known is None:
+            known = Status(topic, {}, Meters(), epoch=self.copying.status.epoch)
+            known.source = self._sources.of(topic) if self._sources else None
+            self.copying.inputs[topic] = known
+        return known
+
+    def _meters_of(self, topic: str) -> Meters:
+        return self._status_of(topic).meters
+
+    async def _watch_held(self, stage: Stage) -> None:
+        """Watch, for each input, which of our partitions open transactions hold; until cancelled."""
+        after_s, watches = self._settings.delivery.open_transaction_s, dict[str, InputWatch]()
+        while True:
+            await asyncio.sleep(HELD_EVERY_S)
+            for topic, status in list(self.copying.inputs.items()):
+                if status.source is None:
+                    continue
+                if topic not in watches:
+                    read = partial(self._read_of, stage, topic)
+                    watches[topic] = InputWatch(self._cluster, status.source, status, after_s, read)
+                await watches[topic].look()
+
+    def _read_of(self, stage: Stage, topic: str) -> dict[int, bool]:
+        """Return our partitions of `topic`, each with whether it is read now."""
+        ours = [p for p in self.copying.assigned or () if p.topic == topic]
+        return {p.number: stage.copying and p not in stage.stopped for p in ours}
 
     async def _watch_owner(self) -> None:
         """Look now and then whether another group has begun to read the middle topic; one member does, for all."""
         while True:
             await asyncio.sleep(OWNER_EVERY_S)
-            if 0 not in (self.copying.status.assigned or ()):
+            first = InputPartition(self._inputs.topics[0], 0)
+            if first not in (self.copying.assigned or ()):
                 continue
             async with asyncio.timeout(ANSWER_S_MAX):
                 await check_owner(self._cluster, self._options.topic, self._written.kafka.group_id)
@@ -179,8 +230,8 @@ class Copier:
         """Release the producer, and leave the group."""
         if self._stage is not None:
             await self._stage.drop()
-        if self._source is not None:
-            await leave_group(self._source, within_s)
+        if self._sources is not None:
+            await leave_group(self._sources, within_s)
         log.info("repartition_ends", copied=self.copying.copied)
 
 
@@ -197,7 +248,7 @@ class CopyingWorker:
         self._threads = Threads()
         meters = Meters()
         self._copier = Copier(settings, meters, now_ms, self._threads)
-        self._status = Status(settings.source.topic, {}, meters, judges=False)
+        self._status = Status(settings.source.shown, {}, meters, judges=False)
         self._status.copying = self._copier.copying
         self._stop = asyncio.Event()
 
@@ -253,4 +304,4 @@ class CopyingWorker:
             await asyncio.sleep(PROGRESS_EVERY_S)
             progress = copying.progress
             log_progress = log.warning if COPYING_TROUBLE & progress.keys() else log.info
-            log_progress("progress", **progress, partitions=len(copying.status.assigned or ()))
+            log_progress("progress", **progress, partitions=len(copying.assigned or ()))

@@ -13,6 +13,7 @@ from streamdedup.kafka.records import encoding, origin_header
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import (
     FOREVER,
+    Topic,
     Topology,
     await_listed,
     check,
@@ -42,7 +43,7 @@ _COMPILING = (
 
 
 async def prepared_topics(
-    settings: Settings, cluster: Cluster, *, like: str | None = None
+    settings: Settings, cluster: Cluster, *, like: Topic | None = None
 ) -> Topology:
     """Return the topics; missing ones are created if `sink.create_topics` is set. ConfigError if one does not fit.
 
@@ -53,9 +54,7 @@ async def prepared_topics(
     topology = await cluster.describe(names)
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
-        model = source
-        if like is not None:
-            model = replace((await cluster.describe([like]))[like], partitions=source.partitions)
+        model = source if like is None else replace(like, partitions=source.partitions)
         created = await cluster.create_missing(
             settings.sink, model, topology, settings.filter.window_ms
         )

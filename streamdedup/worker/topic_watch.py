@@ -1,7 +1,7 @@
 """Watches the topics while a worker runs: whether they were deleted or made again, and whether they have leaders."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import Cluster
@@ -18,12 +18,26 @@ _CLUSTER = "the cluster"
 
 
 class TopicWatch:
-    """Watches the topics of `topology`; partitions without a leader are in `status`."""
+    """Watches the topics of `topology`; partitions without a leader are in `status`.
 
-    def __init__(self, cluster: Cluster, topology: Topology, status: Status) -> None:
-        self._cluster, self._topology = cluster, topology
+    Those that `may_go` may be deleted or made again; `follow` changes the topics.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topology: Topology,
+        status: Status,
+        may_go: Collection[str] = (),
+    ) -> None:
+        self._cluster = cluster
+        self.follow(topology, may_go)
         self._leaders = LeaderWatch(status)
         self._missing_since: Mapping[str, float] = {}  # by topic, by the loop's clock
+
+    def follow(self, topology: Topology, may_go: Collection[str]) -> None:
+        """Watch these topics from now on."""
+        self._topology, self._may_go = topology, may_go
 
     async def run(self) -> None:
         """Watch until cancelled. DeliveryError if a topic was deleted, or deleted and created again."""
@@ -49,9 +63,11 @@ class TopicWatch:
         patience.back(_CLUSTER)
         now = asyncio.get_running_loop().time()
         self._leaders.look(changes.leaderless, now)
-        self._missing_since = {name: self._missing_since.get(name, now) for name in changes.missing}
+        missing = [name for name in changes.missing if name not in self._may_go]
+        self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
         gone = [name for name, since in self._missing_since.items() if now - since >= MISSING_S]
-        if wrong := [*gone, *changes.remade]:
+        remade = [name for name in changes.remade if name not in self._may_go]
+        if wrong := [*gone, *remade]:
             raise DeliveryError(
                 f"deleted, or deleted and created again, while the worker ran: {', '.join(wrong)}; find out why, then"
                 " restart the worker"

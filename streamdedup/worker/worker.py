@@ -31,6 +31,7 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
+from streamdedup.repartition.inputs import like_all
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.startup import (
     await_middle,
@@ -220,7 +221,8 @@ class Worker:
         else:
             await check_groups(self._written, cluster)
             await await_middle(self._written, cluster, self._note_wait)
-        topology = await prepared_topics(self._settings, cluster, like=self._written.source.topic)
+        like = await like_all(self._written, cluster)
+        topology = await prepared_topics(self._settings, cluster, like=like)
         await check_purge(cluster, self._settings.source.topic)
         return topology
 

@@ -16,6 +16,7 @@ from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import (
@@ -276,7 +277,9 @@ async def test_an_audit_finds_what_is_missing_doubled_and_misplaced(
     assert "3 keys in the input but not in the output" in breach
     places = report.repartition.places["missing"] if report.repartition else ()
     named = read_all(staged.bootstrap, staged.source)
-    values = {r.value for r in named if (r.partition, r.offset) in places}
+    values = {
+        r.value for r in named if (InputPartition(staged.source, r.partition), r.offset) in places
+    }
     assert values == {value for _, _, value, _, _ in output[:3]}
 
     produce(staged.bootstrap, copy, output[:4])

@@ -125,6 +125,8 @@ WRITTEN: Mapping[str, Sequence[str]] = {
     ],
     "kafka.producer": ["{retry_backoff_ms: 200}", "{transaction_timeout_ms: 1m}", "{}"],
     "source.topic": ["in", "007", "a.b_c-d"],
+    "source.topics": ["null", "null", "null"],
+    "source.pattern": ["null", "null", "null"],
     "source.start": ["latest", "earliest"],
     "source.tombstones": ["judge", "drop", "pass"],
     "source.on_gap": ["skip", "stop"],
@@ -232,6 +234,8 @@ WRONG: Mapping[str, Sequence[str]] = {
         "5",
     ],
     "source.topic": ["a b", "..", "''", "[a]"],
+    "source.topics": ["[a b]", "[..]", "5", "{a: b}"],
+    "source.pattern": ["5", "[a]"],
     "source.start": ["newest", "Earliest"],
     "source.tombstones": ["keep"],
     "source.on_gap": ["accept"],
@@ -595,6 +599,22 @@ CASES: Mapping[str, Case] = {
     "a group for a window": Case(
         _with("source", *_GROUP),
         overrides=["filter.kind=window", "filter.retention=7d", "source.repartition.max_skew=36h"],
+    ),
+    "several inputs": Case(
+        _with("source", *_GROUP), overrides=["source={topic: null, topics: [in-1, in-2]}"]
+    ),
+    "inputs of a pattern": Case(
+        _with("source", *_GROUP), overrides=["source={topic: null, pattern: ^in-.*}"]
+    ),
+    "several inputs without a middle topic": Case(
+        overrides=["source={topic: null, topics: [in-1, in-2]}"]
+    ),
+    "inputs that are the output, twice, and of Kafka": Case(
+        _with("source", *_GROUP),
+        overrides=["source={topic: null, topics: [a, a, __b, events-unique]}"],
+    ),
+    "inputs by a name and a pattern that is none": Case(
+        _with("source", *_GROUP), overrides=["source.pattern='in-['"]
     ),
     "a group without what it requires": Case(overrides=["source.repartition.unread_max=5k"]),
     "a group without one that it requires": Case(_with("source", *_GROUP[:2])),

@@ -1,6 +1,6 @@
 """How the stages of `source.repartition` lose or double an event, or mislead."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -10,15 +10,19 @@ import numpy as np
 from streamdedup.delivery.middle import Middle
 from streamdedup.delivery.resume import Resume
 from streamdedup.events import Column, EventBatch, Integers
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.origin_header import unmarked
 from streamdedup.keys.placement import NOWHERE
 from streamdedup.repartition import pieces, resume
+from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.lost_markers import finish_copies
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.resume import Found, input_offset
 from streamdedup.repartition.skew import Wait
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.transfer import Transfer
+from streamdedup.settings import Settings
+from streamdedup.settings.meaning import Meaning
 from streamdedup.settings.stages import max_skew_ms
 from tests.mutants.mutant import Mutant
 from tests.mutants.patches import replaced
@@ -120,9 +124,34 @@ MUTANTS = (
         lambda: replaced(max_skew_ms, lambda _settings: None),
         ("test_the_windows_cover_the_skew",),
     ),
+    Mutant(
+        "a-loop-by-pattern",
+        "a deployment's own topics are never its inputs (rule 30)",
+        lambda: patch.object(Settings, "own_topics", frozenset()),
+        ("test_the_deployments_own_topics_never_match",),
+    ),
+    Mutant(
+        "new-inputs-at-the-latest",
+        "an input that comes is read from its first event (rule 30)",
+        lambda: replaced(input_offset, _always_born),
+        ("test_a_topic_that_appears_later_is_read_from_its_first_event",),
+    ),
+    Mutant(
+        "inputs-in-the-meaning",
+        "inputs come and go without a new group (rule 30)",
+        lambda: patch.object(Meaning, "of", _of_inputs),
+        ("test_inputs_are_no_meaning_of_a_stage",),
+    ),
+    Mutant(
+        "skew-of-one-input",
+        "the partitions of all inputs are kept together in event time (rule 30)",
+        lambda: replaced(Heads.begin, _within_the_first),
+        ("test_the_partitions_of_all_inputs_are_kept_together",),
+    ),
 )
 
-_input_offset, _init = input_offset, Purge.__init__
+_input_offset, _init, _begin = input_offset, Purge.__init__, Heads.begin
+_meaning_of = Meaning.of
 
 
 async def _nothing(*_: Any, **__: Any) -> None: ...
@@ -141,6 +170,21 @@ def _of_any_meaning(found: Found, *arguments: Any) -> Resume:
     if note is not None and note.meaning is not None:
         found = replace(found, meaning=note.meaning)
     return _input_offset(found, *arguments)
+
+
+def _of_inputs(settings: Settings) -> Meaning:
+    return replace(_meaning_of(settings), source=settings.source.shown)
+
+
+def _always_born(found: Found, *arguments: Any) -> Resume:
+    return _input_offset(replace(found, is_birth=True), *arguments)
+
+
+def _within_the_first(
+    self: Heads, partitions: Sequence[InputPartition], stopped: Mapping[InputPartition, str]
+) -> Any:
+    of_one = [partition for partition in partitions if partition.topic == partitions[0].topic]
+    return _begin(self, of_one, stopped)
 
 
 async def _trusting(self: Middle, batch: EventBatch) -> EventBatch:

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from streamdedup.events import Integers
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.repartition.skew import NO_TIME, Standing, Wait, heads_of, must_publish
 
 NOW = 1_000_000
 MAX_SKEW = 100
+# Partitions of two inputs: the rule holds over all of them.
+P = [InputPartition(topic, number) for topic in ("a", "b") for number in range(2)]
 
 
 def times(timestamps: Sequence[int]) -> Integers:
@@ -20,7 +23,7 @@ def times(timestamps: Sequence[int]) -> Integers:
 
 def wait_of(*heads: int) -> Wait:
     """A batch of partition 0."""
-    return Wait(0, times(heads), MAX_SKEW)
+    return Wait(P[0], times(heads), MAX_SKEW)
 
 
 @pytest.mark.parametrize(
@@ -55,53 +58,53 @@ def test_the_heads_of_a_batch(timestamps: list[int], before: int | None, heads: 
 )
 def test_a_partition_waits_for_one_that_is_behind(other: Standing, held: bool) -> None:
     """Those at their end, and those without times, hold back nobody."""
-    standings = {0: Standing(0, 9, 0), 1: other}
-    assert wait_of(1000).waits_for(standings) == ((1,) if held else ())
+    standings = {P[0]: Standing(0, 9, 0), P[1]: other}
+    assert wait_of(1000).waits_for(standings) == ((P[1],) if held else ())
     assert wait_of(1000).events(standings) == (0 if held else 1)
 
 
 def test_a_batch_without_times_waits_for_nobody() -> None:
     """Events without times cannot be late."""
-    standings = {1: Standing(0, 9, None)}
+    standings = {P[1]: Standing(0, 9, None)}
     assert wait_of(NO_TIME).waits_for(standings) == ()
     assert wait_of(NO_TIME, NO_TIME).events(standings) == 2
 
 
 def test_those_that_hold_back_are_named_slowest_first() -> None:
     """Those of which nothing is known come before all others."""
-    standings = {1: Standing(0, 9, 50), 2: Standing(0, 9, 20), 3: Standing(0, 9, None)}
-    assert wait_of(1000).waits_for(standings) == (3, 2, 1)
+    standings = {P[1]: Standing(0, 9, 50), P[2]: Standing(0, 9, 20), P[3]: Standing(0, 9, None)}
+    assert wait_of(1000).waits_for(standings) == (P[3], P[2], P[1])
 
 
 def test_a_batch_is_cut_where_it_is_too_far_ahead() -> None:
     """A sparse partition holds weeks in one batch; what is not ahead goes on, and the rest as the slow one does."""
     wait = wait_of(10, 50, 110, 111, 300)
-    assert wait.events({1: Standing(0, 9, 10)}) == 3
+    assert wait.events({P[1]: Standing(0, 9, 10)}) == 3
     wait.passed(3)
     assert wait.head == 111
-    assert wait.events({1: Standing(0, 9, 10)}) == 0
-    assert wait.events({1: Standing(0, 9, 11)}) == 1
-    assert wait.events({1: Standing(9, 9, 11)}) == 2
+    assert wait.events({P[1]: Standing(0, 9, 10)}) == 0
+    assert wait.events({P[1]: Standing(0, 9, 11)}) == 1
+    assert wait.events({P[1]: Standing(9, 9, 11)}) == 2
 
 
 def test_a_wait_ends_when_the_slow_one_has_copied_what_it_held() -> None:
     """However old what comes to it since may be."""
     wait = wait_of(1000, 5000)
-    assert wait.waits_for({1: Standing(0, 9, 0)}) == (1,)
-    assert wait.waits_for({1: Standing(8, 12, 0)}) == (1,)
-    assert wait.waits_for({1: Standing(9, 12, 0)}) == ()
-    assert wait.events({1: Standing(9, 12, 0)}) == 2
-    assert wait.waits_for({1: Standing(9, 12, 0), 2: Standing(0, 1, 0)}) == (2,)
+    assert wait.waits_for({P[1]: Standing(0, 9, 0)}) == (P[1],)
+    assert wait.waits_for({P[1]: Standing(8, 12, 0)}) == (P[1],)
+    assert wait.waits_for({P[1]: Standing(9, 12, 0)}) == ()
+    assert wait.events({P[1]: Standing(9, 12, 0)}) == 2
+    assert wait.waits_for({P[1]: Standing(9, 12, 0), P[2]: Standing(0, 1, 0)}) == (P[2],)
     wait.passed(1)
-    assert wait.waits_for({1: Standing(9, 12, 0)}) == (1,)  # another wait
+    assert wait.waits_for({P[1]: Standing(9, 12, 0)}) == (P[1],)  # another wait
 
 
 def test_a_head_is_published_once() -> None:
     """A head that is known already needs no commit."""
-    assert must_publish(0, 5, {})
-    assert must_publish(0, 5, {0: Standing(0, 9, None)})
-    assert must_publish(0, 5, {0: Standing(0, 9, 4)})
-    assert not must_publish(0, 5, {0: Standing(0, 9, 5)})
+    assert must_publish(P[0], 5, {})
+    assert must_publish(P[0], 5, {P[0]: Standing(0, 9, None)})
+    assert must_publish(P[0], 5, {P[0]: Standing(0, 9, 4)})
+    assert not must_publish(P[0], 5, {P[0]: Standing(0, 9, 5)})
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -115,15 +118,16 @@ def test_all_is_read_and_no_copy_is_further_ahead_than_the_limit(seed: int) -> N
         ]
         for _ in range(4)
     ]
-    standings = {p: Standing(0, 3 * len(log), None) for p, log in enumerate(logs)}
-    waits: dict[int, Wait] = {}
+    standings = {p: Standing(0, 3 * len(log), None) for p, log in zip(P, logs, strict=True)}
+    waits: dict[InputPartition, Wait] = {}
     for _ in range(5000):
-        p = chance.randrange(len(logs))
+        number = chance.randrange(len(logs))
+        p = P[number]
         mine = standings[p]
         if mine.offset == mine.end:
             continue
         batch, row = divmod(mine.offset, 3)
-        heads = heads_of(logs[p][batch][row:], mine.head, NOW)
+        heads = heads_of(logs[number][batch][row:], mine.head, NOW)
         wait = waits.setdefault(p, Wait(p, heads, MAX_SKEW))
         if not wait.waits_for(standings):
             events = wait.events(standings)

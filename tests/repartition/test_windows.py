@@ -91,7 +91,7 @@ def test_members_wait_for_each_other(tmp_path: Path) -> None:
         workers = [start(stage) for _ in range(INPUTS)]
         await workers[0].until(
             lambda: all(
-                w.worker.status.copying and w.worker.status.copying.status.assigned for w in workers
+                w.worker.status.copying and w.worker.status.copying.assigned for w in workers
             ),
             "shares",
         )

@@ -13,6 +13,7 @@ from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.metrics.catalogue import TASKS
 from streamdedup.repartition.heads import Heads
+from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.unread import Unread
 from streamdedup.server.pulse import Pulse
@@ -44,11 +45,18 @@ BROKEN: dict[str, tuple[object, str]] = {
     "group": (GroupWatch, "_look"),
     "unread": (Unread, "look"),
     "heads": (Heads, "_report"),
+    "inputs": (PatternWatch, "look"),
     "middle": (staged_module, "check_owner"),
     "purge": (Purge, "once"),
     "shard": (Delivery, "_live"),
 }
-STAGED = {"unread", "heads", "middle", "purge"}  # those that only `source.repartition` has
+STAGED = {
+    "unread",
+    "heads",
+    "inputs",
+    "middle",
+    "purge",
+}  # those that only `source.repartition` has
 
 
 def play(
@@ -73,7 +81,8 @@ def play(
             deployment.config["blocklist"] = {"file": str(block), "control_topic": "control"}
             if staged:
                 repartition = {"topic": "middle", "partitions": 1}
-                deployment.config["source"]["repartition"] = repartition
+                source = {"pattern": deployment.source, "repartition": repartition}
+                deployment.config["source"] = source
                 deployment.config["filter"] |= {"kind": "window", "retention": "7d"}
             await scene(_started(start, deployment, broker), broker, deployment)
 

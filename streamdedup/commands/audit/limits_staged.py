@@ -24,32 +24,33 @@ def is_of_these_logs(found: Found) -> bool:
     )
 
 
-def limits_of_input(settings: Settings, inputs: Sequence[Found]) -> Iterator[Limit]:
-    """Yield the limits by what was `found` of each partition of the input."""
-    if of := [f.partition for f in inputs if f.committed is None]:
+def limits_of_input(settings: Settings, inputs: Mapping[str, Found]) -> Iterator[Limit]:
+    """Yield the limits by what was found of each partition of the inputs, by its name."""
+    if of := [name for name, f in inputs.items() if f.committed is None]:
         yield Limit(
             "not_committed", f"no offset is committed on the input ({_named(of)}): nothing is due"
         )
-    if of := [f.partition for f in inputs if not is_of_these_logs(f)]:
+    if of := [name for name, f in inputs.items() if not is_of_these_logs(f)]:
         yield Limit(
             "other_input",
             "the offset was committed for another input or middle topic (made again, or on another cluster): no event"
             f" of this input is due ({_named(of)}), and the emitted events may come from the other",
             ("foreign",),
         )
-    if of := [f.partition for f in inputs if f.committed and f.committed.note is None]:
+    if of := [name for name, f in inputs.items() if f.committed and f.committed.note is None]:
         yield Limit(
             "moved_by_a_tool",
             f"the offset on the input was committed by another tool ({_named(of)}): events that it skipped look lost",
         )
-    at_start = [f for f in inputs if f.committed and f.committed.offset < f.input_start]
-    if of := [f.partition for f in at_start]:
+    if of := [
+        name for name, f in inputs.items() if f.committed and f.committed.offset < f.input_start
+    ]:
         yield Limit(
             "deleted_unread",
             f"the input begins after the committed offset ({_named(of)}): the events between were deleted before they"
             " were read",
         )
-    if of := [f.partition for f in inputs if f.input_start > 0]:
+    if of := [name for name, f in inputs.items() if f.input_start > 0]:
         yield Limit(
             "input_trimmed",
             f"the beginning of the input was deleted ({_named(of)}): it is not known whether every emitted event was"
@@ -115,6 +116,6 @@ def limits_of_output(
         )
 
 
-def _named(partitions: Sequence[int]) -> str:
+def _named(partitions: Sequence[object]) -> str:
     few = ", ".join(map(str, partitions[:8]))
     return f"partition {few}{' and more' if len(partitions) > 8 else ''}"

@@ -1,6 +1,6 @@
 """From the topics of one partition to rows: what each event is to the audit, and how many events are of each sort."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -38,6 +38,8 @@ from streamdedup.keys.hashing import Digests, Hash
 STALL_S_MAX = 60.0
 # The headers of a letter that name its event.
 PLACE = ("streamdedup.topic", "streamdedup.partition", "streamdedup.offset")
+# Topic and partition, as a letter names them -> the partition's number here.
+Named = Mapping[tuple[bytes | None, bytes | None], int]
 OnProgress = Callable[[str, int], None]  # gets the topic and how many more of its events were read
 
 
@@ -178,13 +180,13 @@ class PartitionReader:
             await batches.aclose()
 
     def _letter(self, letters: Offsets, batch: EventBatch) -> None:
-        ours, offsets = b"%d" % self._extent.partition, list[int]()
+        offsets, topic = list[int](), self._settings.source.topic
         check = self._time_check if letters is self.lettered else None
-        for row, partition, offset in letters_in(batch, self._settings.source.topic):
-            if partition == ours:
-                offsets.append(offset)
-                if check and (claim := check.claim(batch, row, offset)):
-                    self._claims.append(claim)
+        ours: Named = {(topic.encode(), b"%d" % self._extent.partition): 0}
+        for row, _, offset in letters_in(batch, ours):
+            offsets.append(offset)
+            if check and (claim := check.claim(batch, row, offset)):
+                self._claims.append(claim)
         letters.add(np.array(offsets, dtype=np.int64))
 
     def _due(self, batch: EventBatch) -> None:
@@ -279,12 +281,13 @@ class PartitionReader:
             self._sorter.add(rows_of(self._clock is not None, kind, digests, batch.offsets[rows]))
 
 
-def letters_in(batch: EventBatch, topic: str) -> Iterator[tuple[int, bytes, int]]:
-    """Yield the letters about events of `topic`: the row, and partition (as it is written) and offset of the event."""
-    name, places = topic.encode(), (headers_of(batch.headers, header) for header in PLACE)
-    for row, (of, partition, offset) in enumerate(zip(*places, strict=True)):
-        if of == name and partition is not None and offset is not None and offset.isdigit():
-            yield row, partition, int(offset)
+def letters_in(batch: EventBatch, partitions: Named) -> Iterator[tuple[int, int, int]]:
+    """Yield the letters about events of `partitions`: the row, the partition's number here, and the event's offset."""
+    places = (headers_of(batch.headers, header) for header in PLACE)
+    for row, (topic, partition, offset) in enumerate(zip(*places, strict=True)):
+        here = partitions.get((topic, partition))
+        if here is not None and offset is not None and offset.isdigit():
+            yield row, here, int(offset)
 
 
 def _mask(rows: object, count: int) -> Mask:

@@ -11,6 +11,7 @@ from typing import Any
 from streamdedup.commands.audit.across import Across
 from streamdedup.commands.audit.chance import most_explained
 from streamdedup.commands.audit.limits import FINDINGS, Limit
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import Settings
 from streamdedup.units import counted
 
@@ -61,13 +62,14 @@ class Staged:
     """What is special with `source.repartition`: the `middle` topic, and what was found over all partitions.
 
     `under_way` counts the events of the input that wait in the middle topic. `misplaced` counts the events of the
-    output in another partition than that of their key. `places`: finding -> its first events, by partition and offset.
+    output in another partition than that of their key. `places`: finding -> its first events, by partition (with its
+    topic) and offset.
     """
 
     middle: str
     under_way: int
     misplaced: int
-    places: Mapping[str, Sequence[tuple[int, int]]]
+    places: Mapping[str, Sequence[tuple[InputPartition, int]]]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON values; names are stable."""
@@ -76,14 +78,17 @@ class Staged:
             "under_way": self.under_way,
             "misplaced": self.misplaced,
             "first": {
-                name: [{"partition": at, "offset": offset} for at, offset in places]
+                name: [
+                    {"topic": at.topic, "partition": at.number, "offset": offset}
+                    for at, offset in places
+                ]
                 for name, places in self.places.items()
             },
         }
 
-    def where(self, topic: str, name: str) -> str:
+    def where(self, name: str) -> str:
         """Return the first few events of a finding, in words."""
-        places = (f"{topic}/{at} at offset {offset}" for at, offset in self.places.get(name, ()))
+        places = (f"{at} at offset {offset}" for at, offset in self.places.get(name, ()))
         return f"first: {'; '.join(places)}"
 
 
@@ -168,7 +173,7 @@ def judged(
     total = _total(bounded, rate)
     return Report(
         group=settings.kafka.group_id,
-        source=settings.source.topic,
+        source=settings.source.shown,
         sink=settings.sink.topic,
         guarantee=settings.delivery.guarantee,
         error_rate=settings.filter.error_rate,
@@ -177,7 +182,7 @@ def judged(
         breaches=(
             *_breaches(settings, bounded, total, staged),
             *_breaches_across(settings, across),
-            *_misplaced(settings, staged),
+            *_misplaced(staged),
         ),
         notes=(*_notes(settings, bounded, total, staged), *_notes_across(across)),
         across=across,
@@ -225,9 +230,9 @@ def _breaches(
     staged: Staged | None,
 ) -> Iterator[str]:
     def where(topic: str, name: str) -> str:
-        return staged.where(topic, name) if staged else _where(topic, partitions, name)
+        return staged.where(name) if staged else _where(topic, partitions, name)
 
-    source, sink = settings.source.topic, settings.sink.topic
+    source, sink = settings.source.shown, settings.sink.topic
     if total.lost:
         yield f"{counted(total.lost, 'event')} lost; {where(source, 'lost')}"
     if excess := _beyond_chance(partitions, total):
@@ -266,12 +271,11 @@ def _breaches_across(settings: Settings, across: Across | None) -> Iterator[str]
         )
 
 
-def _misplaced(settings: Settings, staged: Staged | None) -> Iterator[str]:
+def _misplaced(staged: Staged | None) -> Iterator[str]:
     if staged and staged.misplaced:
-        sink = settings.sink.topic
         yield (
             f"{counted(staged.misplaced, 'event')} in another partition of the output than that of their key: somebody"
-            f" else writes there, or it was emitted by another rule; {staged.where(sink, 'misplaced')}"
+            f" else writes there, or it was emitted by another rule; {staged.where('misplaced')}"
         )
 
 
@@ -340,7 +344,7 @@ def _notes(
         sink = settings.sink.topic
         yield (
             f"{counted(total.doubled, 'event')} emitted again, as at_least_once allows:"
-            f" {staged.where(sink, 'doubled') if staged else _where(sink, partitions, 'doubled')}"
+            f" {staged.where('doubled') if staged else _where(sink, partitions, 'doubled')}"
         )
 
 

@@ -1,6 +1,6 @@
-"""The audit of a worker with `source.repartition`: the whole input is compared with the whole output.
+"""The audit of a worker with `source.repartition`: all inputs are compared with the whole output.
 
-A key may lie in any partition of the input, and belongs in one of the output. So all rows go through one sorter,
+A key may lie in any partition of any input, and belongs in one of the output. So all rows go through one sorter,
 whichever partition they are from, and each key is compared once, over all partitions. What the first stage has copied
 and the second has not read yet is under way: the origins in the middle topic name those events of the input.
 
@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -47,20 +48,24 @@ from streamdedup.filters.base import Mask
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.origin_header import unmarked
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.placement import partitions_of
+from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.middle import options_of
 from streamdedup.repartition.offsets import decided, found_in, topology_of
+from streamdedup.repartition.offsets import partitions_of as inputs_of
 from streamdedup.settings import Settings
-from streamdedup.settings.stages import copying, deduplicating
+from streamdedup.settings.stages import copying, deduplicating, of_input
 
 R = TypeVar("R", bound=PartitionReader)
 
-_OFFSET_BITS = 48  # of a place: the partition, above the offset
+_OFFSET_BITS = 48  # of a place: the number of the partition, above the offset
+_OF_OUTPUT = ("doubled", "foreign", "misplaced")  # findings whose places are there
 _TRIES = 5  # to read a partition of the middle that a worker purges meanwhile
 _APART = 1 << 62  # a generation that no window reaches
 
@@ -77,7 +82,8 @@ class StagedAudit:
     ) -> None:
         self._settings, self._cluster = settings, cluster
         self._first, self._second = copying(settings), deduplicating(settings)
-        self._input, self._sink = settings.source.topic, settings.sink
+        self._sink = settings.sink
+        self._inputs: list[InputPartition] = []  # each by its number in a place
         options = options_of(settings)
         self._middle, self._places = options.topic, options.partitions
         self._size_bytes, self._on_progress = size_bytes, on_progress
@@ -91,28 +97,34 @@ class StagedAudit:
         """Return the report. ConfigError if a topic is missing, or if nothing is committed on the input."""
         cluster, settings = self._cluster, self._settings
         async with asyncio.timeout(ANSWER_S_MAX):
-            of_input = await topology_of(self._first, cluster)
+            topics = await topics_of(settings, cluster)
+            input_logs = await topology_of(self._first, cluster, topics)
             topology = await cluster.describe([self._middle, *sink_topics(self._sink)])
             refuse_missing(topology, self._middle, sink_topics(self._sink))
         recipe, hash_ = Recipe(settings, self._places), Hash.draw()
-        inputs = await self._inputs(of_input)
+        self._inputs = inputs_of(input_logs, topics)
+        inputs = await self._found(input_logs)
         clock = clock_of(Recipe(self._second, self._places))
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
 
-            def reader(extent: Extent, kind: type[R]) -> R:
+            def reader(extent: Extent, kind: type[R], number: int, its: Recipe = recipe) -> R:
                 return kind(
-                    recipe,
+                    its,
                     hash_,
                     cluster,
                     extent,
-                    sorter=_Placed(sorter, extent.partition),
+                    sorter=_Placed(sorter, number),
                     clock=clock,
                     time_check=None,
                     watch=None,
                     on_progress=self._tell,
                 )
 
-            readers = [reader(Extent(found.partition, found, {}), _InputReader) for found in inputs]
+            recipes = {name: Recipe(of_input(settings, name), self._places) for name in topics}
+            readers = [
+                reader(Extent(at.number, found, {}), _InputReader, number, recipes[at.topic])
+                for number, (at, found) in enumerate(zip(self._inputs, inputs, strict=True))
+            ]
             until = [_until(found) for found in inputs]
             for each, end in zip(readers, until, strict=True):
                 for offsets in (each.under_way, each.lettered, each.blocked):
@@ -123,7 +135,7 @@ class StagedAudit:
             checks = await self._letters(topology, readers)
             for each, end in zip(readers, until, strict=True):
                 await each.read_input(end)
-            writers = [reader(extent, _OutputReader) for extent in outputs]
+            writers = [reader(extent, _OutputReader, extent.partition) for extent in outputs]
             for writer in writers:
                 await writer.read_output()
             generations = clock.generations if clock else None
@@ -131,30 +143,33 @@ class StagedAudit:
             if matches.foreign:
                 # A worker may have emitted events from beyond the offsets. The input's ends are asked for now, so
                 # all of these events stand below them.
-                for each, found, start in zip(readers, inputs, until, strict=True):
-                    end = await cluster.stable_offset(self._input, found.partition)
+                for each, at, start in zip(readers, self._inputs, until, strict=True):
+                    end = await cluster.stable_offset(*at)
                     await each.read_on(start, end)
                 matches = match(sorter.parts(), generations=generations)
         for check in checks:
             matches.note("wrongly_rejected", len(check.wrong), check.wrong_offsets)
         starts = await self._starts(topology)
         limits = (
-            *limits_of_input(settings, inputs),
+            *limits_of_input(settings, dict(zip(self._names(topics), inputs, strict=True))),
             *limits_of_output(settings, outputs, starts, matches, self._strangers),
             *(limit for check in checks for limit in limits_of_times(settings, check)),
         )
         return self._report(recipe, matches, readers, writers, limits)
 
-    async def _inputs(self, topology: Topology) -> list[Found]:
-        """Return what is found in each partition of the input. ConfigError if nothing is committed there."""
-        partitions = range(topology[self._input].partitions)
-        committed = await decided(self._first, self._cluster, len(partitions))
+    def _names(self, topics: Sequence[str]) -> list[str]:
+        """Return the name of each partition of the inputs, with the topic if there are several."""
+        return [str(at) if len(topics) > 1 else str(at.number) for at in self._inputs]
+
+    async def _found(self, topology: Topology) -> list[Found]:
+        """Return what is found in each partition of the inputs. ConfigError if nothing is committed there."""
+        committed = await decided(self._first, self._cluster, self._inputs)
         if not committed:
             raise nothing_committed(self._first)
         async with asyncio.timeout(ANSWER_S_MAX):
             return [
                 await found_in(self._first, self._cluster, topology, p, committed.get(p))
-                for p in partitions
+                for p in self._inputs
             ]
 
     async def _waiting(
@@ -194,20 +209,28 @@ class StagedAudit:
 
     def _mark(self, batch: EventBatch, under_way: Sequence[Offsets]) -> None:
         """Note which events of the input the copies in `batch` are of."""
-        left = batch
+        left, firsts = batch, self._firsts
         while len(left):
             ours, stranger = unmarked(left, self._settings.kafka.group_id)
             if (places := ours.places) is not None and len(ours):
-                name = self._input.encode()
-                is_input = np.fromiter((topic == name for topic in places.topics), np.bool_)
-                for of in np.unique(places.partitions[is_input]).tolist():
-                    if of < len(under_way):
-                        under_way[of].add(places.offsets[is_input & (places.partitions == of)])
+                first, count = np.array([firsts.get(topic, (0, 0)) for topic in places.topics]).T
+                number = np.where(places.partitions < count, first + places.partitions, -1)
+                for of in np.unique(number[number >= 0]).tolist():
+                    under_way[of].add(places.offsets[number == of])
             if stranger is None:
                 return
             if len(self._strangers) < EXAMPLES_MAX:
                 self._strangers.append(f"{batch.topic}/{batch.partition} offset {stranger}")
             left = left.take(np.arange(len(ours) + 1, len(left)))
+
+    @cached_property
+    def _firsts(self) -> dict[bytes | None, tuple[int, int]]:
+        """For each input, the number of its first partition, and how many it has."""
+        firsts = dict[bytes | None, tuple[int, int]]()
+        for number, at in enumerate(self._inputs):
+            first, count = firsts.get(at.topic.encode(), (number, 0))
+            firsts[at.topic.encode()] = first, count + 1
+        return firsts
 
     async def _output(self, topology: Topology, partition: int, own: Committed | None) -> Extent:
         """Return how far to read `partition` of the output, and of the duplicates."""
@@ -274,16 +297,19 @@ class StagedAudit:
         self, batch: EventBatch, marks: Sequence[Offsets], check: TimeCheck | None
     ) -> None:
         named, claims = dict[int, list[int]](), list[Claim]()
-        for row, partition, at in letters_in(batch, self._input):
-            of = int(partition) if partition.isdigit() else len(marks)
-            if of < len(marks):
-                named.setdefault(of, []).append(at)
-                if check and (claim := check.claim(batch, row, at | of << _OFFSET_BITS)):
-                    claims.append(claim)
+        for row, of, at in letters_in(batch, self._lettered):
+            named.setdefault(of, []).append(at)
+            if check and (claim := check.claim(batch, row, at | of << _OFFSET_BITS)):
+                claims.append(claim)
         for of, offsets in named.items():
             marks[of].add(np.array(offsets, dtype=np.int64))
         if check and claims:
             await check.check(claims)
+
+    @cached_property
+    def _lettered(self) -> dict[tuple[bytes | None, bytes | None], int]:
+        """The partitions of the inputs as letters name them, with their numbers."""
+        return {(at.topic.encode(), b"%d" % at.number): n for n, at in enumerate(self._inputs)}
 
     async def _batches(
         self, topic: str, partition: int, start: int, end: int
@@ -336,7 +362,7 @@ class StagedAudit:
             under_way=sum(each.waiting for each in readers),
             misplaced=misplaced,
             places={
-                name: [_place(at) for at in offsets[:EXAMPLES_MAX]]
+                name: [self._place(name, at) for at in offsets[:EXAMPLES_MAX]]
                 for name, offsets in packed.items()
                 if offsets
             },
@@ -346,6 +372,12 @@ class StagedAudit:
         capacity = recipe.shard_capacity
         capacity = 0 if fullest > capacity else max(capacity, counts.keys)
         return judged(self._settings, capacity, [replace(counts, offsets={})], staged=staged)
+
+    def _place(self, finding: str, packed: int) -> tuple[InputPartition, int]:
+        number, offset = packed >> _OFFSET_BITS, packed & (1 << _OFFSET_BITS) - 1
+        if finding in _OF_OUTPUT:
+            return InputPartition(self._sink.topic, number), offset
+        return self._inputs[number], offset
 
 
 class _InputReader(PartitionReader):
@@ -397,10 +429,10 @@ class _OutputReader(PartitionReader):
 
 
 class _Placed:
-    """Adds the rows of `partition` to a sorter, with the partition in their offsets."""
+    """Adds the rows of a partition to a sorter, with its number in their offsets."""
 
-    def __init__(self, sorter: Sorter, partition: int) -> None:
-        self._sorter, self._bits = sorter, partition << _OFFSET_BITS
+    def __init__(self, sorter: Sorter, number: int) -> None:
+        self._sorter, self._bits = sorter, number << _OFFSET_BITS
 
     def add(self, rows: Rows) -> None:
         """Take rows."""
@@ -422,7 +454,3 @@ def _summed(all_sorts: Sequence[Sorts]) -> Sorts:
         for name, count in asdict(sorts).items():
             setattr(summed, name, getattr(summed, name) + count)
     return summed
-
-
-def _place(packed: int) -> tuple[int, int]:
-    return packed >> _OFFSET_BITS, packed & (1 << _OFFSET_BITS) - 1

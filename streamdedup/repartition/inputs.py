@@ -1,0 +1,182 @@
+"""The inputs: which topics the first stage reads, and for each of them what reads and counts it.
+
+They are named one by one, or by a pattern, whose topics are looked up at the start and now and then. A topic that the
+deployment itself writes or reads otherwise is never an input: it would be a loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import structlog
+
+from streamdedup.delivery.consume import InputReader
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import Services
+from streamdedup.errors import ConfigError
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Sources
+from streamdedup.kafka.partitions import InputPartition
+from streamdedup.kafka.topic_pattern import matching
+from streamdedup.kafka.topics import Topic, Topology, sink_topics
+from streamdedup.metrics.counts import Meters, ShardMeters
+from streamdedup.repartition.middle import all_of, check, options_of
+from streamdedup.settings import Settings
+from streamdedup.settings.stages import copying, of_input
+
+log = structlog.get_logger(__name__)
+
+SHOWN_MAX = 10  # topics in one line
+
+
+async def topics_of(settings: Settings, cluster: Cluster) -> tuple[str, ...]:
+    """Return the topics to read, in order of the alphabet. `settings` are those as written.
+
+    ConfigError if the pattern matches none.
+    """
+    source = settings.source
+    if source.named is not None:
+        return source.named
+    async with asyncio.timeout(ANSWER_S_MAX):
+        if found := await _matching(settings, cluster, settings.own_topics):
+            return found
+    raise ConfigError(
+        f"no topic matches source.pattern: {source.pattern}, or none that may be seen; it must match the whole name,"
+        " and never matches a topic that this deployment writes, nor one with __; check it, or create the topic"
+    )
+
+
+async def _matching(settings: Settings, cluster: Cluster, own: Collection[str]) -> tuple[str, ...]:
+    names = [
+        name
+        for name in await cluster.topic_names()
+        if not name.startswith("__") and name not in own
+    ]
+    return tuple(matching(settings.source.pattern or "", names))
+
+
+async def like_all(settings: Settings, cluster: Cluster) -> Topic | None:
+    """Return the inputs as if they were one topic (`middle.all_of`); None if none may be seen."""
+    async with asyncio.timeout(ANSWER_S_MAX):
+        names = settings.source.named or await _matching(settings, cluster, settings.own_topics)
+        return all_of(await cluster.describe(names), names)
+
+
+class Inputs:
+    """The topics that this process reads as a member of the first stage's group."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        services: Services,
+        sources: Sources,
+        topics: Sequence[str],
+        meters_of: Callable[[str], Meters],
+    ) -> None:
+        """`settings` are those of the stage; `services` are what the readers of all topics share."""
+        self.sources, self.topics = sources, tuple(topics)
+        self._settings, self._services, self._meters_of = settings, services, meters_of
+        self._readers: dict[InputPartition, InputReader] = {}
+
+    @property
+    def lag(self) -> int:
+        """How many offsets of the partitions that are assigned are not read yet."""
+        return sum(self.sources.of(p.topic).lag(p.number) for p in self.sources.assigned or ())
+
+    def meters(self, partition: InputPartition) -> ShardMeters:
+        """Return the counts of `partition`."""
+        return self._meters_of(partition.topic).of(partition.number)
+
+    def hold(self, partition: InputPartition) -> None:
+        """Fetch nothing from `partition` until its reader begins."""
+        self.sources.of(partition.topic).hold(partition.number)
+
+    def reader(self, partition: InputPartition) -> InputReader:
+        """Return the reader of `partition`, always the same."""
+        known = self._readers.get(partition)
+        if known is None:
+            topic = partition.topic
+            services = replace(
+                self._services, source=self.sources.of(topic), meters=self._meters_of(topic)
+            )
+            recipe = Recipe(of_input(self._settings, topic), options_of(self._settings).partitions)
+            known = self._readers[partition] = InputReader(recipe, services, partition.number)
+        return known
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Read these topics from now on. The group assigns anew."""
+        self.topics = tuple(topics)
+        self.sources.subscribe(topics)
+
+
+class PatternWatch:
+    """Has `inputs` follow `source.pattern`: topics come and go, and a topic that was made again is assigned anew.
+
+    A topic that comes and does not suit is left out, so that it stops no other one. `on_change` gets the topics that
+    are read from then on, and those that are written.
+    """
+
+    TURN_S = 10.0
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        inputs: Inputs,
+        topology: Topology,
+        on_change: Callable[[Topology], None],
+    ) -> None:
+        """`settings` are those as written; `topology` has the topics as they are read now."""
+        self._settings, self._cluster, self._inputs = copying(settings), cluster, inputs
+        self._own, self._on_change = settings.own_topics, on_change
+        self._written, self._known = sink_topics(self._settings.sink), topology
+        self._refused: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            await asyncio.sleep(self.TURN_S)
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self.look()
+
+    async def look(self) -> None:
+        """Compare the topics with those that are read. If none is left, the last ones are kept: they may come back."""
+        before, known = self._inputs.topics, self._known
+        found = await _matching(self._settings, self._cluster, self._own)
+        now = await self._cluster.describe([*found, self._settings.sink.topic])
+        same = {n for n in before if n in now.topics and now[n].topic_id == known[n].topic_id}
+        topics = [name for name in found if name in same or self._suits(now, name)]
+        remade = [name for name in topics if name in before and name not in same]
+        if (tuple(topics) == before and not remade) or not topics:
+            return
+        log.info(
+            "inputs_changed",
+            topics=len(topics),
+            came=[name for name in topics if name not in before][:SHOWN_MAX],
+            went=[name for name in before if name not in topics][:SHOWN_MAX],
+            made_again=remade[:SHOWN_MAX],
+        )
+        # Those that are written stay as they were: if one was made again, that is noticed by its watch.
+        written = {name: known[name] for name in self._written}
+        self._known = Topology(now.cluster_id, {**{name: now[name] for name in topics}, **written})
+        self._inputs.subscribe(topics)
+        self._on_change(self._known)
+
+    def _suits(self, now: Topology, name: str) -> bool:
+        """Return whether a topic that came may be read; log once why not."""
+        if name not in now.topics:
+            return False
+        topics = {**{written: self._known[written] for written in self._written}, **now.topics}
+        try:
+            check(Topology(now.cluster_id, topics), self._settings, [name])
+        except ConfigError as error:
+            if self._refused.get(name) != str(error):
+                log.error(
+                    "input_refused",
+                    topic=name,
+                    reason=str(error),
+                    remedy="resolve that, or choose a source.pattern that it does not match; no event of it is read",
+                )
+            self._refused[name] = str(error)
+            return False
+        self._refused.pop(name, None)
+        return True

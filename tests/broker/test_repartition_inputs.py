@@ -1,0 +1,200 @@
+"""Several inputs of one deployment on a real broker: each key once over all of them, whatever dies when."""
+
+import asyncio
+import json
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from streamdedup.commands.audit import audit
+from streamdedup.commands.audit.report import Report
+from streamdedup.commands.reset import move, plan
+from streamdedup.commands.reset_plan import Target
+from streamdedup.kafka.records.origin_header import ORIGIN
+from streamdedup.repartition.inputs import PatternWatch
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from streamdedup.settings import load
+from tests.broker.base import DEADLINE_S, Broker, wait_until
+from tests.broker.topics import (
+    Event,
+    committed,
+    create_topic,
+    delete_topic,
+    produce,
+    read_all,
+    unique_name,
+)
+from tests.deployment import WorkerProcess
+from tests.local import Start
+from tests.staged import Staged
+
+pytestmark = pytest.mark.broker
+
+
+class Inputs(Staged):
+    """A deployment with two inputs, of 2 and of 3 partitions."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        super().__init__(bootstrap, directory, 2)
+        self.prefix = unique_name("clicks")
+        self.eu, self.us = f"{self.prefix}-eu", f"{self.prefix}-us"
+        self.counts = {self.eu: 2, self.us: 3}
+        for topic, partitions in self.counts.items():
+            create_topic(bootstrap, topic, partitions)
+
+    def reads(self, **source: object) -> None:
+        """Have the workers read these inputs."""
+        given = self.config["source"]
+        self.config["source"] = {"repartition": given["repartition"], **source}
+
+    def feed_to(self, topic: str, ids: Iterable[str]) -> None:
+        """Append an event of each id to `topic`, to one partition after the other, without record keys."""
+        count = self.counts[topic]
+        events: list[Event] = [
+            (at % count, None, json.dumps({"id": name}).encode(), [], None)
+            for at, name in enumerate(ids)
+        ]
+        produce(self.bootstrap, topic, events)
+
+    def offsets(self) -> Mapping[str, int]:
+        """Return how many events of each input the first stage has committed."""
+        group = f"{self.group}-repartition"
+        return {
+            topic: sum(committed(self.bootstrap, group, topic).values()) for topic in self.counts
+        }
+
+
+async def audited(staged: Staged) -> Report:
+    """Return the report of an audit."""
+    return await audit(load(staged.write_config(), []))
+
+
+@pytest.mark.long
+async def test_two_topics_and_two_workers_that_are_killed(broker: Broker, tmp_path: Path) -> None:
+    """Each id once, each event copied once, and the audit agrees."""
+    staged, chance = Inputs(broker.bootstrap_servers, tmp_path), random.Random(3)
+    staged.reads(topics=[staged.us, staged.eu])
+    config = staged.write_config()
+    ids = [f"id{chance.randrange(3_000)}" for _ in range(12_000)]
+    every = set(ids)
+
+    def feed(events: list[str]) -> None:
+        staged.feed_to(staged.eu, events[::2])
+        staged.feed_to(staged.us, events[1::2])
+
+    await asyncio.to_thread(feed, ids[:6_000])
+    running = [WorkerProcess(config, tmp_path / f"{number}.log") for number in range(2)]
+    for turn in range(4):
+        await asyncio.sleep(chance.uniform(1.0, 3.0))
+        which = chance.randrange(2)
+        await asyncio.to_thread(running[which].kill)
+        running[which] = WorkerProcess(config, tmp_path / f"{which}-{turn}.log")
+        if turn == 1:
+            await asyncio.to_thread(feed, ids[6_000:])
+    await asyncio.to_thread(
+        wait_until,
+        lambda: len(staged.ids()) == len(every),
+        120.0,
+        lambda: f"{len(staged.ids())} of {len(every)} ids passed",
+    )
+    await asyncio.to_thread(
+        wait_until,
+        lambda: sum(staged.offsets().values()) >= len(ids),
+        DEADLINE_S,
+        lambda: f"copied up to {staged.offsets()}",
+    )
+    for process in running:
+        assert await asyncio.to_thread(process.interrupt, signal.SIGTERM) == 0
+    assert staged.ids().total() == len(every)
+    report = await audited(staged)
+    assert report.fine, report.as_text()
+    assert report.total.read == len(ids)
+
+
+async def test_a_topic_that_appears_later_under_a_pattern(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running workers read it from its first event on; deleted, it ends nobody, and made again, it begins anew."""
+    monkeypatch.setattr(PatternWatch, "TURN_S", 0.5)
+    staged = Inputs(broker.bootstrap_servers, tmp_path)
+    staged.reads(pattern=f"{staged.prefix}-.*", start="latest")
+    later = f"{staged.prefix}-later"
+    async with start(staged) as one, start(staged) as other:
+        for worker in (one, other):
+            await worker.logged("repartition_live")
+        await asyncio.to_thread(staged.feed_to, staged.eu, ["a", "b"])
+        await one.until(lambda: one.tally.consumed + other.tally.consumed == 2, "the first two")
+        await asyncio.to_thread(create_topic, staged.bootstrap, later, 2)
+        staged.counts[later] = 2
+        await asyncio.to_thread(staged.feed_to, later, ["b", "c", "d"])
+        await one.until(lambda: one.tally.consumed + other.tally.consumed == 5, "those of it")
+        shown = "".join(
+            pages(worker.worker.status, Pulse())["/metrics"]().text for worker in (one, other)
+        )
+        assert f'repartition_events_total{{partition="0",topic="{later}"}}' in shown
+        await asyncio.to_thread(delete_topic, staged.bootstrap, later)
+        for worker in (one, other):
+            await worker.until(
+                lambda worker=worker: any(  # type: ignore[misc]
+                    line["went"] == [later] for line in worker.lines("inputs_changed")
+                ),
+                "the topic that went",
+            )
+        await asyncio.to_thread(staged.feed_to, staged.us, ["e"])
+        await one.until(lambda: one.tally.consumed + other.tally.consumed == 6, "that of another")
+        await asyncio.to_thread(create_topic, staged.bootstrap, later, 2)
+        await asyncio.to_thread(staged.feed_to, later, ["d", "f"])
+        await one.until(lambda: one.tally.consumed + other.tally.consumed == 8, "made again")
+    assert await asyncio.to_thread(staged.ids) == Counter("abcdef")
+
+
+async def test_letters_and_origins_name_the_topic(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """An event without a key becomes a letter that names its topic, partition and offset; the audit believes it."""
+    staged = Inputs(broker.bootstrap_servers, tmp_path)
+    staged.reads(topics=[staged.eu, staged.us])
+    staged.config["sink"]["dead_letter_topic"] = letters = unique_name("letters")
+    for topic in staged.counts:
+        produce(staged.bootstrap, topic, [(1, None, b"no json", [], None)])
+        await asyncio.to_thread(staged.feed_to, topic, ["a", "b"])
+    async with start(staged) as worker:
+        await worker.consumed(6)
+        copies = await asyncio.to_thread(read_all, staged.bootstrap, staged.middle)
+        origins = [dict(copy.headers)[ORIGIN] or b"" for copy in copies]
+        assert len(set(origins)) == 6
+        assert sum(staged.us.encode() in origin for origin in origins) == 3
+    told = [dict(r.headers) for r in await asyncio.to_thread(read_all, staged.bootstrap, letters)]
+    named = {(its["streamdedup.topic"], its["streamdedup.partition"]) for its in told}
+    assert named == {(topic.encode(), b"1") for topic in staged.counts}
+    report = await audited(staged)
+    assert report.fine, report.as_text()
+    assert report.total.malformed == 2
+
+
+async def test_a_reset_moves_all_inputs(broker: Broker, tmp_path: Path, start: Start) -> None:
+    """Its table names the topic of each partition; nothing passes again."""
+    staged = Inputs(broker.bootstrap_servers, tmp_path)
+    staged.reads(topics=[staged.eu, staged.us])
+    for topic in staged.counts:
+        await asyncio.to_thread(staged.feed_to, topic, ["a", "b", "c"])
+    async with start(staged) as worker:
+        await worker.consumed(6)
+    settings = load(staged.write_config(), [])
+    planned = await plan(settings, Target("earliest"), forget=False)
+    assert [planned.name_of(step) for step in planned.steps] == [
+        f"{topic}/{partition}"
+        for topic, count in staged.counts.items()
+        for partition in range(count)
+    ]
+    assert sum(step.again for step in planned.steps) >= 6
+    await move(settings, planned)
+    assert set(staged.offsets().values()) == {0}
+    async with start(staged) as worker:
+        await worker.consumed(6)
+    assert await asyncio.to_thread(staged.ids) == Counter("abc")
