@@ -88,6 +88,12 @@ CASES = (
         what="`record_path: objects`",
         worker={"kafka": {"record_path": "objects"}},
     ),
+    replace(
+        BASE,
+        name="hash-murmur3",
+        what="`filter.hash: murmur3`",
+        worker={"filter": {"hash": "murmur3"}},
+    ),
     replace(BASE, name="partitions-1", what="1 partition", partitions=1),
     replace(BASE, name="partitions-16", what="16 partitions", partitions=16),
     replace(BASE, name="duplicates-0", what="no duplicates", duplicates=0.0),
