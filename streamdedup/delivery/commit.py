@@ -1,7 +1,7 @@
 """The second half of a shard's work: emit decided events, commit them with the input offset, admit their digests.
 
-It takes one transaction after the other, in order. It raises every error; whether a transaction was committed is then
-for the next fencing to find out.
+It takes one transaction after the other, in order. It raises every error; the next fencing then finds out whether the
+transaction was committed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.sink import ForeignWriteError, RefusedError
 from streamdedup.kafka.topics import Topology
 
-# The broker's default of replica.lag.time.max.ms: that long an event may be in the log before a reader is shown it.
+# The broker's default of replica.lag.time.max.ms: an event may be in the log for this long before a reader sees it.
 UNSEEN_S_MAX = 30.0
 
 
@@ -129,8 +129,8 @@ class Committer:
     def _refused(self, error: RefusedError, transaction: Transaction) -> None:
         """Have the next transactions take fewer events, to find the one that was refused.
 
-        DeliveryError if the broker also refuses the record by which we reject that event, such as its dead letter, and
-        that for more than the time that we stamped it with.
+        DeliveryError if the broker also refuses the record by which we reject that event, such as its dead letter, for
+        another reason than our timestamp.
         """
         if self._emitter.unstamp_letters(error):
             return
@@ -144,7 +144,7 @@ class Committer:
         self._pace.halve(transaction, f"refused by {error.topic}: {error.reason}")
 
     def _refused_letter(self, error: RefusedError, transaction: Transaction) -> int | None:
-        """Return the input offset whose letter was refused; None if smaller transactions are to show what was."""
+        """Return the input offset whose letter was refused; None if it takes smaller transactions to find out."""
         if transaction.last_offset in self._pace.refused:
             return transaction.last_offset
         is_letter = error.topic == self._settings.sink.dead_letter_topic
@@ -153,7 +153,7 @@ class Committer:
     def _note_stamp(
         self, topology: Topology, transaction: Transaction, end: int | None, asked_s: float
     ) -> None:
-        """Have the brokers' clocks looked at: in the marker of this commit, or in the input if it has LogAppendTime.
+        """Note where to read the brokers' clocks: at the marker of this commit, or in an input with LogAppendTime.
 
         The marker stands at `end`, right after our last event. An event of the input was stamped after we stood at an
         end of the input that does not include it.

@@ -2,7 +2,7 @@
 
 If a fetch cannot be parsed, the events are read one at a time. So everything before the damaged event is delivered, and
 the error then names its offset. With `source.on_damaged: skip`, a record batch that cannot be read is passed on as a
-batch of no events, so the transaction that covers its offsets accounts for it. Of a middle topic, everything before the
+batch of no events, so the transaction that covers its offsets accounts for it. In a middle topic, everything before the
 first event that is no copy of ours is delivered (`middle`).
 """
 
@@ -29,7 +29,7 @@ class InputReader:
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
         self._source, self._topic = services.source, recipe.settings.source.topic
         self._middle = Middle.read_by(recipe.settings)
-        # In the middle topic are our own copies, so a damaged batch of it would be a loss.
+        # The middle topic holds our own copies, so to skip a damaged batch of it would lose events.
         self._skips = recipe.settings.source.on_damaged == "skip" and self._middle is None
         self._meters = services.meters.of(partition)
         self._partition = partition
@@ -132,7 +132,7 @@ class InputReader:
         return move if damage is None else f"set source.on_damaged: skip, or {move}"
 
     def _in_our_way(self, damage: Damage | None) -> Damage | None:
-        """Return `damage` from the next offset on, before which everything was read; None if it is not there."""
+        """Return the part of `damage` from the next offset on; None if there is none, or the epoch is over."""
         if damage is None or not self.ours or damage.last_offset < self.next_offset:
             return None
         return replace(damage, first_offset=max(damage.first_offset, self.next_offset))
@@ -151,8 +151,8 @@ class InputReader:
     ) -> EventBatch | None:
         """Return the next events; None if none arrived before the loop's time `ends_at`.
 
-        It also returns None if the shard is leaving, the epoch is over, or it is `stuck`.
-        It may be cancelled: no event is lost by that.
+        It also returns None if the shard is leaving, the epoch is over, or it is `stuck`. A cancellation loses no
+        event.
         """
         loop = asyncio.get_running_loop()
         while (

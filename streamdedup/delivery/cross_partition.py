@@ -21,7 +21,7 @@ SUSPICIOUS = 0.01  # the share of events without a record key that cannot be a f
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """That keys came in several partitions: of `keys` that were compared, `keys_in_several` did so.
+    """Evidence that keys came in several partitions: `keys` were compared, and `keys_in_several` of them did.
 
     `unseen_share` is the estimated share of all duplicates that pass for this reason.
     """
@@ -37,7 +37,7 @@ class Evidence:
 
     @property
     def text(self) -> str:
-        """Return it in words."""
+        """The evidence in words."""
         return (
             f"events of one key come in several partitions, and about {self.unseen_share:.1%} of all duplicates pass"
             " for that reason"

@@ -126,7 +126,7 @@ class Decider:
     ) -> None:
         """Fill a transaction with `batch` and the events after it, until the interval, events or bytes are used up.
 
-        Or until it has `last_offset`.
+        If `last_offset` is given, the transaction also ends once it has that offset.
 
         After the interval it still takes events while the transaction before it commits, because it would only wait for
         that commit. So the events that arrive during that commit need no transaction of their own.

@@ -72,10 +72,10 @@ class Emitter:
         return now_ms if present is None else present.middle
 
     def unstamp_letters(self, error: RefusedError) -> bool:
-        """From now on send letters without a timestamp, which any topic takes, if it is theirs that was refused.
+        """If a letter was refused for its timestamp, send letters without one from now on: any topic takes these.
 
-        Return False if it was not, or if they have none already. It happens before the broker's time is known, if ours
-        is wrong, and if the clocks of two brokers differ.
+        Return False if no letter was refused for that, or if they have no timestamp already. It happens if our clock is
+        wrong and the broker's time is not known yet, and if the clocks of two brokers differ.
         """
         letters = (self._sink.dead_letter_topic, self._sink.blocked_topic)
         if not (self._stamps_letters and error.by_time and error.topic in letters):

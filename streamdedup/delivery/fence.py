@@ -34,7 +34,7 @@ async def fence(
 ) -> tuple[Topology, Found]:
     """Fence all other writers of `partition`; return the topics, and what the broker then reports about the partition.
 
-    `past` returns what the newest snapshots say of their logs; it is asked if the committed offset has no note.
+    `past` returns the logs that the newest snapshots name; it is called if the committed offset has no note.
     ConfigError if the topics do not fit, DeliveryError if a transaction in the output stays open; any other error is a
     doubt.
     """
@@ -120,7 +120,7 @@ async def others(
 async def beyond(
     settings: Settings, cluster: Cluster, topology: Topology, own: Committed | None
 ) -> list[int]:
-    """Return the output partitions that the input has not, and that something was written to.
+    """Return the output partitions that the input does not have, and to which something was written.
 
     Empty if the `own` offset has a note, which is enough, or if there is no filter.
     """

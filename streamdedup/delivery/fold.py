@@ -110,7 +110,7 @@ class FoldedMemory(Memory):
         shard = await self._remembered(identity)
         if shard is None or await self._is_outdone(shard, identity, found):
             shard = await self._restore(identity, found, topology)
-        # The load above is outside: if a disk hangs, that shard must not keep other shards from folding.
+        # The load above holds no place in `folds`: a shard whose disk hangs must not keep others from folding.
         async with self._services.folds:
             await self._bridge(shard, found, topology)
             await self._fold(shard, found, foreign)
@@ -188,7 +188,7 @@ class FoldedMemory(Memory):
         """Return the shard in memory, if its filter is the fold of this very log; else None."""
         if self.shard is None or self._folded is None:
             return None
-        # Its hash is right: this process chose it. A snapshot without a secret may have been kept for want of the log.
+        # Its hash is right: this process chose it. It is murmur3 if only a snapshot without a secret has all keys.
         own = replace(identity, hash=self._folded.hash, hash_check=self._folded.hash_check)
         if own.differences(self._folded):
             return None
@@ -292,7 +292,7 @@ class FoldedMemory(Memory):
         return is_short(floor, found) and not self._is_outlived(found, topology)
 
     def _without_secret(self, identity: Identity) -> Identity | None:
-        """Return the identity of murmur3 if the operator left the hash at its default, which once was that one."""
+        """Return the identity with murmur3 if the operator did not choose the hash: it was the default once."""
         if not self._settings.filter.draws_secret or self._settings.filter.names_hash:
             return None
         return replace(identity, hash=MURMUR3.name, hash_check=MURMUR3.check)
@@ -352,7 +352,7 @@ class FoldedMemory(Memory):
         )
 
     async def _fold_parts(self, shard: Shard, batch: EventBatch) -> tuple[int, int, int]:
-        """Do what `_fold_in` does, in parts that each take one turn of the loop."""
+        """Fold `batch` by `_fold_in`, in parts that each take one turn of the loop."""
         parts = batch.parts(self._extractor.rows_a_turn)
         counts = [await self._fold_in(shard, part) for part in parts]
         nulls, broken, marked = (sum(column) for column in zip(*counts, strict=True))
@@ -361,9 +361,9 @@ class FoldedMemory(Memory):
     async def _fold_in(self, shard: Shard, batch: EventBatch) -> tuple[int, int, int]:
         """Add the keys of `batch`; return how many events have no key, are malformed, and are marked as not passed.
 
-        An event without a key is malformed, or a tombstone that is not judged. Marked are those that have a key:
-        shadow mode emits every event, and marks those that would not have passed. Their keys were never admitted.
-        DeliveryError if an event lies elsewhere than its key belongs, behind a middle topic.
+        An event without a key is malformed, or a tombstone that is not judged. Only events with a key count as marked:
+        shadow mode emits every event, and marks those that would not have passed. Their keys were never admitted. With
+        a middle topic, DeliveryError if an event is not in the partition of its key.
         """
         found = await keys_of(batch, self._extractor)
         keys = found.keys
@@ -394,6 +394,6 @@ class FoldedMemory(Memory):
 
 
 def _watermark(found: Found) -> int | None:
-    """Return the time of the window when the input offset was committed; None if no note says."""
+    """Return the time of the window when the input offset was committed; None if no note has it."""
     note = found.committed.note if found.committed else None
     return note.watermark if note else None

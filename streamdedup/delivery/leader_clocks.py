@@ -1,8 +1,8 @@
 """Keeps `BrokerClock` up to date for the output's leaders: it looks at the markers of our own transactions.
 
-A commit is answered before its marker is written, so `run` waits for the marker: no transaction does, and no failure
-here is more than a lack of knowledge. Only the marker of a transaction that failed is waited for, by the shard that
-begins again. If the broker refused an event for its timestamp before its clock was known, it is known from then on.
+The broker answers a commit before it writes the marker. So `run` waits for the marker, and no transaction does; if that
+fails, a clock only stays unknown. Only a shard that begins again waits, for the marker of its transaction that failed.
+So if the broker refused an event for its timestamp, its clock is known from then on.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ REMEDY = "set the clock of this machine or of that broker right (NTP); no event 
 
 
 class _Written(NamedTuple):
-    """A place in a log, from `start` to `end` (exclusive), with a stamp of after `asked_s`, or one that is to come."""
+    """Offsets of a log, from `start` to `end` (exclusive), that have a stamp later than `asked_s`, or will have one."""
 
     topic: str
     partition: int

@@ -31,7 +31,7 @@ stopped shard stays in the group.
 #       +---- leave(), from any state -------------------------------+-----------+
 #
 # ASSIGNED   The shard does not run: the partition was just assigned, or `run` has ended. There is no producer. A filter
-#            may be in memory, from the time before.
+#            may be in memory, from an earlier assignment.
 # FENCING    The consumer fetches nothing from the partition. First the group must confirm that the partition is still
 #            ours: a worker that slept must not fence the one that took its place. If it is not ours, the shard waits
 #            for `leave`. Then `fence` starts a producer under the transactional id OUTPUT/PARTITION, which fences every
@@ -43,8 +43,8 @@ stopped shard stays in the group.
 # FOLDING    `fold` (it implements `memory`) keeps the filter in memory, or loads the newest usable snapshot with
 #            `snapshots`, or begins with an empty filter. Then it reads the committed events of the output from the
 #            label to the end that FENCING read. The label rises with them; at last it equals that end. If the partition
-#            is new (a birth), or its committed offset counts no more, the offset to begin at is committed now, before
-#            anything is read, so that a crash cannot move it. A worker without a filter folds nothing
+#            is new (a birth), or its committed offset no longer counts, the offset to begin at is committed now,
+#            before anything is read, so that a crash cannot move it. A worker without a filter folds nothing
 #            (`memory.NoMemory`): its label only records the end, and others may write, too.
 # LIVE       The consumer reads from the resumed offset. Everything below the label is in the filter. Above it the
 #            output may hold markers and those events of ours that are not yet admitted. If it holds any other event, a
@@ -52,7 +52,7 @@ stopped shard stays in the group.
 #            the shard reads nothing more, commits what is decided, and waits for `leave`.
 # FULL       The filter has reached its capacity and may not grow. Everything decided is committed. The consumer fetches
 #            nothing, the producer stays open, and the shard waits for `leave`. If memory could not be had several times
-#            in a row, in any state, the shard waits likewise, without a producer.
+#            in a row, in any state, the shard waits in the same way, but without a producer.
 # STOPPED    The output, the offset or the topics contradict what we know, and `trouble` says how. Our transaction is
 #            aborted if the broker answers, the producer is dropped, and nothing is read, decided or committed. A filter
 #            that refuses a chosen key (`filters.strain`) stops the shard, too: the transaction is committed then, and
@@ -80,7 +80,8 @@ stopped shard stays in the group.
 #      shards (`kafka.large`). The shard holds its place until all is committed that it read of that batch, or until it
 #      is taken back. While it waits for a place it has none, and no open transaction, so nothing waits in a circle.
 #   2. Keys are extracted and normalized. Malformed events, and those that the output would refuse (`emit.refused_by`:
-#      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get theirs before any rule.
+#      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get their verdicts before any
+#      rule.
 #   3. `shard` decides the others by the lists, then by filter and pending. What passes becomes pending.
 #   4. The events join the open transaction. It takes more until its interval, its events or its bytes are used up;
 #      after the interval it still takes more while the transaction before it commits. Then `Shard.seal` closes it.
@@ -116,8 +117,8 @@ stopped shard stays in the group.
 #     another log, other settings or another floor (`Recipe.identity`), or is ahead of the output's end
 #     (`snapshot.store`); or it cannot be read: `snapshot.Store.load` catches all of these;
 #   - the output now holds another record batch at the place of the last one that the snapshot folded, or nothing shows
-#     that it is still the same log: `snapshot.fingerprint.doubt_of` decides. `fold` checks a filter in memory likewise,
-#     and drops it if the record batch is another one.
+#     that it is still the same log: `snapshot.fingerprint.doubt_of` decides. `fold` checks a filter in memory in the
+#     same way, and drops it if the record batch is another one.
 # A snapshot is not refused for its age. If the output no longer holds all events above its label, `resume.check_memory`
 # stops the shard, or accepts the gap, as `sink.on_gap` says.
 
@@ -432,7 +433,10 @@ class Delivery:
         self._memory.forget_from(ours_end)
 
     def _check_partitions(self, found: Found) -> bool:
-        """Return whether the input has other partitions than the memory, and that is accepted; DeliveryError if not."""
+        """Return whether the input has another number of partitions than the memory, and the operator accepts that.
+
+        DeliveryError if the operator does not.
+        """
         if (warning := growth(found, self._settings.source)) is None:
             return False
         self._log.warning("input_grown", detail=warning)
@@ -458,7 +462,7 @@ class Delivery:
 
         DeliveryError with `source.repartition`: the output may be spread over partitions by another rule.
 
-        The filter is the fold of the output all the same, because a snapshot or a memory of other keys has another
+        The filter is the fold of the output nevertheless, because a snapshot or a memory of other keys has another
         identity. Events of the output that have no key by our meaning are in no filter.
         """
         ours = self._recipe.meaning.check
@@ -617,7 +621,7 @@ class Delivery:
 
 
 def warn_of_start(log: Any, meters: ShardMeters, resume: Resume) -> None:  # noqa: ANN401 - structlog's
-    """Warn, and count what was passed over, if the offset that was committed does not count any more.
+    """Warn, and count what was passed over, if the committed offset no longer counts.
 
     `log` names the partition.
     """

@@ -1,21 +1,21 @@
 """Finish a transaction of ours that has ended, and whose end the brokers have not written everywhere.
 
 Kafka from 4.1 on skips the markers of a transaction for partitions that have no leader, as if they had been deleted. A
-broker that is killed and restarted has no leaders for a moment. The coordinator then says that the transaction has
-ended, but the output or the group's offset stays undecided for ever: no new producer and no restart ends that. The
-next transaction of the same producer id does, with its own outcome. So we find out how the lost one ended, and end an
-empty one in the same way.
+broker that is killed and restarted has no leaders for a moment. The coordinator then reports that the transaction has
+ended, but the output or the group's offset stays undecided for ever. Neither a new producer nor a restart ends that.
+The next transaction of the same producer id does, with its own outcome. So we find out how the lost one ended, and end
+an empty one in the same way.
 
 The note of each commit shows how: with `exactly_once`, no event of ours lies at or above the label of the last commit.
 If only the output is undecided, the lost transaction was committed if the label lies above its events. If the offset is
 undecided, it was committed if the output shows events of ours at or above the label before it. If both are undecided,
-it is committed: an offset is sent when all events are in the output, so the transaction is whole, and we may have
-taken it for committed. Else it was aborted, or it wrote nothing to the output: then its input is read again, and gives
-the same.
+it is committed: an offset is sent when all events are in the output, so the transaction is whole, and we may have taken
+it for committed. Otherwise it was aborted, or it wrote nothing to the output: then its input is read again, with the
+same result.
 
-A transaction that the next one has ended in its place, with another outcome, is none of these. If it had been committed
-and is aborted now, `Committer.confirmed_end` lies above the label, and the memory holds what the output does not
-(`lifecycle`): that memory is dropped.
+If the next transaction has already ended the lost one, with another outcome, none of this applies. If the lost one was
+committed and is aborted now, `Committer.confirmed_end` lies above the label, and the memory holds what the output does
+not: `lifecycle` drops that memory.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 async def finish_lost(
     settings: Settings, cluster: Cluster, writer: Writer, topology: Topology, partition: int
 ) -> None:
-    """End the last transaction of `writer` where its markers were lost. `writer` has fenced all others.
+    """End the last transaction of `writer` if its markers were lost. `writer` has fenced all others.
 
     This does nothing if nothing of it is undecided: what others have left open is not ours to end.
     """
@@ -84,7 +84,7 @@ async def finish_lost(
 
 
 def _label(own: Committed | None, output_id: str | None) -> int | None:
-    """Return the output offset after our last event of the committed transactions; None if no note says it."""
+    """Return the output offset after our last event of the committed transactions; None if no note has it."""
     note = own.note if own else None
     if note is None or not note.atomic or note.output_id != output_id:
         return None

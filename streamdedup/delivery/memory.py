@@ -74,7 +74,7 @@ class Memory(Protocol):
         """Return whether anything was ever folded: then the shard is not newly born."""
 
     async def past(self) -> Sequence[Log]:
-        """Return what the newest snapshot says of the log it is of; without one, what those of other partitions say."""
+        """Return the log that the newest snapshot names; without one, the logs that those of other partitions name."""
 
     def resume(self, found: Found) -> Resume:
         """Return where reading goes on. Raises DeliveryError if output and offset contradict one another."""

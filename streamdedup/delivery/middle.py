@@ -43,9 +43,9 @@ class Middle:
         )
 
     async def stripped(self, batch: EventBatch) -> EventBatch:
-        """Return the events without their origins, which become `places`; none from the first on that is not ours.
+        """Return the events before the first that is not ours, without their origins, which become `places`.
 
-        StrangerError if that is the first of them.
+        StrangerError if there is none before it.
         """
         ours, stranger = await beside(is_large(batch), unmarked, batch, self.group)
         if stranger is None or len(ours):
@@ -58,7 +58,7 @@ class Middle:
         )
 
     async def check_placement(self, batch: EventBatch, keys: Column) -> None:
-        """Raise DeliveryError if an event of the middle topic, or of the output, lies elsewhere than its key belongs.
+        """Raise DeliveryError if an event of the middle topic, or of the output, is not in the partition of its key.
 
         `keys` (n,) are the keys of `batch`. An event without a key may lie anywhere.
         """

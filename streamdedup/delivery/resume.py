@@ -1,7 +1,8 @@
 """Where a shard resumes: pure decisions on what the broker reported after the fence.
 
 A committed offset counts only for the topics that its note names. To start too early is always safe, because the output
-is folded first: so an offset that does not fit is replaced by the earliest one. A contradiction to the output stops.
+is folded first: so an offset that does not fit is replaced by the earliest one. A contradiction to the output stops the
+shard.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,9 +35,9 @@ class Found:
     partition: int
     partitions: int  # of the input
     others: Mapping[int, Note]  # of the group's other partitions; empty if `committed` has a note
-    # Of the newest snapshot; without one, of those of other partitions. Empty if `committed` has a note.
+    # That of the newest snapshot; without one, those of other partitions' snapshots. Empty if `committed` has a note.
     snapshots: Sequence[Log] = ()
-    # The output partitions that the input has not, and that something was written to; empty likewise.
+    # The output partitions that the input does not have, and to which something was written. Empty in the same case.
     beyond: Collection[int] = ()
 
     @property
@@ -81,7 +82,7 @@ class Found:
 
     @property
     def born(self) -> int:
-        """How many partitions the input had when the group began; as many as now if no note says."""
+        """How many partitions the input had when the group began; as many as now if no note has it."""
         return min((note.born for note in self.known if note.born), default=self.partitions)
 
     @property
@@ -114,7 +115,7 @@ class Found:
 class Unfit:
     """A snapshot of this very log, folded up to `label`, that was refused because it was made with other settings.
 
-    `way_back` says which options to change so that it fits. It is removed after so many `saves`.
+    `way_back` says which options to change so that it fits. It is removed after this number of `saves`.
     """
 
     path: str
@@ -127,7 +128,7 @@ class Unfit:
 class Resume:
     """The input offset to read on from, and the reason.
 
-    At a `birth`, and if the committed offset counts no more (`anew`), it is committed before anything is read.
+    At a `birth`, and if the committed offset no longer counts (`anew`), it is committed before anything is read.
     """
 
     offset: int
@@ -135,7 +136,7 @@ class Resume:
     why: str
     anew: bool = False
     skipped_from: int | None = None
-    """The committed offset, if the events from there to `offset` were deleted unread, as far as there were any."""
+    """The committed offset, if the broker deleted what lay from there to `offset` before it was read."""
 
     @property
     def skipped(self) -> int:
@@ -258,9 +259,9 @@ def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: in
 
 
 def growth(found: Found, source: SourceOptions) -> str | None:
-    """Check whether the input has as many partitions as the memory has: more after a growth, any if it was made again.
+    """Check that the input has as many partitions as when the memory was made: it may have grown, or been made again.
 
-    Return a warning if it has not and the operator accepts that duplicates pass; DeliveryError if not.
+    If it has not, return a warning if the operator accepts that duplicates pass, and raise DeliveryError otherwise.
     """
     now = found.partitions
     before = min((count for count in found.counts if count != now), default=None)
@@ -323,5 +324,5 @@ def within_bounds(offset: int, start: int, end: int, source: SourceOptions) -> R
 
 
 def differs(one: str | None, other: str | None) -> bool:
-    """Return whether two ids of a topic or cluster differ. What is not known differs from nothing."""
+    """Return whether two ids of a topic or cluster differ. An unknown id (None) differs from no other."""
     return one is not None and other is not None and one != other

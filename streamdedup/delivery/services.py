@@ -32,8 +32,8 @@ class Services:
     """The shared services; one object for each worker.
 
     A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. `now_ms` is the wall
-    clock, in ms since 1970. It is compared with what a topic retains, and never decides what becomes of an event: that
-    is for `clocks`, those of the brokers. `random` gives the secrets of filters.
+    clock, in ms since 1970. It is compared with what a topic retains, and never decides what happens to an event:
+    `clocks`, those of the brokers, do. `random` gives the secrets of filters.
     """
 
     cluster: Cluster

@@ -122,7 +122,7 @@ def _lettered(few: EventBatch, time_ms: int, letters: Letters, cut: Sequence[str
 def _told(
     few: EventBatch, letters: Letters
 ) -> tuple[Sequence[Headers], Integers, Mapping[str, Integers]]:
-    """Return what says where each event lay and why this letter is sent, as the arguments of `appended`.
+    """Return the headers with the place of each event and the reason of its letter, as arguments of `appended`.
 
     An event of a middle topic is named by its place in the input.
     """

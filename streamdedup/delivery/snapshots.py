@@ -135,9 +135,9 @@ class ShardSnapshots:
             return True
 
     async def past(self) -> Sequence[Log]:
-        """Return what the newest snapshot says of its log; without one, what those of the other partitions say.
+        """Return the log that the newest snapshot names; without one, the logs that those of other partitions name.
 
-        They may be of another log. Empty if there is none, or the disk answers with an error.
+        They may be other logs than the output's. Empty if there is none, or the disk answers with an error.
         """
 
         def newest() -> list[Log]:

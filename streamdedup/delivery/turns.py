@@ -34,7 +34,7 @@ async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
 async def digests_of(keys: Column, hash_: Hash) -> Digests | None:
     """Return the digests (n, 2) of `keys` (n,), made in a thread, if they would hold up the loop too long.
 
-    None if they would not: who needs them may make them. Those of nulls are undefined.
+    None if they would not: the caller may then make them. Those of null keys are undefined.
     """
     if not is_long(keys):
         return None
@@ -52,7 +52,7 @@ def is_long(keys: Column) -> bool:
 def is_large(batch: EventBatch) -> bool:
     """Return whether to read `batch` in a thread, because it was decompressed to more than one turn may take.
 
-    Its sizes alone decide. Events that were read as objects are never large: whoever made the objects took longer.
+    Its sizes alone decide. Events that were read as objects are never large: to make the objects took longer.
     """
     return batch.bodies is not None and int(batch.bodies.sizes.sum()) > LOOP_BYTES_MAX
 

@@ -1,7 +1,7 @@
-"""Where the partitions of all inputs stand in event time, over all members: what the rule of `skew` decides by.
+"""How far each partition of the inputs stands in event time, over all members. The rule in `skew` decides by it.
 
-Other members may copy partitions, so the group's notes and the input's logs are asked; between two looks, what this
-process commits is added.
+Other members copy partitions, too, so each look reads the group's notes and the ends of the inputs. Between two looks,
+the commits of this process are added.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from streamdedup.units import counted
 log = structlog.get_logger(__name__)
 
 SHOWN_MAX = 10  # partitions in one line
-STANDS_S = 60.0  # for which the slowest partition has not moved before that is a warning
+STANDS_S = 60.0  # how long partitions of ours wait before that is a warning
 
 
 class Heads:
@@ -58,16 +58,16 @@ class Heads:
             await asyncio.sleep(self.HELD_TURN_S if self._held else self.TURN_S)
 
     async def refresh(self) -> None:
-        """Ask once more, before the first events after a pause: others may have got theirs meanwhile.
+        """Look once more, before the first events after a pause: other partitions may have got events meanwhile.
 
-        If it fails, what is known stands; the watch asks again, and reports why it could not.
+        If that fails, the last standings stay in use; `run` looks again, and its error is reported.
         """
         with suppress(Exception):
             async with asyncio.timeout(ANSWER_S_MAX):
                 await self.look()
 
     async def look(self) -> None:
-        """Ask once. A partition whose leader does not answer stands as it stood."""
+        """Look once. A partition whose leader does not answer keeps the end that was known."""
         partitions, before = self._partitions, self._standings
         numbers = by_topic(partitions)
         stable = await asyncio.gather(
@@ -127,7 +127,7 @@ class Heads:
 
     @property
     def reason(self) -> str | None:
-        """For which partitions ours wait, as text; None if none waits."""
+        """Which partitions ours wait for, as text; None if none waits."""
         held = dict(self._held)
         slow = list(dict.fromkeys(p for its in held.values() for p in its))
         if not slow:
@@ -145,7 +145,7 @@ class Heads:
         return f"{partition}{at}{why}"
 
     def _report(self) -> None:
-        """Log, once, that ours have waited for a minute, and once that they go on."""
+        """Log once that partitions of ours have waited for a minute, and once that none waits any more."""
         reason, now = self.reason, asyncio.get_running_loop().time()
         if reason is None:
             if self._reported:

@@ -1,12 +1,13 @@
-"""Ends what the brokers have left undecided of the stage's transactions, because they lost its markers.
+"""Ends those of the stage's transactions that the brokers left undecided because they lost the markers.
 
-Kafka 4.1 and later lose them if a broker ends a transaction while one of its partitions has no leader for a moment, as
-when it starts again after a kill (`delivery.lost_markers`). No new producer ends that, and no restart of the broker; an
-empty transaction of the same producer id does. So this helps if the process is the same one, or has a name of its own
-(`kafka.group_instance_id`).
+Kafka 4.1 and later lose markers if a broker ends a transaction while one of its partitions has no leader, for example
+while a killed broker starts again (`delivery.lost_markers`). Neither a new producer nor a restart of the broker ends
+such a transaction; an empty one of the same producer id does. So this helps only if the process is still the same one,
+or has a name of its own (`kafka.group_instance_id`).
 
-If copies are undecided, the lost transaction is committed: at worst its events are in the middle twice, and the second
-stage knows them. If only the offsets are, it is aborted: at worst their events are copied again.
+If its copies are undecided, the lost transaction is committed: at worst its events are in the middle twice, and the
+second stage drops the second copies. If only its offsets are undecided, it is aborted: at worst their events are copied
+again.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The middle topic: made to suit the stage, or refused by name if it is otherwise.
+"""The middle topic: the stage makes it with the settings that it needs, and refuses one with other settings.
 
 It belongs to one deployment. Nothing in it may be deleted before the second stage has read it, so only the purge
 (`purge`) deletes, and the copies keep their timestamps, so no limit on them may apply.
@@ -29,7 +29,7 @@ ENVELOPE_BYTES = 1 << 16  # for the origin of each event, and the frame of a rec
 SEGMENT_BYTES = 64 << 20  # a purge frees whole segments
 ANY_MS = (1 << 63) - 1  # Kafka's way to say that a limit on timestamps does not apply
 
-# Of several inputs, the largest counts; below 0 is without a limit.
+# Of several inputs, the largest value counts; a value below 0 means no limit.
 _LARGEST = ("max.message.bytes", "min.insync.replicas", "retention.ms")
 _REMADE = "delete that topic, which this worker then makes itself, or name another source.repartition.topic"
 
@@ -66,7 +66,7 @@ def settings_for(input_: Topic) -> dict[str, str]:
 
 
 def other_partitions(middle: Topic, partitions: int) -> list[str]:
-    """Return what is wrong if the `middle` topic has other than so many `partitions`; else nothing."""
+    """Return the problem, as a list, if the `middle` topic has another number of partitions; else an empty list."""
     problems = list[str]()
     if middle.partitions != partitions:
         problems.append(
@@ -78,9 +78,9 @@ def other_partitions(middle: Topic, partitions: int) -> list[str]:
 
 
 def misfits(middle: Topic, input_: Topic | None, partitions: int) -> list[str]:
-    """Return what does not suit in the `middle` topic of `input_`, which shall have so many `partitions`.
+    """Return what does not suit in the `middle` topic of `input_`; it must have this number of `partitions`.
 
-    If the input may not be seen, None, what depends on it is not looked at.
+    If `input_` is None, because the input may not be seen, what depends on it is not checked.
     """
     problems = other_partitions(middle, partitions)
     if input_ and middle.replicas < input_.replicas:

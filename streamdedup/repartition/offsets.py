@@ -1,4 +1,4 @@
-"""The first stage's offsets, as itself and commands read them: only when no transaction on them is open any more."""
+"""The first stage's offsets. The stage and the commands read them once no transaction on them is open."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ from streamdedup.repartition.middle import options_of, other_partitions
 from streamdedup.settings import Settings
 
 POLL_S = 0.2
-TRANSACTION_S = 10.0  # a dead member holds back all readers of the middle for as long
+TRANSACTION_S = 10.0  # the stage's time-out: if a member dies, all readers of the middle wait for it
 LOST_S = 15.0  # for which an offset is undecided before its markers count as lost
 
 
@@ -72,9 +72,10 @@ async def decided(
     partitions: Collection[InputPartition],
     on_lost: Callable[[], Awaitable[None]] | None = None,
 ) -> dict[InputPartition, Committed]:
-    """Return the stage's offsets by partition, once none is in a transaction that is open; DeliveryError if one stays.
+    """Return the stage's offsets by partition, once no open transaction has one; DeliveryError if one stays open.
 
-    `settings` are those of the stage. `on_lost` is called once if one stays open for longer than the stage's may last.
+    `settings` are those of the stage. `on_lost` is called once if a transaction stays open for longer than one of the
+    stage may last.
     """
     group, loop = settings.kafka.group_id, asyncio.get_running_loop()
     within_s = settings.delivery.open_transaction_s + TRANSACTION_S
@@ -104,9 +105,9 @@ async def found_in(
     partition: InputPartition,
     committed: Committed | None,
 ) -> Found:
-    """Return what the broker says of `partition`, whose output is the middle topic.
+    """Return what the broker reports about `partition`, whose output is the middle topic.
 
-    Its copies are in all partitions there, so of the output only the id is returned.
+    Its copies are in all partitions of the middle topic, so of the output only the id is filled in.
     """
     topic, number = partition
     return Found(

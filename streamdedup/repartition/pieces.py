@@ -1,6 +1,6 @@
 """What the stage copies: a piece is some consecutive events of one partition of the input, with the place of each.
 
-A reader for each partition makes pieces; one transfer after the other takes them. The queue between them is bounded.
+Each partition has a reader that makes pieces; the transfers take them, one after the other. The queue is bounded.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ async def piece_of(
 ) -> Piece:
     """Return the piece of `batch`: each event with the place that its key gives it among `partitions`.
 
-    An event without a key that is judged goes by its record key; if it has none, by its partition.
+    An event without a judged key is placed by its record key; if it has none, by its partition.
     """
     partition = InputPartition(batch.topic, batch.partition)
     if batch.damage is not None:

@@ -1,7 +1,8 @@
 """The purge: what the second stage has committed is deleted from the middle topic, which keeps everything else.
 
-The owner of each shard deletes, and only up to a commit of that shard that it knows of. So no event is deleted unread,
-whoever else moves offsets. The topic's id is compared just before: a topic that was made again has other offsets.
+The owner of each shard deletes, and only up to a commit of that shard that it made itself. So no event is deleted
+unread, even if somebody else moves offsets. Each purge compares the topic's id first, because a topic that was made
+again has other offsets.
 """
 
 import asyncio

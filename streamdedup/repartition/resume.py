@@ -1,7 +1,7 @@
 """Where the first stage reads on in one partition of the input: pure decisions on what the broker reported.
 
-The stage remembers nothing but its committed offset. To start too early is safe: the second stage knows the keys. An
-event that it does not judge (`tombstones: pass`, a malformed one) then comes out once more.
+The stage remembers nothing but its committed offset. To start too early is safe, because the second stage knows the
+keys. Events that it does not judge (`tombstones: pass`, malformed ones) are then emitted once more.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Found:
 
 
 def input_offset(found: Found, source: SourceOptions, middle: str) -> Resume:
-    """Return where reading goes on. DeliveryError if only an operator can tell."""
+    """Return where reading goes on. DeliveryError if only an operator can decide."""
     committed = found.committed
     if committed is None:
         if not found.is_birth:

@@ -10,23 +10,23 @@ All times are in ms since 1970, all offsets those of the input.
 # never less than the partition's head before. So one event far in the future moves no head past the present, and one
 # old event in a later batch, late by itself, takes no head back.
 #
-# A member publishes the head of a partition in the note of each commit. It may be older than the real one, never
-# newer. A partition goes on if its head is at most `max_skew` ahead of the published head of each other one that has
-# unread events. One whose head is not published (a new group, an older note, moved offsets) holds back all others.
+# A member publishes the head of a partition in the note of each commit. It may be older than the real one, never newer.
+# A partition goes on if its head is at most `max_skew` ahead of the published head of every other partition that has
+# unread events. A partition without a published head (a new group, an older note, moved offsets) holds back all others.
 #
-# Something always goes on. Whoever is held publishes its head, in a commit of the same offset. So in the end every
-# partition with unread events has published its real head, and the one with the smallest is ahead of none. A batch
-# without any time takes the last head, or NO_TIME if there is none, which is never held and holds nobody.
-# Offsets that hold no events are passed by a commit without events, and then the partition is at its end. The end is
-# the last stable offset: events of an open transaction cannot be read, and so do not count as unread.
+# Something always goes on. A partition that is held publishes its head, in a commit of the same offset. So in the end
+# every partition with unread events has published its real head, and the one with the smallest is ahead of none. A
+# batch without any time takes the last head, or NO_TIME if there is none, which is never held and holds nobody. Offsets
+# that hold no events are passed by a commit without events, and then the partition is at its end. The end is the last
+# stable offset: events of an open transaction cannot be read, and so do not count as unread.
 #
-# A batch of a sparse partition may hold weeks. It is cut at the first event from which on all of the batch is too far
-# ahead: its rest waits with a head of its own. An event that is ahead by itself, with others after it that are not,
+# A batch of a sparse partition may cover weeks. It is cut at the first event from which on every event is too far
+# ahead; the rest waits, with a head of its own. An event that is ahead by itself, with others after it that are not,
 # does not cut it.
 #
-# A wait ends, whatever the times are. A partition waits for another one until that has copied what it held when the
-# wait began: by then it has been at its end once, as it would be on a topic without a backlog. So neither a wrong
-# clock nor a crafted timestamp holds a partition back for longer than the backlog of the others.
+# A wait ends, whatever the times are. A partition waits for another one until the other has copied what it held when
+# the wait began: by then the other has been at its end once, as it would be on a topic without a backlog. So neither a
+# wrong clock nor a crafted timestamp holds a partition back for longer than the backlog of the others.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the group's notes and the log tell of one partition. `head` is None if none is published."""
+    """What the group's notes and the log show about one partition. `head` is None if none is published."""
 
     offset: int
     end: int

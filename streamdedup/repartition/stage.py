@@ -8,14 +8,14 @@ It has no memory. Copies and input offsets are one transaction, so its way back 
 #
 # One process has one transactional producer, `MIDDLE/INSTANCE`, and reads those partitions of all inputs that the group
 # GROUP-repartition assigned to it. It is fenced by the generation of that group (KIP-447): a commit names the member,
-# and the generation under which its events were read, and the coordinator refuses any other. Whoever gets a partition
-# next asks for the committed offset in a way that waits for open transactions on it (stable OffsetFetch). So no event
-# is copied twice, and none is left out, whatever dies when.
+# and the generation under which its events were read, and the coordinator refuses any other. The next owner of a
+# partition asks for the committed offset in a way that waits for open transactions on it (stable OffsetFetch). So no
+# event is copied twice, and none is left out, at whatever moment a process dies.
 #
 # An assignment is served in three steps (`_serve`):
 #   1. The producer is started if it is not: that ends what an earlier transaction of it has left open.
-#   2. `_starts` reads the committed offsets, and `resume` decides where to go on. Where a partition has none, or one
-#      that counts no more, the start is committed before anything is read, so that a crash cannot move it.
+#   2. `_starts` reads the committed offsets, and `resume` decides where to go on. If a partition has none, or one that
+#      no longer counts, the start is committed before anything is read, so that a crash cannot move it.
 #   3. One reader for each partition makes pieces (`pieces`), and `Transfer` copies them, one transaction after the
 #      other. Readers go on while a transaction commits; what they may hold is bounded.
 # It ends when the group rebalances or the stage leaves: readers end, and what is queued is still committed if the
@@ -100,7 +100,7 @@ class Stage:
         self.stopped: dict[InputPartition, str] = {}
         """The partitions that are stopped, and why."""
         self.waits: str | None = None
-        """For what it waits before it can begin; None if it does not."""
+        """What it waits for before it can begin; None if it does not wait."""
         self._writer, self._unread = writer, unread
         self._transfer = Transfer(recipe, services, inputs, writer, unread, heads=heads)
         self._heads = heads
@@ -166,10 +166,10 @@ class Stage:
                 if self._transfer.commits > commits or source.epoch != epoch:
                     self._backoff.reset()
                 if source.epoch != epoch:
-                    continue  # the group has gone on, and refuses what is of the time before
+                    continue  # the group has a new generation, and refuses what is of the one before
                 self._note_doubt(error)
                 if not isinstance(error, RefusedError):  # then fewer events are taken at once
-                    # Left open, the transaction would hold back the second stage for as long.
+                    # An open transaction would hold back the second stage during the pause.
                     await self._writer.give_up()
                     await self._pause(self._backoff.next_s())
             finally:
@@ -393,7 +393,7 @@ class Stage:
             await self._turn(held, heads, reader.next_offset, pieces)
 
     def _rewound(self, reader: InputReader, batch: EventBatch, events: int) -> EventBatch | None:
-        """Have all but the first `events` of `batch` read again; return these, None if there are none."""
+        """Have all but the first `events` of `batch` read again. Return the first ones; None if `events` is 0."""
         reader.again(int(batch.offsets[events]), "held")
         return batch.head(events) if events else None
 
@@ -416,7 +416,7 @@ class Stage:
         every: Sequence[InputPartition],
         membership: Membership,
     ) -> Mapping[InputPartition, Resume] | None:
-        """Return where to go on in each partition of ours, committed where it was not; None if the assignment ended.
+        """Return where to go on in each partition of ours; commit each new start. None if the assignment ended.
 
         `every` are the partitions of all inputs. A partition that cannot go on is stopped, and left out.
         """
@@ -424,7 +424,7 @@ class Stage:
         committed = await self._committed(every)
         is_birth = not committed and not await self._was_used()
         if is_birth and every and self._settings.source.start == "latest":
-            # Resolved once for all partitions, by one member: else a later one could no longer tell a birth.
+            # One member resolves it for all partitions: after a first commit, others could no longer see the birth.
             if every[0] not in assigned:
                 await self._wait_for_birth(epoch, every)
                 return None

@@ -1,4 +1,4 @@
-"""What is checked before a stage begins: that the middle topic is this deployment's alone, and the groups fit it."""
+"""The checks before a stage begins: the middle topic belongs to this deployment alone, and the groups fit it."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -53,7 +53,7 @@ async def check_groups(settings: Settings, cluster: Cluster) -> None:
 
 
 async def warn_of_former(settings: Settings, cluster: Cluster, inputs: Collection[str]) -> None:
-    """Log, once, that the first stage's group has offsets on topics that are no input any more: `inputs` are."""
+    """Log once on which topics the first stage's group has offsets although they are not among `inputs`."""
     async with asyncio.timeout(ANSWER_S_MAX):
         former = sorted(await cluster.topics_of(copying_group(settings)) - set(inputs))
     if former:
@@ -72,7 +72,7 @@ async def await_middle(
     """Wait until the middle topic is there: without a first stage, this process does not make it.
 
     ConfigError if the topic does not suit, as far as it and the input may be seen. `settings` are those as written.
-    `on_wait` gets for what it waits, as text, and then None.
+    `on_wait` gets what this waits for, as text, and None at the end.
     """
     options = options_of(settings)
     is_said = False
@@ -113,7 +113,7 @@ async def check_owner(cluster: Cluster, middle: str, group: str) -> bool:
 
 
 async def check_purge(cluster: Cluster, middle: str) -> None:
-    """ConfigError if we may not delete what was read from the middle topic, as far as the broker says."""
+    """ConfigError if we may not delete what was read from the middle topic, as far as the broker reports rights."""
     async with asyncio.timeout(ANSWER_S_MAX):
         if await cluster.may_delete_records(middle) is False:
             raise ConfigError(
@@ -123,7 +123,7 @@ async def check_purge(cluster: Cluster, middle: str) -> None:
 
 
 async def check_not_staged(settings: Settings, cluster: Cluster) -> None:
-    """ConfigError if the group has worked with `source.repartition`, and now shall read without it.
+    """ConfigError if the group has worked with `source.repartition`, and these settings have none.
 
     What it has emitted is spread over partitions by the judged key, and the input is not.
     """

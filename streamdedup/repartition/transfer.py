@@ -1,8 +1,8 @@
 """Transfers: pieces are copied to the middle topic and committed with their input offsets, in one transaction each.
 
 A transaction takes what is queued, and what comes within the commit interval. An event that the middle refuses is found
-by halving, as a shard finds it (`delivery.pace`); alone in its transaction, it becomes a dead letter, or its partition
-stops.
+by halving, as in a shard (`delivery.pace`). Once it is alone in its transaction, it becomes a dead letter, or its
+partition stops.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from streamdedup.settings import Settings
 log = structlog.get_logger(__name__)
 
 NO_LABEL = 0  # the stage folds nothing
-# A transaction takes as much as those of so many shards together: it holds the events of all partitions of the input.
+# A transaction may be as large as those of this many shards together: it has the events of all our partitions.
 SHARES_MAX = 8
 
 
@@ -121,9 +121,9 @@ class Transfer:
         membership: Membership,
         partitions: int,
     ) -> None:
-        """Copy for one assignment: that of `epoch`, by the generation in `membership`, of so many `partitions`."""
+        """Copy for the assignment of `epoch`: this number of `partitions`, by the generation in `membership`."""
         shares, is_narrow = min(partitions, SHARES_MAX), self.events_max < self._events_most
-        # What one transaction may take beyond `unread_max` is as much again at most.
+        # So one transaction exceeds `unread_max` by at most as much again.
         self._events_most = min(shares * self._delivery.batch_events_max, self._unread.most)
         self._bytes_most = shares * self._delivery.batch_bytes_max
         if not is_narrow:

@@ -1,7 +1,8 @@
 """How much of the middle topic waits for the second stage: above `unread_max`, the first one pauses.
 
-The second stage may be another process, so the brokers are asked; between two looks, what this process copies is added.
-So the middle grows beyond the limit by one transaction at most, and by what other processes copy between two looks.
+The second stage may be another process, so each look asks the brokers; between two looks, the copies of this process
+are added. So the middle grows beyond the limit by one transaction at most, and by what other processes copy between two
+looks.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ class Unread:
             await asyncio.sleep(self.TURN_S)
 
     async def look(self) -> None:
-        """Ask once."""
+        """Look once."""
         committed = await self._cluster.committed_all(
             self._group, self._middle, self._partitions, stable=False
         )
@@ -60,7 +61,7 @@ class Unread:
         self._judge()
 
     def add(self, copied: Mapping[int, int]) -> None:
-        """Note that so many events were copied since the last look, by partition."""
+        """Add the numbers of events that were copied since the last look, by partition."""
         for partition, events in copied.items():
             self.by_partition[partition] = self.by_partition.get(partition, 0) + events
         self._judge()
