@@ -41,7 +41,7 @@ NEVER_FED = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class FalsePositives:
-    """Of so many `new` keys, how many the filter reported present: as it estimates, and as an exact set finds."""
+    """How many of `new` keys the filter reported present: by its own estimate, and by an exact set."""
 
     new: int
     estimated: float
@@ -341,7 +341,7 @@ def _command(called: str) -> str:
 
 
 def _next(command: str, example: Path, here: Path) -> str:
-    """Two commands to copy. The path of the example is quoted, and relative if `here` is above it."""
+    """Return two commands to copy. The path of the example is quoted, and relative if `here` is above it."""
     file = shlex.quote(str(example.relative_to(here) if example.is_relative_to(here) else example))
     return f"""\
 What to do next

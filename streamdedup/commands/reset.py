@@ -119,7 +119,7 @@ class _Group:
     def _note(self, found: Found, to: int, *, forget: bool) -> Note:
         """Return the note of a move to `to`.
 
-        Behind a middle topic, another meaning or placement is refused, whatever was forgotten: that stays visible.
+        With a middle topic, another meaning or placement stays refused even after `forget`, so the note keeps both.
         """
         note = note_after(found, to, forget=forget)
         if self._settings.source.repartition is None:
@@ -160,7 +160,7 @@ class _Group:
         )
 
     async def _snapshots(self, partition: int) -> Sequence[Log]:
-        """Return what the newest snapshots say of their logs, if this machine has them."""
+        """Return the logs that the newest snapshots name, if this machine has any."""
         if not self._settings.filter.remembers:
             return ()
         snapshots = ShardSnapshots(self._settings, partition, log, threads=self._threads)

@@ -1,4 +1,4 @@
-"""What a reset is to do: where to, and the move of each partition. Pure, apart from the shape of what was found."""
+"""What a reset is to do: its target, and the move of each partition. Pure."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

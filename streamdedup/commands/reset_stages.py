@@ -4,8 +4,8 @@ The first stage is fenced by the generation of its group, and not by a name for 
 takes no offsets of a transaction that a paused process still has open, except those that it has sent before. So the
 reset waits until no offset is in a transaction any more, and then moves all of them, each input in one request.
 
-To forget, the second stage's floor comes first. If the reset is killed between the two, events are read again by
-nobody, and running it again finishes it. In the other order, they would be read again and judged by what is known.
+To forget, the second stage's floor comes first. If the reset is killed between the two, nothing is read again yet, and
+another run finishes it. In the other order, events would be read again and judged by the filters of before.
 """
 
 import asyncio

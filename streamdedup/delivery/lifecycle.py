@@ -80,8 +80,8 @@ stopped shard stays in the group.
 #      shards (`kafka.large`). The shard holds its place until all is committed that it read of that batch, or until it
 #      is taken back. While it waits for a place it has none, and no open transaction, so nothing waits in a circle.
 #   2. Keys are extracted and normalized. Malformed events, and those that the output would refuse (`emit.refused_by`:
-#      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get their verdicts before any
-#      rule.
+#      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get their verdicts before
+#      any rule.
 #   3. `shard` decides the others by the lists, then by filter and pending. What passes becomes pending.
 #   4. The events join the open transaction. It takes more until its interval, its events or its bytes are used up;
 #      after the interval it still takes more while the transaction before it commits. Then `Shard.seal` closes it.

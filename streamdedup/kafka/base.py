@@ -27,7 +27,7 @@ ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluste
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Who a member is to its group, in one generation: with it, the group's offsets can be fenced (KIP-447).
+    """The identity of a member in one generation of its group, by which the group's offsets are fenced (KIP-447).
 
     Each rebalance makes another generation. `instance_id` is `kafka.group_instance_id`; None if that is not set.
     """
@@ -46,7 +46,7 @@ class Member(Protocol):
 
     @property
     def membership(self) -> Membership | None:
-        """Who this member was to the group when `assigned` was; None while the group rebalances.
+        """The identity of this member in the group, as of `assigned`; None while the group rebalances.
 
         It is set and withdrawn with `assigned` and `epoch`, in one step. So take it together with the epoch under which
         events are read, and commit their offsets with it: if the group has gone on meanwhile, it refuses them.
@@ -135,7 +135,7 @@ class Sender(Protocol):
     """Appends to one partition of the topics that are written."""
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`."""
 
     async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
         """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes."""
@@ -158,7 +158,7 @@ class Writer(Sender, Protocol):
     async def mark_again(self, group: str, *, commit: bool) -> None:
         """End an empty transaction with that outcome, in this partition of each topic and in the group's offsets.
 
-        What the brokers have left undecided of the transaction before has the same outcome then.
+        This gives the same outcome to what the brokers left undecided of the one before.
         """
 
     async def begin(self) -> None:
@@ -188,8 +188,8 @@ class GroupWriter(Protocol):
     """Writes any partition of any topic, one transaction at a time, fenced by the generation of a group (KIP-447).
 
     A transaction may hold the offsets of several input partitions. The group's coordinator takes them from a member of
-    the current generation only. So no name of an input partition is needed as a fence, and one writer a process does.
-    After any error but RefusedError the outcome is in doubt: `start` again, and ask the group for its offsets.
+    the current generation only. So no name of an input partition is needed as a fence, and a process needs one writer
+    only. After any error but RefusedError the outcome is in doubt: `start` again, and ask the group for its offsets.
     """
 
     @property
@@ -214,7 +214,7 @@ class GroupWriter(Protocol):
     ) -> None:
         """End an empty transaction with that outcome, in `partitions`, by topic, and in the group's offsets.
 
-        What the brokers have left undecided of the transaction before has the same outcome then. Call it right after
+        This gives the same outcome to what the brokers left undecided of the one before. Call it right after
         `start`; the caller sets a time-out.
         """
 
@@ -224,7 +224,7 @@ class GroupWriter(Protocol):
     async def copy(
         self, topic: str, partition: int, batch: EventBatch, rows: Integers, bytes_max: int
     ) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`."""
 
     async def send(
         self, topic: str, partition: int, records: Iterable[Record], bytes_max: int
@@ -278,7 +278,7 @@ class Cluster(Protocol):
         """
 
     def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
-        """Return a new member of `group`, in all else like `source`; it reads `topics`."""
+        """Return a new member of `group`, otherwise like `source`; it reads `topics`."""
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""

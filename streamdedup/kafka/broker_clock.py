@@ -1,4 +1,4 @@
-"""What time it is on the brokers, as far as it is proven. Pure: clocks are passed in, and no time is believed.
+"""What time it is on the brokers, as far as it is proven. Pure: the clocks are passed in.
 
 A leader stamps some record batches by its own clock: commit markers, and all batches of a topic with LogAppendTime. It
 stamps one of ours after we asked for it and before we saw it. So two moments of our monotonic clock enclose the moment
@@ -34,7 +34,7 @@ class Span:
 
     @property
     def middle(self) -> int:
-        """The middle."""
+        """The moment halfway between both ends."""
         return (self.earliest + self.latest) // 2
 
 

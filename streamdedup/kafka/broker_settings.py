@@ -19,7 +19,7 @@ async def transaction_ms_max(client: Any) -> int | None:
 
 
 async def _number(client: Any, node: int, name: str) -> int | None:
-    """Return a broker's setting; None if it does not answer, or not to us: whatever it refuses, it refuses later."""
+    """Return a broker's setting; None if it does not answer, or not us: it then refuses our value itself, later."""
     request = DescribeConfigsRequest([(BROKER_RESOURCE, str(node), [name])], False)
     try:
         async with asyncio.timeout(ANSWER_S_MAX):

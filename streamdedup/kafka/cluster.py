@@ -209,9 +209,8 @@ def _columnar() -> type[EventConsumer] | None:
     If it does not know the installed aiokafka, log a warning and return None.
     """
     try:
-        from streamdedup.kafka.client import (
-            columns,  # fails if aiokafka lacks a class that it extends
-        )
+        # This import fails if aiokafka lacks a class that it extends.
+        from streamdedup.kafka.client import columns
 
         if (reason := columns.unfit()) is None:
             return columns.ColumnarConsumer

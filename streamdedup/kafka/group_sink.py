@@ -1,8 +1,8 @@
 """The writer of any partition for what one member of a group has read, fenced by the group's generation (KIP-447).
 
-Whoever reads an input partition next fetches its offset stable, after the assignment: the group returns it only once
-every transaction with it has ended, and takes no offset of an earlier generation from then on. So a copy and its offset
-are committed by one owner of the partition, or not at all.
+The next reader of an input partition fetches its offset by a stable OffsetFetch, after the assignment. The group
+returns the offset only once every transaction on it has ended, and takes none of an earlier generation from then on. So
+a copy and its offset are committed by one owner of the partition, or not at all.
 
 As in `sink`, the outcome is in doubt after any exception, time-out or replaced connection: start again, and ask.
 """
@@ -64,7 +64,7 @@ class KafkaGroupWriter(TransactionalProducer):
     @property
     @override
     def transactional_id(self) -> str:
-        """The name of the fence between two processes that are meant to be one."""
+        """The name of the fence: a process that starts under it fences the one before."""
         return self._transactional_id
 
     async def start(self) -> None:
@@ -82,7 +82,7 @@ class KafkaGroupWriter(TransactionalProducer):
     async def copy(
         self, topic: str, partition: int, batch: EventBatch, rows: Integers, bytes_max: int
     ) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`.
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`.
 
         What would hold up the event loop is copied and compressed in a thread, also if it comes in many small calls.
         """

@@ -1,4 +1,4 @@
-"""The consumer group, seen from outside: its members and their assignor, and its offsets; and who else reads a topic.
+"""The consumer group, seen from outside: its members, their assignor, its offsets; and which groups read a topic.
 
 The broker accepts offsets without a generation only while the group has no members. So if a worker joins in between,
 the request fails and no offset is moved.

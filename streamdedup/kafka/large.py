@@ -14,7 +14,7 @@ LARGE_MAX = 2
 
 
 class LargeBatches:
-    """The places for large record batches: at most `most` are decoded at a time, for whom they are."""
+    """The places for large record batches: at most `most` are decoded at a time. Each waiter has a name."""
 
     def __init__(self, most: int = LARGE_MAX) -> None:
         self._free = asyncio.Semaphore(most)

@@ -101,7 +101,7 @@ async def delete_records(client: Any, topic: str, before: Mapping[int, int]) -> 
     """Delete the records below the offset `before` of each partition; return the names of the errors, by partition.
 
     Every leader is asked once, whatever the others answer: aiokafka's admin client raises the first error, and asks no
-    further. One that is in trouble is asked again when the caller comes again. ValueError for a negative offset: Kafka
+    further. A leader in trouble is asked again when the caller tries again. ValueError for a negative offset: Kafka
     takes -1 for the end.
     """
     if min(before.values(), default=0) < 0:

@@ -73,7 +73,7 @@ class Note:
     def decode(cls, text: str | None) -> "Note | None":
         """Return the note in a commit's metadata; None if another tool or a later version wrote it.
 
-        A number that is no int64 is left out; a label that is no offset makes it none of ours.
+        A number that is no int64 is left out. If the label is no offset, the note is not ours: None.
         """
         try:
             found = orjson.loads(text or "")
@@ -199,7 +199,7 @@ async def notes(client: Any, group: str, topic: str, partitions: int) -> dict[in
 
 
 async def asked(client: Any, group: str, request: Any, answer_in: Callable[[Any], T]) -> T:
-    """What `answer_in` finds in the answer of the group's coordinator; both again while it loads, moves or is away."""
+    """Return what `answer_in` finds in the coordinator's answer; ask again while it loads, moves or is away."""
 
     async def ask() -> T:
         return answer_in(await _ask(client, group, request))

@@ -3,7 +3,7 @@
 With `exactly_once`, everything in one commit is one transaction, and the fence is named after what it protects: the
 transactional id is `output topic/partition`. After any exception, time-out or replaced connection the outcome is in
 doubt: drop the writer, fence again, and ask the broker. `group_sink` has the writer of any partition, which is fenced
-otherwise; both are a `TransactionalProducer`.
+in another way; both are a `TransactionalProducer`.
 
 `open_batches`, the produce seam, makes the record batches. Here, we rely on this private name of aiokafka's client:
 `_conns`.
@@ -45,9 +45,8 @@ from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import sink_topics
 
-BATCH_BYTES_MAX = (
-    900_000  # below the default of max.message.bytes, with room for the batch's header
-)
+# Below the default of max.message.bytes, with room for the batch's header.
+BATCH_BYTES_MAX = 900_000
 DEFAULTS = {
     "request_timeout_ms": 40_000,
     "transaction_timeout_ms": 60_000,
@@ -159,7 +158,7 @@ class TransactionalProducer:
 
     @property
     def transactional_id(self) -> str:
-        """The name of the fence."""
+        """The transactional id, which names the fence."""
         raise NotImplementedError
 
     @property
@@ -295,7 +294,7 @@ class KafkaWriter(TransactionalProducer):
     async def mark_again(self, group: str, *, commit: bool) -> None:
         """End an empty transaction with that outcome, in this partition of each topic and in the group's offsets.
 
-        What the brokers have left undecided of the transaction before has the same outcome then. Call it right after
+        This gives the same outcome to what the brokers left undecided of the one before. Call it right after
         the fence; the caller sets a time-out.
         """
         await end_empty(
@@ -307,7 +306,7 @@ class KafkaWriter(TransactionalProducer):
         )
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`.
+        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`.
 
         What would hold up the event loop is copied and compressed in a thread.
         """

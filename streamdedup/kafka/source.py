@@ -4,7 +4,7 @@ The listener only notes an assignment and increments the epoch. A reader compare
 earlier one. `auto_offset_reset` is "none": only the shard decides where reading begins.
 
 A group whose members have another assignor refuses us (error 23), at the start, and also when we come back to it after
-our session has ended. That is waited for: only an operator can settle it.
+our session has ended. The member waits, because only an operator can settle that.
 
 Events come through the seam in `columns`. Here, we rely on these private names of `AIOKafkaConsumer`: `_client`;
 `_coordinator`, with `_coordination_task`, `member_id`, `generation`, `coordinator_id`, `request_rejoin`, and
@@ -94,7 +94,7 @@ class KafkaMember:
         self._options, self._topics, self._patience = options, frozenset(topics), patience
         self._make_consumer, self._assignor = make_consumer, assignor
         self._group = group or options.group_id
-        # Under which it waits for brokers; each group of a process by itself.
+        # The name under which it waits for brokers, one for each group of the process.
         self._waits_as = _GROUP if group is None else f"{_GROUP} {group}"
         self._consumer: Any = None
         self._listener = _Listener(options.group_instance_id)
@@ -139,7 +139,7 @@ class KafkaMember:
 
     @property
     def membership(self) -> Membership | None:
-        """Who this member was to the group when `assigned` was; None while the group rebalances."""
+        """The identity of this member in the group, as of `assigned`; None while the group rebalances."""
         return self._listener.membership
 
     @property
@@ -324,7 +324,7 @@ class KafkaSource:
 
     @property
     def membership(self) -> Membership | None:
-        """Who this member was to the group when `assigned` was; None while the group rebalances."""
+        """The identity of this member in the group, as of `assigned`; None while the group rebalances."""
         return self._member.membership
 
     @property

@@ -1,7 +1,7 @@
 """The pattern by which topics are chosen (`source.pattern`): a regular expression that must match a whole name.
 
-Python's engine tries one way after the other, and holds up the process meanwhile. Whoever may create topics chooses the
-names. So a pattern is refused if a name could take too many tries: they are estimated from its parts.
+Python's engine tries one way after the other, and the process waits meanwhile. Anyone who may create topics can choose
+the names. So a pattern is refused if a name could take too many tries; their number is estimated from its parts.
 """
 
 import re
@@ -12,9 +12,8 @@ NAME_CHARACTERS_MAX = 249  # of a topic, by Kafka
 PATTERN_CHARACTERS_MAX = 1_000
 TRIES_MAX = 20_000_000  # three times `.*`: of each name, at worst, some 0.1 s
 
-_parse: Any = vars(re)[
-    "_parser"
-].parse  # what `re.compile` calls first; Python names no other parser
+# What `re.compile` calls first; Python names no other parser.
+_parse: Any = vars(re)["_parser"].parse
 
 
 def refusal_of(pattern: str) -> str | None:

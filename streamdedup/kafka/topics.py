@@ -287,7 +287,7 @@ def check(
             problems.append(
                 f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
             )
-    # Without the source, the topics of the sink are not made yet: how many partitions they get is its to say.
+    # Without the source, the sink's topics are not made yet, because they get as many partitions as it has.
     made_later = sink.create_topics and source not in topology.topics
     for name in (source, *(() if made_later else sink_topics(sink))):
         if name not in topology.topics:
@@ -458,7 +458,7 @@ async def _settings(client: Any, names: list[str]) -> dict[str, dict[str, str]]:
 async def changed(client: Any, known: Topology) -> Changes:
     """Return which topics are missing, or were created again, since `known`.
 
-    None that we may no longer see, or that has no leader: the others are compared all the same.
+    A topic that we may no longer see, or that has no leader, is not among them; the others are compared.
     """
     async with asyncio.timeout(METADATA_WAIT_S):
         _, now, hidden = await _metadata(client, list(known.topics), with_leaders=False)

@@ -89,9 +89,8 @@ class Heads:
             if at is None:
                 found[partition] = Standing(0, end, None)
             elif known is not None and known.offset > at.offset:
-                found[partition] = Standing(
-                    known.offset, end, known.head
-                )  # committed since we asked
+                # We have committed since we asked.
+                found[partition] = Standing(known.offset, end, known.head)
             else:
                 found[partition] = Standing(at.offset, end, at.note.head if at.note else None)
         self._standings = found

@@ -13,7 +13,8 @@ from streamdedup.repartition.middle import options_of, other_partitions
 from streamdedup.settings import Settings
 
 POLL_S = 0.2
-TRANSACTION_S = 10.0  # the stage's time-out: if a member dies, all readers of the middle wait for it
+# The time-out of the stage's transactions: if a member dies, all readers of the middle wait for it.
+TRANSACTION_S = 10.0
 LOST_S = 15.0  # for which an offset is undecided before its markers count as lost
 
 

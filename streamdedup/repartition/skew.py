@@ -63,9 +63,8 @@ def heads_of(timestamps: Integers, before: int | None, now_ms: int) -> Integers:
     times = np.where(timestamps >= 0, np.minimum(timestamps, now_ms), _NEVER)
     lows = np.minimum.accumulate(times[::-1])[::-1]
     timed = int(np.searchsorted(lows, _NEVER))
-    lows[timed:] = (
-        lows[timed - 1] if timed else floor
-    )  # after the last time, events go with those before
+    # After the last time, events go with those before.
+    lows[timed:] = lows[timed - 1] if timed else floor
     return np.maximum(lows, floor)
 
 

@@ -104,9 +104,8 @@ class Stage:
         self._writer, self._unread = writer, unread
         self._transfer = Transfer(recipe, services, inputs, writer, unread, heads=heads)
         self._heads = heads
-        self._head: dict[
-            InputPartition, int
-        ] = {}  # how far each of our partitions stands in event time
+        # How far each of our partitions stands in event time.
+        self._head: dict[InputPartition, int] = {}
         self._extractor = recipe.extractor()
         self._leaving = asyncio.Event()
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
@@ -227,9 +226,8 @@ class Stage:
             self._in_doubt = False
         async with asyncio.timeout(ANSWER_S_MAX):
             topology = await cluster.describe([*topics, *sink_topics(self._settings.sink)])
-        if (
-            self._settings.source.pattern is not None
-        ):  # a topic that was deleted is no input any more
+        if self._settings.source.pattern is not None:
+            # A topic that was deleted is no input any more.
             topics = tuple(name for name in topics if name in topology.topics)
         check(topology, self._settings, topics)
         membership = source.membership

@@ -53,12 +53,10 @@ class Assignment:
         self._deliveries, self._meters = deliveries, meters
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._deaths: dict[int, _Death] = {}  # of shards of this assignment
-        self._kept: dict[
-            int, Delivery
-        ] = {}  # their partitions went to other members with the last assignment
-        self._apart: dict[
-            Delivery, asyncio.Task[None]
-        ] = {}  # being saved for the members that have them now
+        # Shards whose partitions went to other members with the last assignment.
+        self._kept: dict[int, Delivery] = {}
+        # Shards that are being saved for the members that have their partitions now.
+        self._apart: dict[Delivery, asyncio.Task[None]] = {}
 
     @property
     def running(self) -> int:

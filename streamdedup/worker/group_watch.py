@@ -36,7 +36,7 @@ REMEDY = (
 
 
 def whose(assignor: str | None) -> str:
-    """Return, for messages, who joins a group under that name; None if the broker named none so far."""
+    """Return, for messages, who joins a group under this name; `assignor` is None if the broker has named none."""
     if assignor is None:
         return "not known yet, because the group rebalances"
     if assignor == NEW_PROTOCOL:
@@ -49,7 +49,7 @@ def whose(assignor: str | None) -> str:
 
 
 class GroupWatch:
-    """Watches whether `group` refuses us, who join as `ours`: a line each minute, and the reason in `status`."""
+    """Watches whether `group` refuses us, because we join as `ours`: logs it each minute, and notes it in `status`."""
 
     def __init__(
         self, cluster: Cluster, source: Member, group: str, ours: str, status: Status
@@ -74,7 +74,7 @@ class GroupWatch:
             await asyncio.sleep(TURN_S)
 
     async def _look_for_newer(self, now: float) -> None:
-        """Every LOOK_EVERY_S, ask for members of the new protocol; a line each minute as long as there are any."""
+        """Every LOOK_EVERY_S, ask for members of the new protocol; log a line each minute while there are any."""
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_EVERY_S

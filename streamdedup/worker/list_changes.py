@@ -88,9 +88,8 @@ class ControlTopic:
         self._open_s_max = recipe.settings.delivery.open_transaction_s
         self._topic_id: str | None = None
         self._partitions = 0
-        self._positions: dict[
-            int, int
-        ] = {}  # without a partition that is to be read from its start
+        # By partition; without those that are to be read from their start.
+        self._positions: dict[int, int] = {}
         self._resting: dict[int, _Rest] = {}  # the partitions in trouble
         self._looks_at = 0.0  # when to look at the topic again, by the loop's clock
         self._is_new = False  # whether no overlay was made since the topic was read from its start
@@ -249,10 +248,8 @@ class ControlTopic:
                 self._positions[partition] = batch.next_offset
                 if self._changes.ripe:
                     await asyncio.to_thread(self._merge)
-                del (
-                    batch,
-                    part,
-                )  # they would keep a large record batch in memory while the next is read
+                # They would keep a large record batch in memory while the next is read.
+                del batch, part
         finally:
             await reading.aclose()
         self._positions[partition] = end
@@ -287,7 +284,7 @@ class ControlTopic:
             )
 
     async def _note_unread(self, ends: Mapping[int, _End]) -> None:
-        """Note when all was last read; warn of an open transaction, behind which nothing can be read."""
+        """Note when all was last read; warn of an open transaction, after which nothing can be read."""
         now_s, meters = time.monotonic(), self._meters
         unread = [p for p, end in ends.items() if self._positions[p] < end.end]
         if not unread:

@@ -95,7 +95,7 @@ class ListLoader:
         self._asked.set()
 
     async def run(self) -> None:
-        """Keep them up to date with their files, for ever."""
+        """Keep the lists up to date with their files, until cancelled."""
         while True:
             # Not by wait_for: before Python 3.12 it swallows a cancellation that comes right after the event is set.
             with suppress(TimeoutError):
@@ -159,7 +159,7 @@ class ListLoader:
         return self._threads.allowlist if file.which == ALLOW else self._threads.blocklist
 
     async def follow(self) -> None:
-        """Keep the block list up to date with the control topic, for ever; return if there is none."""
+        """Keep the block list up to date with the control topic, until cancelled; return if there is no such topic."""
         if self._control is None:
             return
         async for _ in self._control.news():

@@ -1,4 +1,4 @@
-"""Stays a member of a consumer group, whatever the broker does; only what no patience cures ends the worker."""
+"""Stays a member of a consumer group, whatever the broker does. Only an error that no waiting cures ends the worker."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ class Membership:
         self._trouble = RateLimit()
 
     async def keep_alive(self) -> None:
-        """Stay a member for a turn. DeliveryError if that is over for good; the error of a broker that refuses us."""
+        """Stay a member for a turn. DeliveryError if that is over for good; if a broker refuses us, its error."""
         try:
             await self._source.keep_alive(TURN_S)
         except ConsumerDiedError as error:

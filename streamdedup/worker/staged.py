@@ -1,6 +1,6 @@
 """The stages of `source.repartition` as a worker runs them: the first stage beside the shards, or alone.
 
-The first stage has a group of its own, so it has its own consumer, which must be kept alive like the shards' one.
+The first stage has a group of its own, so it has a consumer of its own, which must be kept alive, too.
 """
 
 import asyncio

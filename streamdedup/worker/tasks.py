@@ -1,4 +1,4 @@
-"""Tasks that run beside each other: the first that fails ends the others, and its own error is raised, not a group.
+"""Tasks that run beside each other: the first that fails ends the others, and its error is raised, not a group.
 
 What is `enduring` fails only by the errors that it names: any other is reported, counted, and tried again.
 """
@@ -60,9 +60,9 @@ async def until_stopped(
 ) -> None:
     """Run `work` until it ends or `stop` is set; then have it `drain`, if it still runs, and cancel it.
 
-    At last `end` gets the loop's time until which all of that may last: `drain_s` seconds from the end of `work` on. An
-    error of `work` is raised, that of a broker that refuses us as ours. DeliveryError if it was cancelled, and nobody
-    had asked for that.
+    Finally `end` gets the loop's time by which all of that must be over: `drain_s` seconds after `work` ended or `stop`
+    was set. An error of `work` is raised; if a broker refuses us, as an error of ours. DeliveryError if `work` was
+    cancelled although nobody asked for that.
     """
     working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)

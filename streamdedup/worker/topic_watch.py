@@ -20,7 +20,7 @@ _CLUSTER = "the cluster"
 class TopicWatch:
     """Watches the topics of `topology`; partitions without a leader are in `status`.
 
-    Those that `may_go` may be deleted or made again; `follow` changes the topics.
+    Topics in `may_go` may be deleted or made again; `follow` changes the topics.
     """
 
     def __init__(

@@ -106,7 +106,7 @@ class Worker:
 
     @property
     def tally(self) -> Tally:
-        """The outcomes of all events since the start."""
+        """The counts of all events since the start, by outcome."""
         return self._status.meters.tally
 
     @property
@@ -278,9 +278,9 @@ class Worker:
         return InputWatch(services.cluster, services.source, self._status, after_s, partitions)
 
     def _warn_cross_partition(self) -> None:
-        """Warn, once, if record keys say that one key may come in two partitions; and if one does.
+        """Warn once if the record keys suggest that one key may come in two partitions, and once if one does.
 
-        The latter is said again when the share of the duplicates that pass for this reason has grown much.
+        The second warning is repeated when the share of the duplicates that pass for this reason has grown much.
         """
         watch = self._status.watch
         if not self._suspicion_said and (reason := watch.suspicion):

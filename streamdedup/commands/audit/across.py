@@ -40,7 +40,7 @@ class Across:
 
     @property
     def text(self) -> str:
-        """Return it in words."""
+        """The findings in words."""
         which = "in the output" if self.whole else "of a sample"
         compared = f"{counted(self.keys, 'key')} {which}, of which {self.in_several:,} in several partitions"
         return f"{compared}: {self.evidence}; {REMEDY}" if self.evidence else compared

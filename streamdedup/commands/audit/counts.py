@@ -1,4 +1,4 @@
-"""From the findings of a comparison to the counts of a report: what the limits hide is not known."""
+"""From the findings of a comparison to the counts of a report. A finding that a limit hides is None."""
 
 from streamdedup.commands.audit.extents import Extent
 from streamdedup.commands.audit.limits import FINDINGS, Limit

@@ -1,4 +1,4 @@
-"""What an audit cannot know with `source.repartition`. A limit that `limits` has, too, has the same name here."""
+"""What an audit cannot know with `source.repartition`. If `limits` has the same limit, the names are equal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -133,7 +133,7 @@ class TimeCheck:
         return None if found is None else found.stamped_ms
 
     def _note_difference(self, claim: Claim, stamped_ms: int) -> None:
-        """Before letters had the broker's time, they had the worker's, which shows how wrong it was."""
+        """Note how wrong the worker's clock was, if the letter has its time: the broker's was not known yet."""
         ahead_s = (claim.letter_ms - stamped_ms) / 1000
         if claim.letter_ms >= 0 and abs(ahead_s) > abs(self.worker_ahead_s):
             self.worker_ahead_s = ahead_s

@@ -1,7 +1,7 @@
 """d-left fingerprint table: 4/3 log2(24/p) bits a key, and keys can be removed (Bonomi et al. 2006).
 
-Each addition takes a cell of its own. The permutations of `dleft_table` make sure that a removal takes a
-cell which this very fingerprint filled. A digest that finds no free cell is kept whole, in the stash.
+Each addition takes a cell of its own. The permutations of `table` make sure that a removal takes a cell which this very
+fingerprint filled. A digest that finds no free cell is kept whole, in the stash.
 """
 
 from collections.abc import Mapping, Sequence

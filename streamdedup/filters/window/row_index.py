@@ -50,7 +50,8 @@ def place(words: SecretWords, digests: Digests, table: RowIndex, row: int) -> np
 def _keep_first(
     digests: Digests, generations: Generations, chosen: Mask, table: RowIndex, secret: Words
 ) -> None:
-    # The generation is compared, and not mixed into the digest: who chooses digests would choose equal mixtures.
+    # The generation is compared, and not mixed into the digest: an attacker who chooses digests would choose equal
+    # mixtures.
     words, mask = words_of(secret), np.uint64(table.shape[0]) - _NEXT
     for row in range(digests.shape[0]):
         if not chosen[row]:

@@ -27,9 +27,8 @@ from streamdedup.keys.hashing import Digests
 
 State = npt.NDArray[np.int64]
 WATERMARK, REACHED, GENERATION = 0, 1, 2  # the first elements of a state; rules and sizes follow
-TURNS = (
-    8  # a flag, besides those of `decided`: not added yet, since a new generation must begin first
-)
+# A flag, besides those of `decided`: not added yet, because a new generation must begin first.
+TURNS = 8
 
 _0 = np.uint64(0)
 

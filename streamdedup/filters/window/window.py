@@ -1,7 +1,7 @@
 """Sliding window: a ring of G Bloom filters, one for the keys of each generation. The oldest one is forgotten.
 
 Time is that of the keys, or their number: equal input leads to equal state, whenever it comes. `ring` has the cells,
-`window_table` adds time to them, `clock` has the rules of time, `judging` the verdicts before anything is added.
+`table` adds time to them, `rules` and `clock` have the rules of time, `verdicts` decides before anything is added.
 """
 
 import math
