@@ -18,8 +18,8 @@ from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.source import UnreadableError
 
-IDLE_WAIT_S = 0.2
-UNREADABLE_TRIES = 3
+IDLE_WAIT_S = 0.2  # for events, before a reader looks again whether it should end
+UNREADABLE_TRIES = 3  # further fetches of bytes that cannot be parsed, before they count as damaged
 ONE_BY_ONE_EVENTS = 100_000  # more events than a fetch can hold, so by then we are past the damage
 
 

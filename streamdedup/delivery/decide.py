@@ -24,7 +24,7 @@ from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
 from streamdedup.rules.lists import Lists, NeedsStore, ScreenResult
 
-IDLE_COMMIT_S = 5.0
+IDLE_COMMIT_S = 5.0  # between two commits of a position that moved without events
 
 
 class Decider:

@@ -17,9 +17,9 @@ from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.settings import Settings
 from streamdedup.snapshot.header import Log
 
-FENCE_S_MAX = 60.0
-WRITER_ANSWER_S_MAX = 5.0
-POLL_S = 0.2
+FENCE_S_MAX = 60.0  # for the start of the producer that fences the others
+WRITER_ANSWER_S_MAX = 5.0  # for the name of an open transaction's producer, in a message
+POLL_S = 0.2  # between two questions whether a transaction has ended
 NOT_OURS = "that is not ours"
 
 

@@ -46,7 +46,7 @@ _MALFORMED_REMEDY = (
     "none if they passed by key.on_malformed: pass, or were emitted under another key; if not, find out who writes to"
     " the output: events without a key are in no filter"
 )
-STALL_S_MAX = 60.0
+STALL_S_MAX = 60.0  # for a fold that makes no progress
 LOG_ANSWER_S_MAX = 1.0  # a save goes on without the answer: it must not wait for a broker
 
 

@@ -158,7 +158,7 @@ from streamdedup.settings.meaning import shown_check
 
 log = structlog.get_logger(__name__)
 
-BACKOFF_S = 0.1
+BACKOFF_S = 0.1  # the first pause after a doubt; each further one is longer
 BACKOFF_S_MAX = 10.0
 MEMORY_TRIES = 8  # within about half a minute
 

@@ -32,7 +32,7 @@ from streamdedup.threads import Threads
 
 T = TypeVar("T")
 
-TRIES = 3
+TRIES = 3  # of one save, while the filter moves
 RETRY_S = 0.1
 POSTPONED_OFTEN = 3  # saves in a row
 WRITTEN = "its snapshot to be written"

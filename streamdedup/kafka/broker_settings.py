@@ -1,4 +1,4 @@
-"""Settings of the brokers themselves, where we may read them: that takes the right DescribeConfigs on the cluster."""
+"""Settings of the brokers themselves, if we may read them: that takes the right DescribeConfigs on the cluster."""
 
 import asyncio
 from typing import Any

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from streamdedup.kafka.records.decoding import PendingDecode
 
-LARGE_MAX = 2
+LARGE_MAX = 2  # of at most 128 MiB each
 
 
 class LargeBatches:

@@ -52,8 +52,8 @@ DEFAULTS = {
     "transaction_timeout_ms": 60_000,
     "max_batch_size": BATCH_BYTES_MAX,
 }
-DEADLINE_SHARE = 0.75
-ABORT_S_MAX = 5.0
+DEADLINE_SHARE = 0.75  # of the shortest time-out, for a commit (`transaction_s_max`)
+ABORT_S_MAX = 5.0  # for the abort of a producer that is given up
 
 _OF_A_RECORD = (
     MessageSizeTooLargeError,

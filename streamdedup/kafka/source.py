@@ -50,9 +50,9 @@ from streamdedup.kafka.records.wire import DamagedBatchError
 # What is fetched of a partition at once: the largest record batch that a broker takes by default.
 FETCH_BYTES = 1_048_588
 NOWHERE = TopicPartition("-", 0)  # not assigned to us: to poll it only keeps the membership alive
-POLL_SLACK_S = 0.2
+POLL_SLACK_S = 0.2  # beyond the time-out that a poll was given, before we end it ourselves
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default
-LOSSES_MAX = 3
+LOSSES_MAX = 3  # memberships that a static member may lose within one session time-out
 REJOIN_S_MIN, REJOIN_S_MAX = 1.0, 5.0  # between two requests to join a group that refuses us
 _GROUP = "the consumer group"
 # aiokafka raises the second for a batch that is longer than what was fetched of it. A broker always returns the first

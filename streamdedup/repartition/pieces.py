@@ -17,7 +17,7 @@ from streamdedup.kafka.records.origin_header import marked
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.placement import partitions_by_records, partitions_of
 
-QUEUED_MAX = 16
+QUEUED_MAX = 16  # pieces, of all partitions together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

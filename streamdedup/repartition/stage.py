@@ -66,10 +66,10 @@ from streamdedup.repartition.unread import Unread
 log = structlog.get_logger(__name__)
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 10.0
-TURN_S = 0.2
-IDLE_COMMIT_S = 5.0
-POLL_S = 0.2
-HELD_S = 0.05
+TURN_S = 0.2  # between two looks at the assignment while there is nothing to copy
+IDLE_COMMIT_S = 5.0  # between two commits of a position that moved without events
+POLL_S = 0.2  # between two questions whether the first member has committed the births
+HELD_S = 0.05  # between two looks whether the slower partitions have come near enough
 
 
 class Stage:

@@ -20,7 +20,7 @@ from streamdedup.metrics.counts import Meters
 
 log = structlog.get_logger(__name__)
 
-HANGING_CLIENT_S = 2.0
+HANGING_CLIENT_S = 2.0  # for shards that were cancelled to end
 REASSIGN_S_MAX = 10.0  # far below max_poll_interval_ms, however long delivery.drain_s is
 RETENTION_ANSWER_S_MAX = 10.0
 REVIVE_S, REVIVE_S_MAX = 0.2, 15.0
