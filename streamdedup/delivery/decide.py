@@ -209,13 +209,13 @@ class Decider:
         threads = self._services.threads
         if lists.are_mapped:
             what = "the mapped file of a list"
-            said = await threads.lists.run(name, what, screen, keys, rejected, lists)
+            found = await threads.lists.run(name, what, screen, keys, rejected, lists)
         else:
-            said = await asyncio.to_thread(screen, keys, rejected, lists)
-        if not isinstance(said, NeedsStore):
-            return said
+            found = await asyncio.to_thread(screen, keys, rejected, lists)
+        if not isinstance(found, NeedsStore):
+            return found
         what = "the exact store of its block list"
-        return await threads.lookups.run(name, what, said.verified)
+        return await threads.lookups.run(name, what, found.verified)
 
     async def _commit_position(self, shard: Shard, in_flight: InFlight) -> None:
         """Commit the input position now and then while there is no event to read.

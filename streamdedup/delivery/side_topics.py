@@ -107,7 +107,7 @@ def _forms(part: DecidedBatch, letters: Letters, limits: Limits) -> list[_Form]:
 def _lettered(few: EventBatch, time_ms: int, letters: Letters, cut: Sequence[str]) -> EventBatch:
     """Return the events as letters: stamped with `time_ms`, with headers for origin, reason and what was cut."""
     every = np.arange(len(few))
-    tails, which, numbers = _told(few, letters)
+    tails, which, numbers = _placed(few, letters)
     lettered = appended(
         replace(few, timestamps=np.full(len(few), time_ms, dtype=np.int64)),
         every,
@@ -119,7 +119,7 @@ def _lettered(few: EventBatch, time_ms: int, letters: Letters, cut: Sequence[str
     return appended(lettered, every, cuts, letters.which) if any(cuts) else lettered
 
 
-def _told(
+def _placed(
     few: EventBatch, letters: Letters
 ) -> tuple[Sequence[Headers], Integers, Mapping[str, Integers]]:
     """Return the headers with the place of each event and the reason of its letter, as arguments of `appended`.

@@ -75,15 +75,15 @@ async def await_middle(
     `on_wait` gets what this waits for, as text, and None at the end.
     """
     options = options_of(settings)
-    is_said = False
+    is_logged = False
     while True:
         async with asyncio.timeout(ANSWER_S_MAX):
             topics = (await cluster.describe([options.topic])).topics
         if options.topic in topics:
             on_wait(None)
             break
-        if not is_said:
-            is_said = True
+        if not is_logged:
+            is_logged = True
             on_wait(f"waits for the first stage, which makes the middle topic {options.topic}")
             log.warning(
                 "middle_missing",

@@ -84,7 +84,7 @@ class Worker:
         self._lists: ListLoader | None = None
         self._deliveries: dict[int, Delivery] = {}
         self._threads = Threads()
-        self._suspicion_said, self._unseen_share_said = False, -1.0
+        self._suspicion_logged, self._unseen_share_logged = False, -1.0
         self._prevailing = RateLimit()
         self._saves_at = 0.0  # by the loop's clock
         self._status = Status(
@@ -283,12 +283,12 @@ class Worker:
         The second warning is repeated when the share of the duplicates that pass for this reason has grown much.
         """
         watch = self._status.watch
-        if not self._suspicion_said and (reason := watch.suspicion):
-            self._suspicion_said = True
+        if not self._suspicion_logged and (reason := watch.suspicion):
+            self._suspicion_logged = True
             log.warning("partitioning_unknown", reason=reason, remedy=REMEDY)
         evidence = watch.evidence
-        if evidence and evidence.has_grown_since(self._unseen_share_said):
-            self._unseen_share_said = evidence.unseen_share
+        if evidence and evidence.has_grown_since(self._unseen_share_logged):
+            self._unseen_share_logged = evidence.unseen_share
             log.warning(
                 "duplicates_across_partitions",
                 sampled_events=watch.unseen,

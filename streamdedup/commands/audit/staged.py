@@ -117,7 +117,7 @@ class StagedAudit:
                     clock=clock,
                     time_check=None,
                     watch=None,
-                    on_progress=self._tell,
+                    on_progress=self._count_read,
                 )
 
             recipes = {name: Recipe(of_input(settings, name), self._places) for name in topics}
@@ -318,9 +318,9 @@ class StagedAudit:
         async with aclosing(events) as batches:
             async for batch in batches:
                 yield batch
-                self._tell(topic, len(batch))
+                self._count_read(topic, len(batch))
 
-    def _tell(self, topic: str, events: int) -> None:
+    def _count_read(self, topic: str, events: int) -> None:
         self._read += events
         self._on_progress(f"{self._read:,} events read, now {topic}")
 

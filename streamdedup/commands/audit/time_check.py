@@ -65,7 +65,7 @@ class TimeCheck:
         self._decided_ms_max = int(1000 * (in_flight + 1) * transaction_s_max(settings.kafka))
         # Without transactions there are no markers, and without the limits nothing to compare with.
         stamped = settings.delivery.exactly_once or not letters.stamped_by_producer
-        self._can_tell = stamped and bool(output.settings)
+        self._can_check = stamped and bool(output.settings)
         self.unknown = 0
         """How many claims cannot be checked."""
         self.wrong: list[Claim] = []
@@ -89,7 +89,7 @@ class TimeCheck:
 
     async def check(self, claims: Sequence[Claim]) -> None:
         """Check claims, which are in the order of their letters."""
-        if not self._can_tell:
+        if not self._can_check:
             self.unknown += len(claims)
         elif claims:
             await self._check(claims, await self._stamp(claims[0]), await self._stamp(claims[-1]))
