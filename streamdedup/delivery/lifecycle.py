@@ -118,7 +118,9 @@ stopped shard stays in the group.
 #     (`snapshot.store`); or it cannot be read: `snapshot.Store.load` catches all of these;
 #   - the output now holds another record batch at the place of the last one that the snapshot folded, or nothing shows
 #     that it is still the same log: `snapshot.fingerprint.doubt_of` decides. `fold` checks a filter in memory in the
-#     same way, and drops it if the record batch is another one.
+#     same way, and drops it if the record batch is another one;
+#   - it may hold events of a commit that the brokers confirmed and then lost, or its filter took more keys than
+#     `filter.max_size` allowed, may grow now, and the output still holds all of them: `fold._loaded` decides both.
 # A snapshot is not refused for its age. If the output no longer holds all events above its label, `resume.check_memory`
 # stops the shard, or accepts the gap, as `sink.on_gap` says.
 
