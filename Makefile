@@ -1,5 +1,5 @@
 # make run: the main job on an embedded broker.  make test-fast: the tests without a broker, in less than two minutes.
-# make test: everything.  make compat: every version of Kafka.
+# make test: all but what takes long.  make acceptance: that, too.  make compat: every version of Kafka.
 # All set up .venv by themselves; with PYTHON=python3.13, build/venv-3.13 instead.
 ifdef PYTHON
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
@@ -21,7 +21,7 @@ run: $(VENV)/.demo
 
 # Five processes for two cores: four begin with the tests of a broker, which wait most of the time.
 test: kernels
-	$(BIN)/python -m pytest --numprocesses 5 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 5 --dist worksteal -m 'not acceptance' $(PYTEST_ARGS)
 
 # What a contributor runs after each edit: no broker, and none of the tests marked `slow`.
 test-fast: kernels
@@ -85,6 +85,7 @@ acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.acceptance
 	$(BIN)/python -m bench.hashes
 	$(BIN)/python -m tests.simulation --left
+	$(BIN)/python -m pytest -m acceptance
 
 # The worker against a plain copy and a loop by hand: a quarter of an hour; then its stages, some minutes.
 # bench-full adds restart, snapshots, memory, latency, growth and peers: an hour or more; it goes on where it was ended.

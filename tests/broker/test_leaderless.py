@@ -23,6 +23,7 @@ def three() -> Iterator[ThreeBrokers]:
         yield started
 
 
+@pytest.mark.acceptance
 @pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.needs_broker("clusters without ZooKeeper")

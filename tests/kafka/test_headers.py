@@ -16,7 +16,6 @@ from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys.cells import each
 from streamdedup.keys.extract import Extractor, _last_header, _last_headers
-from tests.bounds import check_bounds
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, theirs, varint
 from tests.keys.test_extract import batch_of
@@ -59,6 +58,7 @@ def read_by_python(name: str, column: RawHeaders) -> tuple[list[bytes | None], d
     return list(keys), reasons
 
 
+@pytest.mark.bounds
 @given(rows, st.sampled_from(NAMES))
 @example([[(b"id", b"1"), (b"id", b"2"), (b"x", b"3")], [(b"id", b"1"), (b"id", None)], []], "id")
 @example([[(b"i\xff", b"1")], [("i\ufffd".encode(), b"2")]], "i\ufffd")
@@ -93,6 +93,7 @@ def changed(text: bytes) -> Iterator[bytes]:
         yield from (text[:at] + bytes([byte]) + text[at + 1 :] for byte in range(256))
 
 
+@pytest.mark.bounds
 @pytest.mark.parametrize("whole", SMALL, ids=["two", "null first"])
 def test_what_is_no_header_is_left_to_the_reader(whole: bytes) -> None:
     """Of bytes that `walk` would refuse, none is a key: a row's value ends where the row's bytes do."""
@@ -106,6 +107,7 @@ def test_what_is_no_header_is_left_to_the_reader(whole: bytes) -> None:
     assert (found.sizes >= 0).any()
 
 
+@pytest.mark.bounds
 def test_rows_outside_of_the_buffer() -> None:
     """They are not read, however large their numbers."""
     text = written([(b"id", b"k")])
@@ -113,12 +115,6 @@ def test_rows_outside_of_the_buffer() -> None:
     sizes = np.array([len(text), 2, len(text), 1 << 62, len(text) + 1, -1, 0])
     found = RawHeaders(Column(text, starts, sizes)).located("id")
     assert list(found) == [b"k", None, None, None, None, None, None]
-
-
-@pytest.mark.slow
-def test_no_byte_beyond_a_row_is_read() -> None:
-    """The claims above hold with numba's check of all bounds, too."""
-    check_bounds(__file__, "test_what_is_no_header or test_rows_outside or test_every_header")
 
 
 def test_many_headers_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from streamdedup.events import NULL, UNREAD, Column, EventBatch, Origin
 from streamdedup.kafka.records import origin_rows
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.origin_header import ORIGIN, found_in, marked, unmarked
-from tests.bounds import check_bounds
 from tests.kafka.test_columns import as_events, fetched
 from tests.kafka.test_headers import Cells, column_of, values, wire_names, written
 from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, varint
@@ -99,6 +98,7 @@ def places_of(batch: EventBatch) -> list[tuple[bytes | None, int, int]]:
     return list(zip(places.topics, *numbers, strict=True))
 
 
+@pytest.mark.bounds
 @given(events, offsets, st.data())
 @example([(None, None, [(b"", b"")] * 63), (b"", b"", [(b"", None)] * 64)], 9, None)
 @settings(deadline=None, max_examples=300)
@@ -237,6 +237,7 @@ def changed(text: bytes) -> Iterator[bytes]:
     yield from (text + bytes([byte]) for byte in range(256))
 
 
+@pytest.mark.bounds
 def test_bytes_that_are_no_headers_are_strange() -> None:
     """Whatever one byte becomes, what the kernel takes for an origin is what the reader of objects finds there."""
     taken = 0
@@ -257,6 +258,7 @@ def test_bytes_that_are_no_headers_are_strange() -> None:
     assert taken > 500  # most of them: another header, topic, partition or offset
 
 
+@pytest.mark.bounds
 @given(st.lists(st.binary(max_size=60), max_size=5))
 @settings(deadline=None, max_examples=300)
 def test_any_bytes_may_stand_for_headers(texts: list[bytes]) -> None:
@@ -268,6 +270,7 @@ def test_any_bytes_may_stand_for_headers(texts: list[bytes]) -> None:
     assert stranger is not None or places_of(back)[few] == (b"tt", 10, 205)
 
 
+@pytest.mark.bounds
 def test_rows_outside_of_the_buffer_are_strange() -> None:
     """They are not read, however large their numbers; `marked` refuses them."""
     batch = batch_of([(b"k", b"v", WHOLE)])
@@ -299,6 +302,7 @@ def frozen(numbers: Any) -> Any:
     return numbers
 
 
+@pytest.mark.bounds
 def test_what_does_not_fit_is_not_written() -> None:
     """Either kernel stops before a row for which there is no room."""
     batch = batch_of([(b"k", b"v", WHOLE)])
@@ -323,14 +327,6 @@ def test_what_does_not_fit_is_not_written() -> None:
             buffer, begins, sizes_of, heads, ours, one, out[:room], table
         ) == (room >= size)
         assert not out[room:].any()
-
-
-@pytest.mark.slow
-def test_no_byte_beyond_a_row_is_read_or_written() -> None:
-    """The claims above hold with numba's check of all bounds, too."""
-    check_bounds(
-        __file__, "last_byte or any_bytes or that_are_no_headers or outside_of or does_not_fit"
-    )
 
 
 def test_a_batch_of_no_events() -> None:

@@ -4,11 +4,7 @@ Each text stands between others in one buffer, which would complete what is cut 
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +15,7 @@ from hypothesis import strategies as st
 from streamdedup.errors import MalformedError
 from streamdedup.events import NULL, Column, EventBatch
 from streamdedup.keys.extract import Extractor, json_keys
-from streamdedup.keys.formats import json_column, json_exact
+from streamdedup.keys.formats import json_exact
 from streamdedup.keys.formats.json_column import DEPTH_MAX as PLAIN_DEPTH_MAX
 from streamdedup.keys.formats.json_column import INTEGER_BYTES_MAX, located
 from streamdedup.keys.formats.json_kinds import Kind
@@ -505,25 +501,8 @@ def _cut_anywhere(text: bytes, after: bytes) -> Column:
     return json_keys(["id"], Column(buffer, starts, np.arange(len(pieces))))[0]
 
 
-@pytest.mark.slow
-def test_with_bounds_checked_no_byte_is_read_beyond_the_buffer() -> None:
-    """Every beginning and end of the cases, each in a buffer of its own size, is read with numba's check of indices."""
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", "from tests.keys.test_json_column import read_alone; read_alone()"],
-        cwd=Path(__file__).parents[2],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 1000
-
-
 def read_alone() -> None:
-    """Read pieces of the cases, each alone in its buffer; print how many."""
+    """Read every beginning of the cases, each alone in a buffer of its own size. For tests/test_bounds.py."""
     texts = (*ORDINARY, *ODD, *WRONG, *(text for _, text in MUTATED))
     pieces = {text[:size] for text in texts for size in range(len(text) + 1)}
     for piece in sorted(pieces):
@@ -531,12 +510,10 @@ def read_alone() -> None:
         located(("id",), Column.of([piece]))
         for steps in (("user", "id"), ("id",), ("0", "0")):
             _all_exact(steps, Column.of([piece]))
-    with pytest.raises(IndexError):  # the check is on
-        json_column.fill(*_faulty())
-    print(len(pieces))
+    assert len(pieces) > 1000
 
 
-def _faulty() -> Any:
+def faulty() -> Any:
     """What `fill` is given, with ends of names that are beyond the names."""
     names, ends = np.zeros(0, dtype=np.uint8), np.array([0, 2])
     buffer, starts, sizes = np.frombuffer(b'{"id":1}', dtype=np.uint8), np.array([0]), np.array([8])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from streamdedup.events import Column
 from streamdedup.keys import placement
 from streamdedup.keys.placement import NOWHERE, partitions_by_records, partitions_of
-from tests.bounds import check_bounds
 from tests.watching import watched
 
 # From Kafka's own tests: clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java, testMurmur2. As signed.
@@ -70,6 +69,7 @@ def test_cells_may_lie_anywhere() -> None:
     )
 
 
+@pytest.mark.bounds
 @pytest.mark.parametrize(
     ("start", "size"), [(-1, 2), (0, 10), (9, 1), (1 << 62, 1 << 62), (5, (1 << 63) - 1)]
 )
@@ -78,12 +78,6 @@ def test_a_key_outside_of_the_buffer_is_refused(start: int, size: int) -> None:
     column = Column(b"abcdefghi", np.array([0, start, 0]), np.array([9, size, 9]))
     with pytest.raises(ValueError, match=r"^row 1 does not lie in a buffer of 9 bytes$"):
         partitions_of(column, 3)
-
-
-@pytest.mark.slow
-def test_no_byte_outside_is_read() -> None:
-    """The claims above hold with numba's check of all bounds, too."""
-    check_bounds(__file__, "outside_of")
 
 
 def test_many_and_long_keys_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from streamdedup.kafka.records.records import Record
 from streamdedup.testing import MemoryBroker
 from tests.staged import INPUTS, PLACES, MemoryStage, play, value
 
-DOUBTS = 12
+DOUBTS = 6  # enough for a wait that doubles each time to last longer
 SOON_S = 3.0
 REFUSED = value("refused")
 

@@ -26,7 +26,7 @@ def drawn(plan: Plan) -> Plan:
 
 
 SORTS: Mapping[str, Seeds] = {
-    "drawn": Seeds(drawn, promised=2_000, in_tests=100),
+    "drawn": Seeds(drawn, promised=2_000, in_tests=50),
     "listed": Seeds(listed, promised=200, in_tests=25),
     "screening": Seeds(screening, promised=200, in_tests=25),
     "shadowed": Seeds(shadowed, promised=200, in_tests=25),

@@ -218,6 +218,8 @@ class World:
 
     def note_log(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> Any:
         """What structlog hands on: a line of the trace, without what differs between two runs of one seed."""
+        if event["event"] == "compiling":  # a line of the first run after a change of the code
+            raise structlog.DropEvent
         process = PROCESS.get()
         told = {name: event[name] for name in TOLD if name in event}
         line = f"{self.loop.time():.6f} {process.name if process else '-'} {told}"
