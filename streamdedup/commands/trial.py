@@ -7,6 +7,7 @@ exactly, whatever the worker's filter is.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,7 +192,7 @@ class _Trying:
         if options and options.topic in topology.topics:
             problems = other_partitions(topology[options.topic], options.partitions)
             if problems:
-                raise ConfigError(*problems)
+                raise ConfigError("\n".join(problems))
         partitions = partitions_of(topology, sources)
         count = len(partitions)
         recipe = Recipe(self._settings, count)
@@ -227,10 +228,11 @@ class _Trying:
             end = await self._cluster.stable_offset(topic, number)
             start = max(await self._cluster.first_offset(topic, number), end - events)
         reading = self._cluster.committed_events(topic, number, start, end, stall_s=STALL_S_MAX)
-        async for batch in reading:
-            for part in batch.parts(self._extractor.rows_a_turn):
-                bounded, above = within_limits(part, self._settings.source)
-                self._judge(found, bounded, await keys_of(bounded, self._extractor), above)
+        async with aclosing(reading) as batches:
+            async for batch in batches:
+                for part in batch.parts(self._extractor.rows_a_turn):
+                    bounded, above = within_limits(part, self._settings.source)
+                    self._judge(found, bounded, await keys_of(bounded, self._extractor), above)
 
     def _judge(self, found: Trial, batch: EventBatch, keys: Keys, above: Mapping[int, str]) -> None:
         limits, present = self._limits, Span.at(wall_clock_ms())

@@ -35,7 +35,7 @@ async def topology_of(settings: Settings, cluster: Cluster, inputs: Sequence[str
             " worker, which makes it"
         )
     if problems := other_partitions(topology[middle], options_of(settings).partitions):
-        raise ConfigError(*problems)
+        raise ConfigError("\n".join(problems))
     return topology
 
 
