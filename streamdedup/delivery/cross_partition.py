@@ -14,7 +14,10 @@ from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.keys.options import KeyOptions
 from streamdedup.keys.sampling import AGAIN, ELSEWHERE, KEPT_MAX, Places, Sample
 
-REMEDY = "set source.repartition, or have the producer choose the partition by the key alone (docs/partitioning.md)"
+REMEDY = (
+    "set source.repartition, with a new kafka.group_id and a new output, or have the producer choose the partition by"
+    " the key alone (docs/partitioning.md)"
+)
 GROWN_MUCH = 0.1  # of the share of all duplicates
 SUSPICIOUS = 0.01  # the share of events without a record key that cannot be a few odd ones
 

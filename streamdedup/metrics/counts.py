@@ -190,12 +190,15 @@ class Meters:
         return dict(sorted(dict(self._shards).items()))
 
     def look(self, now_s: float) -> None:
-        """Look whether a verdict has become the rule, in all partitions together or in one; see `Prevalence.look`."""
-        ledgers = [Ledger().by_verdict]
+        """Look whether an outcome has become the rule, in all partitions together or in one; see `Prevalence.look`."""
+        ledgers = [Ledger()]
         for shard in self.shards.values():
-            ledgers.append(shard.ledger.by_verdict)
-            shard.prevalence.look(now_s, shard.ledger.by_verdict)
-        self.prevalence.look(now_s, [sum(counts) for counts in zip(*ledgers, strict=True)])
+            ledgers.append(shard.ledger)
+            shard.prevalence.look(now_s, shard.ledger.by_verdict, shard.ledger.late)
+        of_all = [
+            sum(counts) for counts in zip(*(each.by_verdict for each in ledgers), strict=True)
+        ]
+        self.prevalence.look(now_s, of_all, sum(each.late for each in ledgers))
 
     def prevailing(self) -> Iterator[tuple[int | None, Prevailing]]:
         """Yield what was the rule at the last look, each with its partition; None for all together."""

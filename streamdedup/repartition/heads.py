@@ -5,7 +5,7 @@ the commits of this process are added.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 
 import structlog
@@ -23,13 +23,18 @@ STANDS_S = 60.0  # how long partitions of ours wait before that is a warning
 
 
 class Heads:
-    """Watches partitions on behalf of `group`; `max_skew_ms` is how far one may be ahead of another."""
+    """Watches partitions on behalf of `group`; `max_skew_ms` is how far one may be ahead of another.
+
+    Events of an open transaction count as unread for `open_s` seconds.
+    """
 
     TURN_S, HELD_TURN_S = 0.5, 0.1  # between two looks, and while a partition of ours waits
 
-    def __init__(self, cluster: Cluster, group: str, max_skew_ms: int) -> None:
-        self._cluster, self._group = cluster, group
+    def __init__(self, cluster: Cluster, group: str, max_skew_ms: int, open_s: float) -> None:
+        self._cluster, self._group, self._open_s = cluster, group, open_s
         self.max_skew_ms = max_skew_ms
+        # By partition: its last stable offset, and the loop's time at which an open transaction began to hold it.
+        self._open: dict[InputPartition, tuple[int, float]] = {}
         self._partitions: Collection[InputPartition] = ()
         self._stopped: Mapping[InputPartition, str] = {}
         self._standings: dict[InputPartition, Standing] = {}
@@ -69,15 +74,7 @@ class Heads:
     async def look(self) -> None:
         """Look once. A partition whose leader does not answer keeps the end that was known."""
         partitions, before = self._partitions, self._standings
-        numbers = by_topic(partitions)
-        stable = await asyncio.gather(
-            *(self._cluster.stable_offsets(topic, its) for topic, its in numbers.items())
-        )
-        ends = {
-            InputPartition(topic, number): end
-            for topic, its in zip(numbers, stable, strict=True)
-            for number, end in its.items()
-        }
+        ends = await self._ends(partitions)
         committed = await committed_on(self._cluster, self._group, partitions, stable=False)
         if partitions is not self._partitions:
             return
@@ -94,6 +91,38 @@ class Heads:
             else:
                 found[partition] = Standing(at.offset, end, at.note.head if at.note else None)
         self._standings = found
+
+    async def _ends(self, partitions: Collection[InputPartition]) -> dict[InputPartition, int]:
+        """Return up to which offset each partition has events, of those whose leaders answer."""
+        stable, high = await asyncio.gather(
+            self._offsets(partitions, self._cluster.stable_offsets),
+            self._offsets(partitions, self._cluster.end_offsets),
+        )
+        now, known, self._open = asyncio.get_running_loop().time(), self._open, {}
+        ends = {}
+        for partition, offset in stable.items():
+            ends[partition] = offset
+            if offset < high.get(partition, offset):
+                before = known.get(partition)
+                since = before[1] if before and before[0] == offset else now
+                self._open[partition] = offset, since
+                if now - since < self._open_s:
+                    ends[partition] = high[partition]
+        return ends
+
+    async def _offsets(
+        self,
+        partitions: Collection[InputPartition],
+        ask: Callable[[str, Collection[int]], Awaitable[Mapping[int, int]]],
+    ) -> dict[InputPartition, int]:
+        """Return what `ask` answers of each partition, with one call for each topic."""
+        numbers = by_topic(partitions)
+        answers = await asyncio.gather(*(ask(topic, its) for topic, its in numbers.items()))
+        return {
+            InputPartition(topic, number): offset
+            for topic, its in zip(numbers, answers, strict=True)
+            for number, offset in its.items()
+        }
 
     def committed(self, partition: InputPartition, offset: int, head: int | None) -> None:
         """Note a commit of ours."""
@@ -131,16 +160,19 @@ class Heads:
         slow = list(dict.fromkeys(p for its in held.values() for p in its))
         if not slow:
             return None
+        ahead = ", ".join(map(str, sorted(held)[:SHOWN_MAX]))
         first = "; ".join(map(self._shown, slow[:SHOWN_MAX]))
         return (
-            f"{counted(len(held), 'partition')} of the input would be more than source.repartition.max_skew ahead in"
-            f" event time, and {'waits' if len(held) == 1 else 'wait'} for {first}"
+            f"{counted(len(held), 'partition')} of the input ({ahead}) would be more than source.repartition.max_skew"
+            f" ahead in event time, and {'waits' if len(held) == 1 else 'wait'} for {first}"
         )
 
     def _shown(self, partition: InputPartition) -> str:
         standing = self._standings.get(partition)
         at = f" at offset {standing.offset} of {standing.end}" if standing else ""
         why = " (stopped)" if partition in self._stopped else ""
+        if partition in self._open:
+            why = f" (a transaction is open at offset {self._open[partition][0]})"
         return f"{partition}{at}{why}"
 
     def _report(self) -> None:

@@ -17,8 +17,9 @@ All times are in ms since 1970, all offsets those of the input.
 # Something always goes on. A partition that is held publishes its head, in a commit of the same offset. So in the end
 # every partition with unread events has published its real head, and the one with the smallest is ahead of none. A
 # batch without any time takes the last head, or NO_TIME if there is none, which is never held and holds nobody. Offsets
-# that hold no events are passed by a commit without events, and then the partition is at its end. The end is the last
-# stable offset: events of an open transaction cannot be read, and so do not count as unread.
+# that hold no events are passed by a commit without events, and then the partition is at its end. The end is the high
+# watermark: events of an open transaction count as unread, until that has been open for `delivery.open_transaction_s`.
+# From then on the end is the last stable offset, so that a transaction that hangs does not stop the whole input.
 #
 # A batch of a sparse partition may cover weeks. It is cut at the first event from which on every event is too far
 # ahead; the rest waits, with a head of its own. An event that is ahead by itself, with others after it that are not,

@@ -12,6 +12,7 @@ from contextlib import suppress
 import structlog
 
 from streamdedup.kafka.base import Cluster
+from streamdedup.logs import RateLimit
 from streamdedup.units import counted
 
 log = structlog.get_logger(__name__)
@@ -31,6 +32,7 @@ class Unread:
         self._cluster, self._group, self._middle = cluster, group, middle
         self._partitions, self.most = range(partitions), most
         self.by_partition: dict[int, int] = {}
+        self._lines, self._reported = RateLimit(), False
         self.reason: str | None = None
         """Why nothing may be copied now, as text; None if something may."""
 
@@ -70,6 +72,9 @@ class Unread:
         above = [p for p, events in self.by_partition.items() if events > self.most]
         before, self.reason = self.reason, self._text(above)
         if self.reason and before is None:
+            if not self._lines.due(asyncio.get_running_loop().time()):
+                return
+            self._reported = True
             log.warning(
                 "repartition_paused",
                 middle=self._middle,
@@ -80,7 +85,8 @@ class Unread:
                 remedy="none if it only is slower for a while; if it has stopped there, the whole input stops with it:"
                 " its /readyz and log name the reason",
             )
-        elif before and self.reason is None:
+        elif self._reported and self.reason is None:
+            self._reported = False
             log.info("repartition_goes_on", middle=self._middle)
 
     def _text(self, above: list[int]) -> str | None:

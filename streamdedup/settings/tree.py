@@ -175,7 +175,10 @@ class Settings(BaseSettings):
             if topic is not None and first != leaf:
                 yield [leaf, first], f"must differ from {'.'.join(first)}; name another topic"
             if topic in (self.source.topics or ()):
-                yield [leaf, _SOURCES], "must not be in source.topics: it would be a loop"
+                yield (
+                    [leaf, _SOURCES],
+                    ("must not be in source.topics: it would be a loop; name another topic"),
+                )
 
     def _value(self, leaf: KeyPath) -> Any:  # noqa: ANN401 - an option's own type
         """Return the value of a leaf; None if its group is not set."""

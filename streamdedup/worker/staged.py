@@ -120,7 +120,8 @@ class Copier:
         )
         inputs = self._inputs = Inputs(settings, services, source, self._topics, self._meters_of)
         skew_ms = max_skew_ms(self._written)
-        heads = None if skew_ms is None else Heads(cluster, group, skew_ms)
+        open_s = settings.delivery.open_transaction_s
+        heads = None if skew_ms is None else Heads(cluster, group, skew_ms, open_s)
         stage = self._stage = Stage(
             recipe,
             services,

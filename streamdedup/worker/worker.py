@@ -31,6 +31,7 @@ from streamdedup.kafka.topics import Topology
 from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
+from streamdedup.metrics.prevalence import LATE
 from streamdedup.repartition.inputs import like_all
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.startup import (
@@ -58,6 +59,11 @@ from streamdedup.worker.topic_watch import TopicWatch
 
 log = structlog.get_logger(__name__)
 
+_REASONS_REMEDY = "look at their reasons: in the dead letters, or in the lines `malformed`"
+_LATE_REMEDY = (
+    "they are older than the window, so nothing is known of their keys; set a longer filter.retention if they must be"
+    " judged, or filter.late: drop if they must not pass (docs/windows.md)"
+)
 ENDS_EVERY_S = 10.0
 RETENTION_EVERY_S = 30.0
 ACROSS = "share_of_duplicates_across_partitions"
@@ -299,7 +305,7 @@ class Worker:
             )
 
     def _warn_prevailing(self) -> None:
-        """Log, at most once a minute, that a verdict that should be rare has become the rule.
+        """Log, at most once a minute, that an outcome that should be rare has become the rule.
 
         `partition` is None if that is so in all partitions together.
         """
@@ -313,10 +319,10 @@ class Worker:
                 "verdict_prevails",
                 topic=self._settings.source.topic,
                 partition=partition,
-                verdict=one.verdict.name.lower(),
+                verdict=one.outcome,
                 events=one.events,
                 of=one.of,
-                remedy="look at their reasons: in the dead letters, or in the lines `malformed`",
+                remedy=_LATE_REMEDY if one.outcome == LATE else _REASONS_REMEDY,
             )
 
     async def _save_periodically(self, services: Services) -> None:

@@ -27,7 +27,7 @@ def test_a_fifth_of_the_events_is_the_rule(name: str) -> None:
         watch = Prevalence()
         watch.look(0, counts())
         watch.look(5, counts(**{name: diverted, "pass": passed}))
-        said = (Prevailing(Verdict[name.upper()], diverted, diverted + passed),)
+        said = (Prevailing(name, diverted, diverted + passed),)
         assert watch.now == (said if is_rule else ())
 
 
@@ -37,6 +37,16 @@ def test_duplicates_and_blocked_events_may_be_the_rule() -> None:
     watch.look(0, counts())
     watch.look(5, counts(duplicate=10_000, blocked=10_000))
     assert watch.now == ()
+
+
+def test_late_events_may_not_be_the_rule() -> None:
+    """Whatever their verdicts are: they passed, or were dropped, without being judged."""
+    watch = Prevalence()
+    watch.look(0, counts())
+    watch.look(5, counts(blocked=60, **{"pass": 60}), late=99)
+    assert not watch.now
+    watch.look(10, counts(blocked=61, **{"pass": 60}), late=100)
+    assert watch.now == (Prevailing("late", 100, 121),)
 
 
 def test_what_was_more_than_a_minute_ago_is_forgotten() -> None:
@@ -68,7 +78,7 @@ def test_what_came_before_the_first_look_counts() -> None:
 
 def test_it_says_what_it_saw() -> None:
     """The text has numbers and the share."""
-    text = str(Prevailing(Verdict.REJECTED, 4_321, 5_000))
+    text = str(Prevailing("rejected", 4_321, 5_000))
     assert text == "4,321 of the last 5,000 events (86%) are rejected"
 
 
@@ -88,8 +98,8 @@ def test_it_judges_what_came_within_the_window(made: list[tuple[float, list[int]
     before = [at for at, (s, _) in enumerate(looks) if s <= now_s - WINDOW_S] or [0]
     delta = [a - b for a, b in zip(total, looks[before[-1]][1], strict=True)]
     expected = [
-        verdict
+        verdict.name.lower()
         for verdict in WATCHED
         if delta[verdict] >= EVENTS_MIN and delta[verdict] >= SHARE_MIN * sum(delta)
     ]
-    assert [one.verdict for one in watch.now] == expected
+    assert [one.outcome for one in watch.now] == expected

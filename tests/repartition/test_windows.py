@@ -1,5 +1,6 @@
 """Windows behind the first stage: partitions of the input stay together in event time, whatever their backlogs."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -19,6 +20,7 @@ from tests.staged import INPUTS, PLACES, MemoryStage, play, value
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 DAYS = 30
 EVERY_H = 3
+OPEN_S = 60  # delivery.open_transaction_s
 WINDOW: dict[str, Any] = {"kind": "window", "retention": "7d", "capacity": 100_000}
 SPARSE = [f"s{day}" for day in range(DAYS)]
 DENSE = [f"d{hour}" for hour in range(0, DAYS * 24, EVERY_H)]
@@ -147,6 +149,40 @@ def test_one_that_is_stopped_is_named(tmp_path: Path) -> None:
             assert copying is not None and copying.stage is not None
             assert copying.stage.held == line["reason"]
             assert copying.stage.held_partitions == 2
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_events_of_an_open_transaction_are_unread(tmp_path: Path, hangs: bool) -> None:
+    """The other partition waits until they are decided; one that hangs holds it for `open_transaction_s` only."""
+
+    async def scene(stage: MemoryStage) -> None:
+        loop, log = asyncio.get_running_loop(), stage.broker.log(stage.source, 0)
+        hours = [((DAYS * 24 - hour) * HOUR_MS, f"h{hour}") for hour in range(DAYS * 24)]
+        feed(stage, 1, hours)
+        transaction = stage.broker.transaction("theirs")
+        epoch = transaction.fence(600)
+        transaction.add(epoch, log, loop.time())
+        first = stage.broker.now_ms() - DAYS * DAY_MS
+        transaction.produce(epoch, log, [(first, None, value("open"), ())])
+        async with start(stage) as worker:
+            await worker.live(PLACES)
+            begun = loop.time()
+            await asyncio.sleep(OPEN_S / 2)
+            copying = worker.worker.status.copying
+            assert copying is not None and copying.stage is not None
+            assert "source/0 at offset 0 of 1 (a transaction is open at offset 0)".replace(
+                "source", stage.source
+            ) in str(copying.stage.held)
+            assert worker.tally.consumed == 0
+            if hangs:
+                await worker.consumed(len(hours))
+                assert OPEN_S <= loop.time() - begun < 2 * OPEN_S
+                return
+            transaction.end(epoch, commit=True)
+            await worker.consumed(len(hours) + 1)
+            assert worker.tally.late == 0
 
     play(tmp_path, scene)
 
