@@ -13,7 +13,7 @@ import structlog
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.partitions import InputPartition, by_topic
 from streamdedup.repartition.offsets import committed_on
-from streamdedup.repartition.skew import Standing, Wait, must_publish
+from streamdedup.repartition.skew import Standing, Standings, Wait, must_publish
 from streamdedup.units import counted
 
 log = structlog.get_logger(__name__)
@@ -29,6 +29,7 @@ class Heads:
     """
 
     TURN_S, HELD_TURN_S = 0.5, 0.1  # between two looks, and while a partition of ours waits
+    WAKE_S = 0.0001  # for each partition that waits: so long, at least, none of them looks again
 
     def __init__(self, cluster: Cluster, group: str, max_skew_ms: int, open_s: float) -> None:
         self._cluster, self._group, self._open_s = cluster, group, open_s
@@ -37,9 +38,12 @@ class Heads:
         self._open: dict[InputPartition, tuple[int, float]] = {}
         self._partitions: Collection[InputPartition] = ()
         self._stopped: Mapping[InputPartition, str] = {}
-        self._standings: dict[InputPartition, Standing] = {}
-        self._held: dict[InputPartition, tuple[InputPartition, ...]] = {}
+        self._standings = Standings({})
+        self._commits: dict[InputPartition, Standing] = {}  # of ours, since `_standings` was made
+        # Our partitions that wait, each with one that it waits for.
+        self._held: dict[InputPartition, InputPartition] = {}
         self._held_since, self._reported = 0.0, False
+        self._moved, self._wakes, self._woke_at = asyncio.Event(), False, 0.0
 
     async def begin(
         self, partitions: Collection[InputPartition], stopped: Mapping[InputPartition, str]
@@ -49,7 +53,7 @@ class Heads:
         The caller sets a time-out.
         """
         self._partitions, self._stopped = partitions, stopped
-        self._standings, self._held = {}, {}
+        self._standings, self._commits, self._held = Standings({}), {}, {}
         await self.look()
 
     async def run(self) -> None:
@@ -73,12 +77,12 @@ class Heads:
 
     async def look(self) -> None:
         """Look once. A partition whose leader does not answer keeps the end that was known."""
-        partitions, before = self._partitions, self._standings
+        partitions = self._partitions
         ends = await self._ends(partitions)
         committed = await committed_on(self._cluster, self._group, partitions, stable=False)
         if partitions is not self._partitions:
             return
-        found = {}
+        found, before = {}, self.standings.of
         for partition in partitions:
             known = before.get(partition)
             end = ends.get(partition, known.end if known else 0)
@@ -90,7 +94,8 @@ class Heads:
                 found[partition] = Standing(known.offset, end, known.head)
             else:
                 found[partition] = Standing(at.offset, end, at.note.head if at.note else None)
-        self._standings = found
+        self._standings, self._commits = Standings(found), {}
+        self._wake()
 
     async def _ends(self, partitions: Collection[InputPartition]) -> dict[InputPartition, int]:
         """Return up to which offset each partition has events, of those whose leaders answer."""
@@ -126,15 +131,47 @@ class Heads:
 
     def committed(self, partition: InputPartition, offset: int, head: int | None) -> None:
         """Note a commit of ours."""
-        if known := self._standings.get(partition):
-            self._standings[partition] = Standing(offset, max(known.end, offset), head)
+        if known := self.standings_of(partition):
+            self._commits[partition] = Standing(offset, max(known.end, offset), head)
+            self._wake()
+
+    def standings_of(self, partition: InputPartition) -> Standing | None:
+        """Return how far a partition stands; None if that is not known."""
+        return self._commits.get(partition) or self._standings.of.get(partition)
+
+    @property
+    def standings(self) -> Standings:
+        """How far all partitions stand, as of the last look and our commits since."""
+        if self._commits:
+            self._standings = Standings({**self._standings.of, **self._commits})
+            self._commits = {}
+        return self._standings
+
+    async def moved(self, within_s: float) -> None:
+        """Wait until a partition has moved, for at most `within_s` seconds.
+
+        If many partitions wait, some moves are taken together: each costs time for each that waits.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._moved.wait()
+
+    def _wake(self) -> None:
+        if not self._wakes:
+            self._wakes, loop = True, asyncio.get_running_loop()
+            self._woke_at = max(loop.time(), self._woke_at + self.WAKE_S * len(self._held))
+            loop.call_at(self._woke_at, self._wake_now)
+
+    def _wake_now(self) -> None:
+        moved, self._moved, self._wakes = self._moved, asyncio.Event(), False
+        moved.set()
 
     def events(self, wait: Wait) -> int:
         """Return how many events of `wait` may be copied now."""
-        slow = wait.waits_for(self._standings)
-        if not slow:
+        slow = wait.waits_for(self.standings)
+        if slow is None:
             self.let_go(wait.partition)
-            return wait.events(self._standings)
+            return wait.events(self.standings)
         if not self._held:
             self._held_since = asyncio.get_running_loop().time()
         self._held[wait.partition] = slow
@@ -146,7 +183,7 @@ class Heads:
 
     def must_publish(self, wait: Wait) -> bool:
         """Return whether the partition that waits must commit its head."""
-        return must_publish(wait.partition, wait.head, self._standings)
+        return must_publish(wait.partition, wait.head, self.standings)
 
     @property
     def held(self) -> int:
@@ -157,7 +194,7 @@ class Heads:
     def reason(self) -> str | None:
         """Which partitions ours wait for, as text; None if none waits."""
         held = dict(self._held)
-        slow = list(dict.fromkeys(p for its in held.values() for p in its))
+        slow = list(dict.fromkeys(held.values()))
         if not slow:
             return None
         ahead = ", ".join(map(str, sorted(held)[:SHOWN_MAX]))
@@ -168,7 +205,7 @@ class Heads:
         )
 
     def _shown(self, partition: InputPartition) -> str:
-        standing = self._standings.get(partition)
+        standing = self.standings_of(partition)
         at = f" at offset {standing.offset} of {standing.end}" if standing else ""
         why = " (stopped)" if partition in self._stopped else ""
         if partition in self._open:

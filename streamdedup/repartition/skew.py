@@ -6,9 +6,10 @@ All times are in ms since 1970, all offsets those of the input.
 # Theory of operation
 # ===================
 #
-# The *head* of a partition is the smallest time of its next batch that is not copied yet: at most the present, and
-# never less than the partition's head before. So one event far in the future moves no head past the present, and one
-# old event in a later batch, late by itself, takes no head back.
+# The *head* of a partition is the smallest time of its next batch that is not copied yet, and of the batch after it if
+# that can be read already. It is never less than the head before, so one old event in a later batch, late by itself,
+# takes no head back. But if all of a batch is older than the head before, then that came from a wrong time, and is
+# dropped. So one event from the future holds its partition back only if nothing comes after it.
 #
 # A member publishes the head of a partition in the note of each commit. It may be older than the real one, never newer.
 # A partition goes on if its head is at most `max_skew` ahead of the published head of every other partition that has
@@ -38,7 +39,9 @@ from streamdedup.events import Integers
 from streamdedup.kafka.partitions import InputPartition
 
 NO_TIME = -1
+_UNKNOWN = -2  # in place of a head that is not published
 _NEVER = np.iinfo(np.int64).max
+NO_TIMES: Integers = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,30 @@ class Standing:
         return self.offset < self.end and self.head != NO_TIME
 
 
-def heads_of(timestamps: Integers, before: int | None, now_ms: int) -> Integers:
+class Standings:
+    """How far all partitions stand at one moment. `slowest` has the heads of those that hold others back, ascending."""
+
+    def __init__(self, of: Mapping[InputPartition, Standing]) -> None:
+        self.of = of
+        self.slowest = sorted(
+            (_UNKNOWN if standing.head is None else standing.head, partition)
+            for partition, standing in of.items()
+            if standing.holds
+        )
+
+
+def heads_of(timestamps: Integers, before: int | None, after: Integers) -> Integers:
     """Return, for each event of a batch (n,), the head that the partition has if that event is the next one.
 
-    `before` is the partition's head before, None if there was none. The heads ascend.
+    `before` is the partition's head before, None if there was none. `after` (m,) are the times of the events that
+    follow the batch, as far as they are read. The heads ascend.
     """
     floor = NO_TIME if before is None else before
-    times = np.where(timestamps >= 0, np.minimum(timestamps, now_ms), _NEVER)
-    lows = np.minimum.accumulate(times[::-1])[::-1]
+    given = np.concatenate((timestamps, after))
+    if len(given) and 0 <= given.max() < floor:
+        floor = NO_TIME
+    times = np.where(given >= 0, given, _NEVER)
+    lows = np.minimum.accumulate(times[::-1])[::-1][: len(timestamps)]
     timed = int(np.searchsorted(lows, _NEVER))
     # After the last time, events go with those before.
     lows[timed:] = lows[timed - 1] if timed else floor
@@ -74,8 +93,8 @@ class Wait:
 
     def __init__(self, partition: InputPartition, heads: Integers, max_skew_ms: int) -> None:
         self.partition, self._heads, self._max_skew_ms = partition, heads, max_skew_ms
-        # The ends of others, as they were when this began to wait for them.
-        self._until: dict[InputPartition, int] = {}
+        # How all partitions stood when this began to wait; None before.
+        self._begun: Mapping[InputPartition, Standing] | None = None
 
     @property
     def head(self) -> int:
@@ -85,53 +104,44 @@ class Wait:
     def passed(self, events: int) -> None:
         """Note that the first `events` went on; at least one must be left."""
         self._heads = self._heads[events:]
-        self._until = {}
+        self._begun = None
 
-    def events(self, standings: Mapping[InputPartition, Standing]) -> int:
-        """Return how many of the next events may be copied now."""
-        slow = [
-            s for p, s in self._slower(standings, int(self._heads[-1])) if not self._awaited(p, s)
-        ]
-        if not slow:
+    def events(self, standings: Standings) -> int:
+        """Return how many of the next events may be copied now, if the first one may."""
+        slow = self._slower(standings, int(self._heads[-1]))
+        if slow is None:
             return len(self._heads)
-        if any(s.head is None for s in slow):
+        head = standings.of[slow].head
+        if head is None:
             return 0
-        most = min(s.head for s in slow if s.head is not None) + self._max_skew_ms
-        return int(np.searchsorted(self._heads, most, side="right"))
+        return int(np.searchsorted(self._heads, head + self._max_skew_ms, side="right"))
 
-    def waits_for(self, standings: Mapping[InputPartition, Standing]) -> tuple[InputPartition, ...]:
-        """Return the partitions for which the next event must wait now; empty if it may be copied.
+    def waits_for(self, standings: Standings) -> InputPartition | None:
+        """Return the partition for which the next event must wait now; None if it may be copied.
 
-        First those without a published head, then the slowest.
+        It is one without a published head, or else the slowest.
         """
-        slow = dict(self._slower(standings, self.head))
-        for partition, standing in slow.items():
-            self._until.setdefault(partition, standing.end)
-        return tuple(p for p, standing in slow.items() if not self._awaited(p, standing))
+        slow = self._slower(standings, self.head)
+        if slow is not None and self._begun is None:
+            self._begun = standings.of
+        return slow
 
-    def _awaited(self, partition: InputPartition, standing: Standing) -> bool:
-        """Whether a slower partition has copied what it held when this began to wait for it."""
-        return standing.offset >= self._until.get(partition, _NEVER)
+    def _slower(self, standings: Standings, head: int) -> InputPartition | None:
+        """Return the slowest partition of which an event with this `head` is too far ahead."""
+        for other, partition in standings.slowest:
+            if head == NO_TIME or (other != _UNKNOWN and head - other <= self._max_skew_ms):
+                return None  # nor is it too far ahead of those that follow
+            if partition != self.partition and not self._awaited(partition, standings):
+                return partition
+        return None
 
-    def _slower(
-        self, standings: Mapping[InputPartition, Standing], head: int
-    ) -> list[tuple[InputPartition, Standing]]:
-        """Return those of which an event with this `head` is too far ahead, the slowest first."""
-        if head == NO_TIME:
-            return []
-        slow = [
-            (partition, other)
-            for partition, other in standings.items()
-            if partition != self.partition
-            and other.holds
-            and (other.head is None or head - other.head > self._max_skew_ms)
-        ]
-        return sorted(slow, key=lambda found: -1 if found[1].head is None else found[1].head)
+    def _awaited(self, partition: InputPartition, standings: Standings) -> bool:
+        """Whether a slower partition has copied what it held when this began to wait."""
+        begun = self._begun.get(partition) if self._begun is not None else None
+        return begun is not None and standings.of[partition].offset >= begun.end
 
 
-def must_publish(
-    partition: InputPartition, head: int, standings: Mapping[InputPartition, Standing]
-) -> bool:
+def must_publish(partition: InputPartition, head: int, standings: Standings) -> bool:
     """Return whether a held `partition` must commit its `head`, so that nobody waits for an older one."""
-    known = standings.get(partition)
+    known = standings.of.get(partition)
     return known is None or known.head != head

@@ -41,7 +41,7 @@ from streamdedup.delivery.resume import Resume
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.transactions import run_together
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.events import EventBatch
+from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.base import ANSWER_S_MAX, GroupWriter, Membership
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, is_away
@@ -59,7 +59,7 @@ from streamdedup.repartition.middle import check, options_of
 from streamdedup.repartition.offsets import decided, partitions_of
 from streamdedup.repartition.pieces import Piece, Pieces, piece_of
 from streamdedup.repartition.resume import Found, input_offset
-from streamdedup.repartition.skew import Wait, heads_of
+from streamdedup.repartition.skew import NO_TIMES, Wait, heads_of
 from streamdedup.repartition.transfer import LeavesError, PartitionStoppedError, Transfer
 from streamdedup.repartition.unread import Unread
 
@@ -69,7 +69,8 @@ BACKOFF_S, BACKOFF_S_MAX = 0.1, 10.0
 TURN_S = 0.2  # between two looks at the assignment while there is nothing to copy
 IDLE_COMMIT_S = 5.0  # between two commits of a position that moved without events
 POLL_S = 0.2  # between two questions whether the first member has committed the births
-HELD_S = 0.05  # between two looks whether the slower partitions have come near enough
+AHEAD_S = 0.01  # for a batch behind one that would wait
+HELD_S = 0.2  # between two looks of a partition that waits, if no other one moves
 
 
 class Stage:
@@ -264,10 +265,11 @@ class Stage:
         """Make pieces of one partition until the epoch ends, the stage leaves, or the partition stops."""
         reader, loop = self._inputs.reader(partition), asyncio.get_running_loop()
         moved_at, put_to, is_first = loop.time(), reader.next_offset, True
+        ahead: EventBatch | None = None  # what was read ahead
         while reader.ours and not self._leaving.is_set() and partition not in self.stopped:
-            before = reader.next_offset
+            before = reader.next_offset if ahead is None else put_to
             try:
-                batch = await self._next(reader)
+                batch = await self._next(reader) if ahead is None else ahead
             except UnreadableError:
                 await pieces.settled()  # raised now, it would take back the events before it
                 raise
@@ -277,23 +279,28 @@ class Stage:
                 return
             if self._heads and is_first and batch is not None:
                 await self._heads.refresh()
-            is_first = batch is None  # the next one is the first after a pause
+            is_first, ahead = batch is None, None  # the next one is the first after a pause
             if isinstance(batch, PendingDecode):
                 await self._read_large(partition, batch, pieces)
             elif batch is not None:
-                await self._put_in_turn(batch, before, pieces)
+                ahead = await self._put_in_turn(batch, before, pieces)
             elif reader.next_offset > put_to and loop.time() - moved_at >= IDLE_COMMIT_S:
                 await pieces.put(self._position(partition, reader.next_offset))
             else:
                 continue
             moved_at, put_to = loop.time(), reader.next_offset
+            if ahead is not None and isinstance(batch, EventBatch):
+                put_to = batch.next_offset
 
     async def _next(self, reader: InputReader) -> EventBatch | PendingDecode | None:
+        return await reader.read(IDLE_WAIT_S, self._events_max)
+
+    @property
+    def _events_max(self) -> int:
         delivery = self._settings.delivery
-        most = min(
+        return min(
             self._transfer.events_max, delivery.batch_events_max, self._extractor.rows_a_turn
         )
-        return await reader.read(IDLE_WAIT_S, most)
 
     async def _put(self, batch: EventBatch, pieces: Pieces) -> None:
         piece = await piece_of(
@@ -310,25 +317,45 @@ class Stage:
         """Return a piece without events."""
         return Piece(partition=partition, next_offset=next_offset, head=self._head.get(partition))
 
-    async def _put_in_turn(self, batch: EventBatch, before: int, pieces: Pieces) -> None:
+    async def _put_in_turn(
+        self, batch: EventBatch, before: int, pieces: Pieces
+    ) -> EventBatch | None:
         """Put `batch`, which was read from offset `before` on, as slower partitions allow.
 
-        Nothing more is put once the assignment ends, or the stage leaves.
+        Return the batch that follows, if it had to be read ahead. Nothing more is put once the assignment ends, or the
+        stage leaves.
         """
         heads, partition = self._heads, _partition_of(batch)
         if heads is None or not len(batch):
             await self._put(batch, pieces)
-            return
-        wait = self._wait_of(batch, heads)
+            return None
+        known, ahead = self._head.get(partition), None
+        wait = self._wait_of(batch, heads, known)
+        if heads.events(wait) < len(batch):
+            ahead = await self._read_ahead(partition)
+            if ahead is not None:
+                wait = self._wait_of(batch, heads, known, ahead.timestamps)
         while events := await self._turn(wait, heads, before, pieces):
             if events == len(batch):
                 await self._put(batch, pieces)
-                return
+                break
             await self._put(batch.head(events), pieces)
             batch = batch.tail(events)
             before = int(batch.offsets[0])
             wait.passed(events)
             self._head[partition] = wait.head
+        return ahead
+
+    async def _read_ahead(self, partition: InputPartition) -> EventBatch | None:
+        """Return the next batch if it has arrived; None if it has not, or cannot be read like others.
+
+        What is raised here is raised again in its turn.
+        """
+        soon = asyncio.get_running_loop().time() + AHEAD_S
+        reader = self._inputs.reader(partition)
+        with suppress(DeliveryError):
+            return await reader.read_until(soon, self._events_max, self._leaving)
+        return None
 
     async def _turn(self, wait: Wait, heads: Heads, before: int, pieces: Pieces) -> int:
         """Wait until some events of `wait`, whose first follows offset `before`, may be copied; return how many.
@@ -343,18 +370,19 @@ class Stage:
                 is_published = True
                 await pieces.put(self._position(wait.partition, before))
             else:
-                await self._pause(HELD_S)
+                await heads.moved(HELD_S)
         heads.let_go(wait.partition)
         return 0
 
-    def _wait_of(self, batch: EventBatch, heads: Heads) -> Wait:
-        """Return the wait of a batch that is next in its partition, and note how far the partition stands with it."""
-        partition, now_ms = _partition_of(batch), self._services.now_ms()
-        wait = Wait(
-            partition,
-            heads_of(batch.timestamps, self._head.get(partition), now_ms),
-            heads.max_skew_ms,
-        )
+    def _wait_of(
+        self, batch: EventBatch, heads: Heads, before: int | None, after: Integers = NO_TIMES
+    ) -> Wait:
+        """Return the wait of a batch that is next in its partition, and note how far the partition stands with it.
+
+        `before` is how far it stood before, `after` are the times of the events that follow, as far as they are read.
+        """
+        partition = _partition_of(batch)
+        wait = Wait(partition, heads_of(batch.timestamps, before, after), heads.max_skew_ms)
         self._head[partition] = wait.head
         return wait
 
@@ -376,7 +404,7 @@ class Stage:
                     break
                 events = len(batch)
                 if heads is not None and events:
-                    wait = self._wait_of(batch, heads)
+                    wait = self._wait_of(batch, heads, self._head.get(partition))
                     if (events := heads.events(wait)) < len(batch):
                         wait.passed(events)
                         held, batch = wait, self._rewound(reader, batch, events)

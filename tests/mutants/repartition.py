@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         "ahead-without-end",
         "no partition is copied further than max_skew ahead of the slowest (rule 29)",
-        lambda: replaced(Wait.waits_for, lambda *_: ()),
+        lambda: replaced(Wait.waits_for, lambda *_: None),
         ("test_a_partition_waits_for_one_that_is_behind",),
     ),
     Mutant(

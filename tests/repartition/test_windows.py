@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,19 @@ def _has_consumed(worker: LocalWorker, events: float) -> bool:
     return worker.tally.consumed >= events
 
 
-def start(stage: MemoryStage) -> LocalWorker:
+def start(
+    stage: MemoryStage,
+    now_ms: Callable[[], int] = wall_clock_ms,
+    batch_events_max: int = 20,
+    **window: str,
+) -> LocalWorker:
     """Start a worker with a window of a week, and small batches. Its output keeps every event."""
     if (sink := stage.deployment.sink) not in stage.broker.topics:
         stage.broker.create_topic(
             sink, PLACES, retention_ms=-1, message_timestamp_after_max_ms=1 << 62
         )
-    return stage.start(filter=WINDOW, delivery={"batch_events_max": 20})
+    delivery = {"batch_events_max": batch_events_max}
+    return stage.start(now_ms, filter=WINDOW | window, delivery=delivery)
 
 
 def test_a_backlog_is_judged_in_the_order_of_its_times(tmp_path: Path) -> None:
@@ -74,7 +80,7 @@ def test_a_backlog_is_judged_in_the_order_of_its_times(tmp_path: Path) -> None:
 
 def test_without_the_rule_events_are_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backlog above is one that needs it."""
-    monkeypatch.setattr(Wait, "waits_for", lambda _self, _standings: ())
+    monkeypatch.setattr(Wait, "waits_for", lambda _self, _standings: None)
     monkeypatch.setattr(Wait, "events", lambda self, _standings: len(self._heads))
 
     async def scene(stage: MemoryStage) -> None:
@@ -183,6 +189,38 @@ def test_events_of_an_open_transaction_are_unread(tmp_path: Path, hangs: bool) -
             transaction.end(epoch, commit=True)
             await worker.consumed(len(hours) + 1)
             assert worker.tally.late == 0
+
+    play(tmp_path, scene)
+
+
+def test_one_event_of_the_present_leaves_no_other_late(tmp_path: Path) -> None:
+    """Although it is alone in what was read at once: the event behind it shows where its partition stands."""
+
+    async def scene(stage: MemoryStage) -> None:
+        hours = [((DAYS * 24 - 6 * at) * HOUR_MS, f"h{at}") for at in range(DAYS * 4)]
+        twice = [event for event in hours for _ in range(2)]
+        feed(stage, 0, [*twice[:40], (0, "crafted"), *twice[40:]])
+        feed(stage, 1, [(ago, f"other {name}") for ago, name in twice])
+        async with start(stage, batch_events_max=1, max_jump="12h") as worker:
+            await worker.consumed(events_of(stage))
+            assert worker.tally.late == 0
+        assert set(stage.ids().values()) == {1}
+        assert len(stage.ids()) == 2 * len(hours) + 1
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("off_days", [-40, 40])
+def test_the_workers_clock_decides_nothing(tmp_path: Path, off_days: int) -> None:
+    """How far a partition stands follows from the times of its events alone."""
+
+    async def scene(stage: MemoryStage) -> None:
+        feed_backlog(stage)
+        right = stage.broker.now_ms
+        async with start(stage, now_ms=lambda: right() + off_days * DAY_MS) as worker:
+            await worker.consumed(events_of(stage))
+            assert worker.tally.late == 0
+        assert stage.ids() == EACH_ONCE
 
     play(tmp_path, scene)
 
